@@ -1,0 +1,5 @@
+"""The warnings of the package: one category, so that a user can silence or escalate them."""
+
+
+class RankMetricWarning(UserWarning):
+    """Told when a number is undefined or rests on damaged input (NaN scores, repeats that differ)."""

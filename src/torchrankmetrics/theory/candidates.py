@@ -1,0 +1,118 @@
+"""The candidate counts of a set of ranking tasks, compressed to distinct (count, weight) pairs; and the moments they give."""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance of a metric when every rank is uniform on {1..N_i}, independently."""
+
+    mean: float
+    variance: float
+
+
+@dataclass(frozen=True, eq=False)
+class CandidateCounts:
+    """Distinct (number of candidates, weight) pairs and how many tasks have each; costs follow their number.
+
+    Attributes:
+        num_candidates: (u,) int64, N, ascending.
+        weight: (u,) float64, v_i = w_i / sum of w: the share of ONE task; ``(count * weight).sum()`` is 1.
+        count: (u,) int64, number of tasks.
+    """
+
+    num_candidates: IntArray
+    weight: FloatArray
+    count: IntArray
+
+    @classmethod
+    def of(cls, num_candidates: "npt.ArrayLike | CandidateCounts", weights: Any = None, counts: Any = None) -> "CandidateCounts":
+        """Compress per-task candidate counts.
+
+        Args:
+            num_candidates: (n,) integers N_i >= 1; a ``CandidateCounts`` is returned as it is.
+            weights: (n,) weights w_i >= 0, finite, not all zero; None: all equal. A zero weight drops the task.
+            counts: (n,) how many tasks each entry stands for; None: one each.
+
+        Raises:
+            TypeError: if ``num_candidates`` or ``counts`` are not integers.
+            ValueError: if lengths differ, nothing is left, N_i < 1, or a weight is negative, infinite or NaN.
+        """
+        if isinstance(num_candidates, CandidateCounts):
+            if weights is not None or counts is not None:
+                raise ValueError("weights and counts are already part of the given CandidateCounts; pass them as None")
+            return num_candidates
+        N = _integers(num_candidates, "num_candidates")
+        if N.size and N.min() < 1:
+            raise ValueError(f"num_candidates must be at least 1 (the true candidate counts), got {N.min()}")
+        c = np.ones_like(N) if counts is None else _integers(counts, "counts")
+        _same_length(N, c, "counts")
+        if c.size and c.min() < 0:
+            raise ValueError(f"counts must not be negative, got {c.min()}")
+        w = None if weights is None else _weights(weights, N)
+        used = c > 0 if w is None else (c > 0) & (w > 0)
+        if not used.any():
+            raise ValueError("num_candidates is empty: there is no task (of positive weight) to take an expectation over")
+        N, c = N[used], c[used]
+        if w is None or (w := w[used]).min() == w.max():
+            unique, index = np.unique(N, return_inverse=True)
+            count = _sum_by(index, c, unique.size)
+            return cls(unique, np.full(unique.size, 1.0 / int(count.sum())), count)
+        order = np.lexsort((w, N))
+        N, w, c = N[order], w[order], c[order]
+        first = np.r_[True, (N[1:] != N[:-1]) | (w[1:] != w[:-1])]
+        N, w, count = N[first], w[first], _sum_by(np.cumsum(first) - 1, c, int(first.sum()))
+        return cls(N, w / (w * count).sum(), count)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number n of tasks."""
+        return int(self.count.sum())
+
+    @property
+    def equal_weights(self) -> bool:
+        """Whether all tasks weigh the same."""
+        return bool(self.weight.min() == self.weight.max())
+
+    @cached_property
+    def digest(self) -> bytes:
+        """Hash of the content: equal counts and weights share cached moments, epoch after epoch."""
+        parts = (self.num_candidates, self.weight, self.count)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
+
+
+def _integers(values: Any, name: str) -> IntArray:
+    array = np.atleast_1d(np.asarray(values))
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
+    if array.size and array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    return array.astype(np.int64)
+
+
+def _weights(values: Any, N: IntArray) -> FloatArray:
+    w = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    _same_length(N, w, "weights")
+    if not np.isfinite(w).all() or (w < 0).any():
+        raise ValueError(f"weights must be finite and not negative, got {w[~np.isfinite(w) | (w < 0)][0]}")
+    return w
+
+
+def _same_length(N: IntArray, other: npt.NDArray[Any], name: str) -> None:
+    if other.shape != N.shape:
+        raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
+
+
+def _sum_by(index: npt.NDArray[Any], values: IntArray, size: int) -> IntArray:
+    total = np.zeros(size, dtype=np.int64)
+    np.add.at(total, index, values)
+    return total

@@ -1,0 +1,166 @@
+"""What a rank metric is: a transform of ranks, an aggregation, a post-transform, an optimum and a direction.
+
+Everything else (adjusted index, z-score, expectation, p-value) is derived from these by structure: the transforms are
+small value objects, so that an expectation recognises a kind of metric and a user's function is a kind of its own.
+"""
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad", "count", "tie_rate"]
+Transform = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Power:
+    """x -> x^p; the identity at p = 1."""
+
+    p: float
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        if self.p == 1:
+            return x
+        return x.reciprocal() if self.p == -1 else x.pow(self.p)
+
+
+@dataclass(frozen=True)
+class Log:
+    """x -> log x (natural)."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return x.log()
+
+
+@dataclass(frozen=True)
+class Exponential:
+    """x -> exp(sign x)."""
+
+    sign: Literal[1, -1] = 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return (self.sign * x).exp()
+
+
+@dataclass(frozen=True)
+class AtMost:
+    """r -> 1 if r <= k else 0."""
+
+    k: int
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return (x <= self.k).to(x.dtype)
+
+
+IDENTITY = Power(1)
+
+
+@dataclass(frozen=True)
+class RankDefinition:
+    """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
+
+    Args:
+        name: canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
+        f: transform of ranks, a float64 tensor in, a finite float64 tensor of the same shape out.
+        aggregation: how the transformed ranks become one number; means are weighted by v_i = w_i / sum of w.
+        g: post-transform of the aggregate.
+        optimum: the value when every rank is 1; None: there is no best value (dispersion, counts).
+            By default computed from f and g.
+        higher_is_better: direction; None: no direction. By default read off f and g at ranks 1 and 2^20.
+        has_null: False if the value under random ranking is not defined by the candidate counts (count, tie rate).
+
+    Raises:
+        ValueError: if the name is not a key, or a default cannot be derived because the value does not depend on rank.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2, read as transform, aggregation, post-transform.
+
+    >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    >>> dcg.optimum, dcg.higher_is_better
+    (1.0, True)
+    """
+
+    name: str
+    f: Transform = IDENTITY
+    aggregation: Aggregation = "mean"
+    g: Transform = IDENTITY
+    optimum: float | None = math.nan
+    higher_is_better: bool | None = None
+    has_null: bool = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
+        if self.optimum is not None and math.isnan(self.optimum):
+            at_one, far = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64))).tolist()
+            object.__setattr__(self, "optimum", at_one)
+            if self.higher_is_better is None:
+                if at_one == far:
+                    raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
+                object.__setattr__(self, "higher_is_better", at_one > far)
+
+
+MEAN_RANK = RankDefinition("mr")
+MEAN_RECIPROCAL_RANK = RankDefinition("mrr", f=Power(-1))
+INVERSE_MEAN_RANK = RankDefinition("imr", g=Power(-1))
+HARMONIC_MEAN_RANK = RankDefinition("hmr", f=Power(-1), g=Power(-1))
+GEOMETRIC_MEAN_RANK = RankDefinition("gmr", f=Log(), g=Exponential(1))
+INVERSE_GEOMETRIC_MEAN_RANK = RankDefinition("igmr", f=Log(), g=Exponential(-1))
+MEDIAN_RANK = RankDefinition("median_rank", aggregation="median")
+INVERSE_MEDIAN_RANK = RankDefinition("inverse_median_rank", aggregation="median", g=Power(-1))
+RANK_VARIANCE = RankDefinition("rank_variance", aggregation="variance", optimum=None)
+RANK_STANDARD_DEVIATION = RankDefinition("rank_std", aggregation="variance", g=Power(0.5), optimum=None)
+RANK_MEDIAN_ABSOLUTE_DEVIATION = RankDefinition("rank_mad", aggregation="mad", optimum=None)
+RANK_COUNT = RankDefinition("count", aggregation="count", optimum=None, has_null=False)
+TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None, has_null=False)
+
+
+def hits_at(k: int) -> RankDefinition:
+    """Define hits at k, the share of tasks with r_i <= k.
+
+    Raises:
+        TypeError: if k is not an integer.
+        ValueError: if k is below 1.
+    """
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise TypeError(f"k must be an int, got {k!r} of type {type(k).__name__}")
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    return RankDefinition(f"hits_at_{k}", f=AtMost(k), optimum=1.0, higher_is_better=True)
+
+
+def power_mean_rank(p: float) -> RankDefinition:
+    """Define the power mean (sum of v_i r_i^p)^(1/p); p = 1, 0, -1 give MR, GMR, HMR and +-inf the extremes.
+
+    Raises:
+        TypeError: if p is not a number.
+        ValueError: if p is NaN.
+    """
+    if isinstance(p, bool) or not isinstance(p, int | float):
+        raise TypeError(f"p must be a real number, got {p!r} of type {type(p).__name__}")
+    if math.isnan(p):
+        raise ValueError("p must be a real number or an infinity, got nan")
+    known = {1.0: MEAN_RANK, 0.0: GEOMETRIC_MEAN_RANK, -1.0: HARMONIC_MEAN_RANK}.get(float(p))
+    if known is not None:
+        return known
+    name = f"power_mean_rank_{exponent_name(p)}"
+    if math.isinf(p):
+        return RankDefinition(name, aggregation="maximum" if p > 0 else "minimum")
+    return RankDefinition(name, f=Power(p), g=Power(1 / p), optimum=1.0, higher_is_better=False)
+
+
+def exponent_name(p: float) -> str:
+    """Write an exponent as a piece of a key: 2 -> "2", 2.5 -> "2p5", -2 -> "minus_2", -inf -> "minus_inf"."""
+    sign = "minus_" if p < 0 else ""
+    size = abs(float(p))
+    text = "inf" if math.isinf(size) else str(int(size)) if size.is_integer() else format(Decimal(repr(size)), "f")
+    return sign + text.replace(".", "p")

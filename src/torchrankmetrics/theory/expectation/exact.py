@@ -1,0 +1,77 @@
+"""The default provider: deterministic moments by the structure of the definition."""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.dispersion import rank_variance
+from torchrankmetrics.theory.expectation.geometric import geometric_mean
+from torchrankmetrics.theory.expectation.means import mean_of_f
+from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
+
+Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
+
+# the first that recognises the structure answers; each returns None for what is not its kind
+STRATEGIES: tuple[Strategy, ...] = (mean_of_f, geometric_mean, rank_variance)
+
+_PROBE = CandidateCounts.of([1, 2, 3])
+
+
+class ExactExpectation:
+    """Deterministic null moments, each metric by the closed form or quadrature of its kind; results are cached.
+
+    Args:
+        cache_size: how many (definition, counts) results are kept; the second epoch on the same data pays nothing.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> ExactExpectation().moments(MEAN_RANK, [3, 5])
+    Moments(mean=2.5, variance=0.6666666666666666)
+    """
+
+    def __init__(self, cache_size: int = 512) -> None:
+        self._cache_size = cache_size
+        self._cache: OrderedDict[tuple[RankDefinition, bytes], Moments] = OrderedDict()
+
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    ) -> Moments:
+        """See ``ExpectationProvider.moments``."""
+        counts = CandidateCounts.of(counts, weights)
+        key = (definition, counts.digest)
+        if key not in self._cache:
+            self._cache[key] = _first_answer(definition, counts)
+            if len(self._cache) > self._cache_size:
+                self._cache.popitem(last=False)
+        self._cache.move_to_end(key)
+        return self._cache[key]
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """See ``ExpectationProvider.answers``."""
+        try:
+            _first_answer(definition, _PROBE)
+        except ExpectationUnavailableError:
+            return False
+        return True
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
+        # copies of a metric share the cache: the answers do not depend on who asks
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_cache_size": self._cache_size, "_cache": OrderedDict()}
+
+
+def _first_answer(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    if definition.has_null:
+        for strategy in STRATEGIES:
+            result = strategy(definition, counts)
+            if result is not None:
+                return result
+    raise unavailable(definition)
+
+
+DEFAULT_EXPECTATION = ExactExpectation()

@@ -1,0 +1,47 @@
+"""What gives expectations: the protocol, and the error when nobody can."""
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+
+
+@runtime_checkable
+class ExpectationProvider(Protocol):
+    """Anything that turns a definition and candidate counts into the null mean and variance."""
+
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    ) -> Moments:
+        """Mean and variance of the metric when rank i is uniform on {1..counts[i]}.
+
+        Args:
+            definition: the metric.
+            counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+            weights: (n,) weights w_i >= 0; None: equal.
+
+        Raises:
+            ExpectationUnavailableError: if this provider has no answer for the definition and counts.
+        """
+        ...
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """Whether ``moments`` can answer for this definition at all, for at least some counts."""
+        ...
+
+
+class ExpectationUnavailableError(ValueError):
+    """No expectation is known for a metric; the message says what would answer."""
+
+
+def unavailable(definition: RankDefinition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
+    """Build the error that names the metric and what would help."""
+    if not definition.has_null:
+        return ExpectationUnavailableError(
+            f"{definition.name!r} has no null distribution given by candidate counts; only view='base' has a meaning"
+        )
+    return ExpectationUnavailableError(
+        f"{definition.name!r} {why}; pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
+    )
