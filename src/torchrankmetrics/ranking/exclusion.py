@@ -1,0 +1,96 @@
+"""Which columns of a score matrix are not candidates: row slices of known answers, a mask, or a restriction."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Exclusion:
+    """Known answers of a batch of queries, as slices of one shared column tensor (nothing is copied per batch).
+
+    Row i excludes ``columns[start[i] : start[i] + length[i]]``, distinct within a row.
+
+    Attributes:
+        columns: (A,) int64.
+        start: (B,) int64.
+        length: (B,) int64.
+        longest: an upper bound of ``length``, known without asking the device.
+        num_columns: an upper bound of ``columns`` plus one, known without asking the device.
+    """
+
+    columns: Tensor
+    start: Tensor
+    length: Tensor
+    longest: int
+    num_columns: int
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def pairs(self) -> Tensor:
+        """Write out as (2, P) int64 pairs of (row, column)."""
+        row, position = self.entries()
+        return torch.stack([row, self.columns[position]])
+
+    def entries(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """For tasks in the given rows: (task, position in columns) of every excluded entry, both int64 (entries,)."""
+        start, length = (self.start, self.length) if rows is None else (self.start[rows], self.length[rows])
+        task = torch.repeat_interleave(torch.arange(len(start), device=start.device), length)
+        offset = torch.arange(len(task), device=start.device) - (length.cumsum(0) - length)[task]
+        return task, start[task] + offset
+
+
+def exclusion_from_pairs(pairs: Any, num_rows: int, num_columns: int, device: torch.device) -> tuple[Exclusion, Tensor]:
+    """Sort (row, column) pairs into slices; repeated pairs count once.
+
+    Returns:
+        The exclusion, and a bool 0-d tensor: whether a pair is out of range (such pairs are left out).
+
+    Raises:
+        TypeError: if the pairs are not integers.
+        ValueError: if they are not (2, P), or on another device.
+        IndexError: on the CPU, if a pair is out of range.
+    """
+    row, column = pair_columns(pairs, "exclude", device)
+    wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
+    if device.type == "cpu" and wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise IndexError(
+            f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
+            f"pair {first} is ({int(row[first])}, {int(column[first])})"
+        )
+    last = num_rows * num_columns
+    key = torch.where(wrong, last, row * num_columns + column).sort().values
+    if len(key):
+        # repeats and wrong pairs get the last key and sort to the end: no shape depends on the data
+        repeated = torch.zeros_like(key, dtype=torch.bool)
+        repeated[1:] = key[1:] == key[:-1]
+        key = torch.where(repeated, last, key).sort().values if device.type != "cpu" else torch.unique_consecutive(key)
+    border = torch.searchsorted(key, torch.arange(num_rows + 1, device=device) * num_columns)
+    longest = int((border[1:] - border[:-1]).max()) if device.type == "cpu" and num_rows else min(len(key), num_columns)
+    columns = key % num_columns
+    return Exclusion(columns, border[:-1], border[1:] - border[:-1], longest, num_columns), wrong.any()
+
+
+def pair_columns(pairs: Any, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Split pairs, as (2, P) integers or a tuple of two (P,), into int64 rows and columns."""
+    if isinstance(pairs, tuple | list) and len(pairs) == 2 and all(isinstance(part, Tensor) for part in pairs):
+        row, column = pairs
+        if row.ndim != 1 or row.shape != column.shape:
+            raise ValueError(
+                f"{name} as (rows, columns) must be two (P,) tensors, got {tuple(row.shape)} and {tuple(column.shape)}"
+            )
+    elif isinstance(pairs, Tensor) and pairs.ndim == 2 and pairs.shape[0] == 2:
+        row, column = pairs[0], pairs[1]
+    else:
+        shape = tuple(pairs.shape) if isinstance(pairs, Tensor) else type(pairs).__name__
+        raise ValueError(f"{name} must be (2, P) pairs of (row, column), got {shape}")
+    for part in (row, column):
+        if part.is_floating_point() or part.is_complex() or part.dtype == torch.bool:
+            raise TypeError(f"{name} must hold integers, got {part.dtype}")
+        if part.device != device:
+            raise ValueError(f"{name} must be on the device of scores, {device}; got {part.device}")
+    return row.to(torch.int64), column.to(torch.int64)

@@ -1,0 +1,140 @@
+"""Ranks: what every metric is made of."""
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.counting import count_columns
+
+
+class Ranks:
+    """Optimistic and pessimistic ranks of the true candidates, with the number of candidates of each task.
+
+    optimistic = 1 + #{j != target : s_j > s_target}, pessimistic the same with >=; 1 is best.
+    Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 3.1.
+
+    Args:
+        optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
+        pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
+        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks.
+
+    Raises:
+        TypeError: if anything is not integer.
+        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, or optimistic > pessimistic.
+            On an accelerator the values are checked at ``compute``, without a synchronisation here.
+
+    >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
+    >>> ranks.realistic
+    tensor([1.0000, 3.5000], dtype=torch.float64)
+    """
+
+    optimistic: Tensor
+    pessimistic: Tensor
+    num_candidates: Tensor
+    flags: Tensor | None
+
+    def __init__(self, optimistic: Any, pessimistic: Any = None, num_candidates: Any = None) -> None:
+        if num_candidates is None:
+            raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
+        self.optimistic = _integer_vector(optimistic, "optimistic")
+        like = self.optimistic
+        self.pessimistic = like if pessimistic is None else _integer_vector(pessimistic, "pessimistic", like)
+        if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
+            num_candidates = torch.full_like(like, num_candidates)
+        self.num_candidates = _integer_vector(num_candidates, "num_candidates", like)
+        self.flags = None
+        self._check_values()
+
+    @classmethod
+    def trusted(cls, optimistic: Tensor, pessimistic: Tensor, num_candidates: Tensor, flags: Tensor | None) -> "Ranks":
+        """Build from int64 (tasks,) tensors that are right by construction, without checking them again."""
+        self = cls.__new__(cls)
+        self.optimistic, self.pessimistic, self.num_candidates, self.flags = (
+            optimistic,
+            pessimistic,
+            num_candidates,
+            flags,
+        )
+        return self
+
+    @classmethod
+    def from_negatives(cls, positive: Tensor, negatives: Tensor) -> "Ranks":
+        """Rank each true score among sampled negatives, as OGB does; num_candidates is M + 1.
+
+        The mean rank and AMRI of such ranks estimate the full ones without bias; MRR and hits do not (docs: sampled
+        candidates).
+
+        Args:
+            positive: (B,) scores of the true candidates, higher is better.
+            negatives: (B, M) scores of the sampled ones, same dtype and device.
+
+        Raises:
+            TypeError: if the dtypes differ or are complex.
+            ValueError: if the shapes do not match or the devices differ.
+
+        >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
+        Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
+        """
+        if positive.ndim != 1 or negatives.ndim != 2 or len(positive) != len(negatives):
+            raise ValueError(
+                f"positive must be (B,) and negatives (B, M); got {tuple(positive.shape)} and {tuple(negatives.shape)}"
+            )
+        if positive.dtype != negatives.dtype or positive.is_complex():
+            raise TypeError(
+                f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}"
+            )
+        if positive.device != negatives.device:
+            raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
+        positive, negatives = positive.detach(), negatives.detach()
+        below, not_above, nan = count_columns(negatives, positive)
+        others = torch.full_like(below, negatives.shape[1])
+        hit = (nan > 0) | (positive != positive)
+        return cls.trusted(others - not_above + 1, others - below + 1, others + 1, hit * fault.NAN)
+
+    @property
+    def realistic(self) -> Tensor:
+        """(optimistic + pessimistic) / 2, float64 (tasks,)."""
+        return (self.optimistic + self.pessimistic).to(torch.float64) / 2
+
+    def __len__(self) -> int:
+        return len(self.optimistic)
+
+    def __repr__(self) -> str:
+        parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", "num_candidates"))
+        return f"Ranks({', '.join(parts)})"
+
+    def _check_values(self) -> None:
+        faults = (
+            (self.num_candidates < 1, fault.NO_CANDIDATES),
+            ((self.optimistic < 1) | (self.pessimistic > self.num_candidates), fault.RANK_RANGE),
+            (self.optimistic > self.pessimistic, fault.RANK_ORDER),
+        )
+        if self.optimistic.device.type == "cpu":
+            for wrong, kind in faults:
+                if wrong.any():
+                    first = int(wrong.nonzero()[0])
+                    error, text = fault.ERRORS[kind]
+                    o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, self.num_candidates))
+                    raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={n}")
+        else:
+            self.flags = sum(wrong * kind for wrong, kind in faults)  # type: ignore[assignment]
+
+
+def _integer_vector(values: Any, name: str, like: Tensor | None = None) -> Tensor:
+    tensor = torch.as_tensor(values) if not isinstance(values, Tensor) else values.detach()
+    if tensor.ndim != 1:
+        raise ValueError(f"{name} must be (tasks,), one entry per ranking task; got shape {tuple(tensor.shape)}")
+    if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
+        raise TypeError(f"{name} must be integers, got {tensor.dtype}")
+    if like is not None and tensor.shape != like.shape:
+        raise ValueError(f"{name} must have the shape of optimistic, {tuple(like.shape)}; got {tuple(tensor.shape)}")
+    if like is not None and tensor.device != like.device:
+        raise ValueError(f"{name} must be on the device of optimistic, {like.device}; got {tensor.device}")
+    return tensor.to(torch.int64)
+
+
+def _short(values: Tensor) -> str:
+    head = cast("list[int]", values[:6].tolist())
+    return f"[{', '.join(map(str, head))}{', ...' if len(values) > 6 else ''}]"
