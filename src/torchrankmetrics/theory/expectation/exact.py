@@ -9,6 +9,8 @@ import numpy.typing as npt
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.dispersion import rank_variance
+from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
+from torchrankmetrics.theory.expectation.extremes import extreme_rank
 from torchrankmetrics.theory.expectation.geometric import geometric_mean
 from torchrankmetrics.theory.expectation.means import mean_of_f
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
@@ -16,7 +18,7 @@ from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableE
 Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
 
 # the first that recognises the structure answers; each returns None for what is not its kind
-STRATEGIES: tuple[Strategy, ...] = (mean_of_f, geometric_mean, rank_variance)
+STRATEGIES: tuple[Strategy, ...] = (mean_of_f, geometric_mean, rank_variance, extreme_rank, enumeration)
 
 _PROBE = CandidateCounts.of([1, 2, 3])
 
@@ -71,7 +73,7 @@ def _first_answer(definition: RankDefinition, counts: CandidateCounts) -> Moment
             result = strategy(definition, counts)
             if result is not None:
                 return result
-    raise unavailable(definition)
+    raise unavailable(definition, f"has no exact expectation for these counts, whose product exceeds {LIMIT:,}")
 
 
 DEFAULT_EXPECTATION = ExactExpectation()

@@ -10,8 +10,8 @@ from torchrankmetrics.theory.expectation.sums import PrefixRule, prefix_rule
 def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
     """Exact moments if the metric is exp(+-mean of log r); None if it is something else.
 
-    E = product of E[r_i^s], V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1) with s = +-v_i, all in logarithms that
-    stay exact for tiny v_i.
+    E = product of E[r_i^s], V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1) with s = +-v_i, all in
+    logarithms that stay exact for tiny v_i.
     """
     if definition.aggregation != "mean" or definition.f != Log() or not isinstance(definition.g, Exponential):
         return None
@@ -28,7 +28,7 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
 
 
 def _power_moments(rule: PrefixRule, s: float) -> tuple[np.ndarray, np.ndarray]:
-    """log E[r^s] and Var(r^s) / E[r^s]^2 for every N of the rule."""
+    """Log E[r^s] and Var(r^s) / E[r^s]^2 for every N of the rule."""
     excess = np.expm1(s * np.log(rule.nodes))  # r^s - 1: keeps its digits when s is 1 / (number of tasks)
     mean = rule.means(excess)
     return np.log1p(mean), rule.variances(excess) / (1 + mean) ** 2

@@ -1,7 +1,7 @@
 """Null moments of a mean of any f: M = sum of v_i f(r_i) with r_i uniform on {1..N_i}, independent.
 
-E = sum v_i E_i and V = sum v_i^2 V_i, where E_i, V_i are the moments of f over 1..N_i: in closed form where there is one
-(Hoyt et al. 2022, section 3 and appendix), else summed; MATH in docs/ has the derivations.
+E = sum v_i E_i and V = sum v_i^2 V_i, where E_i, V_i are the moments of f over 1..N_i: in closed form where there is
+one (Hoyt et al. 2022, arXiv 2203.07544, section 3 and appendix), else summed.
 """
 
 import numpy as np
@@ -9,7 +9,8 @@ from scipy.special import digamma, polygamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, AtMost, Log, Power, RankDefinition, Transform
-from torchrankmetrics.theory.expectation.sums import evaluate, gauss_counting, prefix_rule
+from torchrankmetrics.theory.expectation.adaptive import smooth_sums
+from torchrankmetrics.theory.expectation.sums import evaluate, prefix_rule
 
 _TABLE = 1 << 16
 
@@ -51,9 +52,10 @@ def _any_transform(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     ends = np.append(np.minimum(N, top), top)
     first = np.cumsum(table - center, dtype=np.longdouble)[ends - 1].astype(np.float64)
     second = np.cumsum((table - center) ** 2, dtype=np.longdouble)[ends - 1].astype(np.float64)
-    beyond = N > top
+    beyond = top < N
     if beyond.any():
-        more = _adaptive_gaps(f, center, np.r_[top, N[beyond]])
+        edges = np.r_[top, N[beyond]] + 1
+        more = adaptive_sums(f, center, edges[:-1], edges[1:])
         first[:-1][beyond] = first[-1] + np.cumsum(more[0])
         second[:-1][beyond] = second[-1] + np.cumsum(more[1])
     shift = first[:-1] / N
@@ -62,37 +64,11 @@ def _any_transform(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     return center + shift, np.where(constant & ~beyond, 0.0, variance)
 
 
-def _adaptive_gaps(f: Transform, center: float, edges: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Sums of f - center and its square over each gap (edges[i], edges[i + 1]]: two arrays (len(edges) - 1,)."""
-    sums = np.zeros((2, len(edges) - 1))
-    scale = np.zeros((2, len(edges) - 1))
-    start, stop, gap = edges[:-1] + 1, edges[1:] + 1, np.arange(len(edges) - 1)
-    coarse = _panel_sums(f, center, start, stop)
-    while len(start):
-        middle = start + (stop - start) // 2
-        left, right = _panel_sums(f, center, start, middle), _panel_sums(f, center, middle, stop)
-        fine = left + right
-        np.maximum.at(scale[0], gap, np.abs(fine[0]))
-        np.maximum.at(scale[1], gap, np.abs(fine[1]))
-        done = (np.abs(fine - coarse) <= 1e-14 * np.maximum(scale[:, gap], 1e-300)).all(0) | (stop - start <= 16)
-        for row in range(2):
-            np.add.at(sums[row], gap[done], fine[row][done])
-        todo = ~done
-        coarse = np.concatenate([left[:, todo], right[:, todo]], axis=1)
-        gap = np.tile(gap[todo], 2)
-        start, stop = np.r_[start[todo], middle[todo]], np.r_[middle[todo], stop[todo]]
-    return sums[0], sums[1]
+def adaptive_sums(f: Transform, center: float, start: IntArray, stop: IntArray) -> FloatArray:
+    """Sums of f - center and of its square over the integers of each run [start, stop): (2, runs)."""
 
+    def centered_powers(x: FloatArray) -> FloatArray:
+        value = evaluate(f, x) - center
+        return np.stack([value, value**2])
 
-def _panel_sums(f: Transform, center: float, start: IntArray, stop: IntArray) -> FloatArray:
-    """Sums of f - center and its square over [start, stop), one panel each: (2, panels)."""
-    length = stop - start
-    nodes = start[:, None] + np.arange(16.0)
-    weights = (np.arange(16) < length[:, None]).astype(np.float64)
-    long = length > 16
-    if long.any():
-        unique, index = np.unique(length[long], return_inverse=True)
-        x, a = gauss_counting(unique)
-        nodes[long], weights[long] = start[long][:, None] + x[index], a[index]
-    values = evaluate(f, np.minimum(nodes, np.maximum(stop - 1, start)[:, None]).ravel()).reshape(nodes.shape) - center
-    return np.stack([(weights * values).sum(1), (weights * values**2).sum(1)])
+    return smooth_sums(centered_powers, start, stop)

@@ -67,7 +67,7 @@ class PrefixRule:
     def variances(self, values: FloatArray) -> FloatArray:
         """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out.
 
-        Panels are merged one after the other (Chan, Golub and LeVeque 1983), so small N beside large N keep their digits.
+        Panels are merged one after the other (Chan, Golub and LeVeque 1983): small N beside large N keep their digits.
         """
         inside = np.add.reduceat(values * self.weights, self._first) / self._size
         own = np.add.reduceat(self.weights * (values - np.repeat(inside, self._nodes_per_panel)) ** 2, self._first)

@@ -1,0 +1,74 @@
+"""Null moments of any metric by simulation, on request only: what no exact law serves, with a stated error."""
+
+from collections import OrderedDict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.aggregates import metric_values, sample_moments
+from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.expectation.sums import evaluate
+
+_BLOCK = 1 << 22  # ranks in memory at a time
+_CACHE_SIZE = 512
+
+
+class MonteCarloExpectation:
+    """Estimate null moments from random rank vectors; the same seed gives the same numbers, in any order of questions.
+
+    The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
+
+    Args:
+        samples: number of rank vectors, at least 2.
+        seed: seed of NumPy's default generator, >= 0.
+
+    Raises:
+        TypeError: if ``samples`` or ``seed`` is not an integer.
+        ValueError: if ``samples`` < 2 or ``seed`` < 0.
+    """
+
+    def __init__(self, samples: int = 10_000, seed: int = 0) -> None:
+        for name, value, least in (("samples", samples, 2), ("seed", seed, 0)):
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+            if value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        self.samples = samples
+        self.seed = seed
+        self._cache: OrderedDict[tuple[RankDefinition, bytes], Moments] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
+
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    ) -> Moments:
+        """See ``ExpectationProvider.moments``; the variance is the unbiased estimate."""
+        if not self.answers(definition):
+            raise unavailable(definition)
+        counts = CandidateCounts.of(counts, weights)
+        key = (definition, counts.digest)
+        if key not in self._cache:
+            self._cache[key] = self._simulate(definition, counts)
+            if len(self._cache) > _CACHE_SIZE:
+                self._cache.popitem(last=False)
+        return self._cache[key]
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """See ``ExpectationProvider.answers``."""
+        return definition.has_null
+
+    def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:
+        size = np.repeat(counts.num_candidates, counts.count)
+        weight = np.repeat(counts.weight, counts.count)
+        random = np.random.default_rng(self.seed)
+        values = np.empty(self.samples)
+        block = max(1, _BLOCK // len(size))
+        for begin in range(0, self.samples, block):
+            ranks = random.integers(1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True)
+            transformed = evaluate(definition.f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
+            values[begin : begin + block] = metric_values(definition, transformed, weight)
+        return Moments(*sample_moments(values, ddof=1))

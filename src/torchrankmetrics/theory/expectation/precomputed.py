@@ -1,0 +1,51 @@
+"""Null moments of a stored data set, whatever tasks have been seen."""
+
+from typing import Any
+
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+
+
+class PrecomputedExpectation:
+    """Expectations for stored candidate counts: those of the whole test set, say, while a part of it is evaluated.
+
+    The counts and weights of the tasks at hand are ignored: the moments are always those of the stored set.
+
+    Args:
+        num_candidates: (n,) integers N_i >= 1 of the stored tasks, or a ``CandidateCounts``.
+        weights: (n,) weights w_i >= 0; None: equal.
+        counts: (n,) how many tasks each entry stands for; None: one each.
+        provider: who computes; None: exact.
+
+    Raises:
+        TypeError, ValueError: as ``CandidateCounts.of``.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> PrecomputedExpectation([14, 13], counts=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
+    7.375
+    """
+
+    def __init__(
+        self,
+        num_candidates: npt.ArrayLike | CandidateCounts,
+        weights: Any = None,
+        counts: Any = None,
+        *,
+        provider: ExpectationProvider | None = None,
+    ) -> None:
+        self.counts = CandidateCounts.of(num_candidates, weights, counts)
+        self._provider: ExpectationProvider = DEFAULT_EXPECTATION if provider is None else provider
+
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    ) -> Moments:
+        """Moments of the stored set; ``counts`` and ``weights`` are not looked at."""
+        return self._provider.moments(definition, self.counts)
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """See ``ExpectationProvider.answers``."""
+        return self._provider.answers(definition)

@@ -1,0 +1,188 @@
+"""Every metric's null moments against exact laws: tests/data/moments.json and live enumeration in Fractions."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from exact_laws import enumerated
+from torchrankmetrics.theory import definitions as d
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
+from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
+from torchrankmetrics.theory.expectation.precomputed import PrecomputedExpectation
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
+
+ENTRIES = json.loads((Path(__file__).parent / "data" / "moments.json").read_text())
+
+
+def definition(kind, p):
+    """The library's definition of a metric of exact_laws."""
+    p = float(p)
+    if kind == "power":
+        return d.power_mean_rank(p)
+    if kind == "inverse":
+        if p == 0:
+            return d.INVERSE_GEOMETRIC_MEAN_RANK
+        if math.isinf(p):
+            extreme = d.power_mean_rank(p)
+            return d.RankDefinition("inverse", aggregation=extreme.aggregation, g=d.Power(-1))
+        return d.RankDefinition("inverse", f=d.Power(p), g=d.Power(-1 / p))
+    if kind == "hits":
+        return d.hits_at(int(p))
+    return {
+        ("variance", 1.0): d.RANK_VARIANCE,
+        ("variance", 0.5): d.RANK_STANDARD_DEVIATION,
+        ("median", 1.0): d.MEDIAN_RANK,
+        ("median", -1.0): d.INVERSE_MEDIAN_RANK,
+        ("mad", 1.0): d.RANK_MEDIAN_ABSOLUTE_DEVIATION,
+    }[kind, p]
+
+
+def tolerance(kind, p):
+    """Relative tolerances for mean and variance of the laws that the library states."""
+    return {"median": (1e-11, 1e-9), "variance": (1e-12, 1e-10) if float(p) == 1 else (1e-8, 1e-6)}.get(
+        kind, (1e-12, 1e-10)
+    )
+
+
+def check(result, mean, variance, tolerances=(1e-12, 1e-10)):
+    assert result.mean == pytest.approx(float(mean), rel=tolerances[0], abs=0)
+    assert result.variance == pytest.approx(float(variance), rel=tolerances[1], abs=0)
+
+
+@pytest.mark.parametrize("kind_p", sorted({(e["kind"], str(e["p"])) for e in ENTRIES}), ids="_".join)
+def test_stored_laws(kind_p):
+    kind, p = kind_p
+    for e in ENTRIES:
+        if (e["kind"], str(e["p"])) == kind_p:
+            result = DEFAULT_EXPECTATION.moments(definition(kind, p), e["N"], e["weights"])
+            check(result, e["mean"], e["variance"], tolerance(kind, p))
+
+
+KINDS = [("power", p) for p in (-2, -1, -0.5, -0.1, 0, 0.01, 0.5, 0.99, 1, 1.01, 2, math.inf, -math.inf)]
+KINDS += [("inverse", p) for p in (-2, -0.7, 0, 0.3, 1, 2)]
+KINDS += [("hits", 2), ("variance", 1), ("variance", 0.5), ("median", 1), ("median", -1), ("mad", 1)]
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    kind_p=st.sampled_from(KINDS),
+    tasks=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 0.5, 1, 2, 3])), min_size=1, max_size=4),
+    weighted=st.booleans(),
+)
+def test_live_enumeration(kind_p, tasks, weighted):
+    N = [n for n, _ in tasks]
+    weights = [w for _, w in tasks] if weighted and any(w for _, w in tasks) else None
+    check(DEFAULT_EXPECTATION.moments(definition(*kind_p), N, weights), *enumerated(*kind_p, N, weights))
+
+
+@pytest.mark.parametrize("kind_p", KINDS, ids=str)
+def test_invariances(kind_p):
+    metric = definition(*kind_p)
+    N, w = np.array([3, 5, 5, 2, 4, 3]), np.array([1.0, 2.0, 2.0, 0.5, 3.0, 1.0])
+    order = np.random.default_rng(0).permutation(6)
+    expected = DEFAULT_EXPECTATION.moments(metric, N, w)
+    for other in (
+        CandidateCounts.of(N[order], w[order]),
+        CandidateCounts.of(N, 7 * w),
+        CandidateCounts.of([3, 5, 2, 4], [1.0, 2.0, 0.5, 3.0], counts=[2, 2, 1, 1]),
+        CandidateCounts.of(np.append(N, 4), np.append(w, 0.0)),
+        CandidateCounts.of(N.astype(np.int32), w.astype(np.float32)),
+    ):
+        result = ExactExpectation().moments(metric, other)
+        check(result, expected.mean, expected.variance, (1e-13, 1e-13))
+
+
+@pytest.mark.parametrize("kind_p", KINDS, ids=str)
+def test_variance_is_exactly_zero_only_for_constants(kind_p):
+    metric = definition(*kind_p)
+    assert DEFAULT_EXPECTATION.moments(metric, [1] * 49).variance == 0
+    assert DEFAULT_EXPECTATION.moments(metric, [1] * 4, [1, 2, 3, 0.1]).variance == 0
+    if kind_p[0] not in ("hits", "mad"):
+        assert DEFAULT_EXPECTATION.moments(metric, [7, 6, 9, 8]).variance > 0
+
+
+def test_extremes_and_medians_that_cannot_move():
+    assert DEFAULT_EXPECTATION.moments(definition("power", -math.inf), [1, 9, 10**8]).variance == 0
+    assert DEFAULT_EXPECTATION.moments(definition("power", math.inf), [1, 1, 2]).variance == pytest.approx(0.25)
+
+
+def test_monte_carlo_estimates_and_repeats():
+    N, weights = [12, 12, 12, 12, 9], [1, 2, 1, 1, 3.0]
+    provider = MonteCarloExpectation(samples=40_000, seed=3)
+    assert isinstance(provider, ExpectationProvider)
+    for metric in (d.RANK_MEDIAN_ABSOLUTE_DEVIATION, d.MEDIAN_RANK, d.INVERSE_MEAN_RANK, d.RANK_STANDARD_DEVIATION):
+        exact = DEFAULT_EXPECTATION.moments(metric, N, weights)
+        estimate = provider.moments(metric, N, weights)
+        assert abs(estimate.mean - exact.mean) < 4 * math.sqrt(exact.variance / 40_000)
+        assert estimate.variance == pytest.approx(exact.variance, rel=0.05)
+        assert estimate == MonteCarloExpectation(40_000, 3).moments(metric, N, weights)
+        assert estimate != MonteCarloExpectation(40_000, 4).moments(metric, N, weights)
+    # many tasks: only a few rank vectors fit in memory at once
+    assert provider.moments(d.MEAN_RANK, [3] * 300).mean == pytest.approx(2, abs=1e-3)
+    assert MonteCarloExpectation(10).moments(d.MEDIAN_RANK, [1, 1, 1]).variance == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [((1, 0), ValueError), ((10, -1), ValueError), ((1e4, 0), TypeError), ((10, None), TypeError)],
+)
+def test_monte_carlo_refuses(arguments, error):
+    with pytest.raises(error, match=r"samples|seed"):
+        MonteCarloExpectation(*arguments)
+
+
+def test_precomputed_ignores_the_tasks_at_hand():
+    stored = PrecomputedExpectation([5, 3, 9], weights=[1, 2, 1], counts=[2, 1, 1])
+    assert isinstance(stored, ExpectationProvider)
+    for metric in (d.MEAN_RECIPROCAL_RANK, d.RANK_MEDIAN_ABSOLUTE_DEVIATION):
+        expected = DEFAULT_EXPECTATION.moments(metric, [5, 5, 3, 9], [1, 1, 2, 1])
+        assert stored.moments(metric, [2]) == stored.moments(metric, [100] * 50, [2.0] * 50) == expected
+    sampled = PrecomputedExpectation([5, 3], provider=MonteCarloExpectation(50, 1))
+    assert sampled.moments(d.MEAN_RANK, [9]) == MonteCarloExpectation(50, 1).moments(d.MEAN_RANK, [5, 3])
+    with pytest.raises(ValueError, match="num_candidates"):
+        PrecomputedExpectation([0])
+
+
+@pytest.mark.parametrize("metric", [d.RANK_COUNT, d.TIE_RATE])
+@pytest.mark.parametrize("provider", [ExactExpectation(), MonteCarloExpectation(10), PrecomputedExpectation([4])])
+def test_no_null(metric, provider):
+    assert not provider.answers(metric)
+    with pytest.raises(ExpectationUnavailableError, match="no null"):
+        provider.moments(metric, [3])
+
+
+@pytest.mark.parametrize(
+    ("metric", "weights"),
+    [(d.RANK_MEDIAN_ABSOLUTE_DEVIATION, None), (d.MEDIAN_RANK, [1.0, 2.0] * 10), (d.power_mean_rank(-40), None)],
+)
+def test_unanswered_says_what_would(metric, weights):
+    with pytest.raises(ExpectationUnavailableError, match=r"2,000,000.*MonteCarloExpectation"):
+        DEFAULT_EXPECTATION.moments(metric, [50] * 20, weights)
+    assert DEFAULT_EXPECTATION.answers(metric)
+
+
+def test_any_transform_is_enumerated_when_tiny():
+    metric = d.RankDefinition("root", f=lambda r: torch.log2(1 + r), g=d.Power(0.5))
+    result = DEFAULT_EXPECTATION.moments(metric, [2, 3])
+    law = Counter(math.sqrt((math.log2(1 + a) + math.log2(1 + b)) / 2) for a in (1, 2) for b in (1, 2, 3))
+    mean = sum(x * k for x, k in law.items()) / 6
+    check(result, mean, sum((x - mean) ** 2 * k for x, k in law.items()) / 6)
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights", "error"),
+    [([], None, ValueError), ([0, 3], None, ValueError), ([3], [-1.0], ValueError), ([3], [math.nan], ValueError),
+     ([3, 4], [1.0], ValueError), ([3.5], None, TypeError), ([3], [0.0], ValueError)],
+)  # fmt: skip
+@pytest.mark.parametrize("provider", [ExactExpectation(), MonteCarloExpectation(10)])
+def test_bad_counts(provider, counts, weights, error):
+    with pytest.raises(error):
+        provider.moments(d.MEAN_RANK, counts, weights)
