@@ -1,2 +1,82 @@
-"""x."""
+"""Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact under distribution."""
+
+from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.functional import evaluate
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.named import (
+    AdjustedHitsAtK,
+    AdjustedMeanRank,
+    AdjustedMeanRankIndex,
+    AdjustedMeanReciprocalRank,
+    GeometricMeanRank,
+    HarmonicMeanRank,
+    HitsAtK,
+    InverseGeometricMeanRank,
+    InverseMeanRank,
+    InverseMedianRank,
+    MeanRank,
+    MeanReciprocalRank,
+    MedianRank,
+    PowerMeanRank,
+    RankCount,
+    RankMedianAbsoluteDeviation,
+    RankStandardDeviation,
+    RankVariance,
+    TieRate,
+    ZHitsAtK,
+    ZMeanRank,
+    ZMeanReciprocalRank,
+)
+from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.theory.candidates import Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.exact import ExactExpectation
+from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
+from torchrankmetrics.theory.expectation.precomputed import PrecomputedExpectation
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "AdjustedHitsAtK",
+    "AdjustedMeanRank",
+    "AdjustedMeanRankIndex",
+    "AdjustedMeanReciprocalRank",
+    "ExactExpectation",
+    "ExpectationProvider",
+    "GeometricMeanRank",
+    "HarmonicMeanRank",
+    "HitsAtK",
+    "InverseGeometricMeanRank",
+    "InverseMeanRank",
+    "InverseMedianRank",
+    "KnownAnswers",
+    "KnownTriples",
+    "MeanRank",
+    "MeanReciprocalRank",
+    "MedianRank",
+    "Moments",
+    "MonteCarloExpectation",
+    "PowerMeanRank",
+    "PrecomputedExpectation",
+    "RankCollection",
+    "RankCount",
+    "RankDefinition",
+    "RankMedianAbsoluteDeviation",
+    "RankMetric",
+    "RankMetricWarning",
+    "RankStandardDeviation",
+    "RankTable",
+    "RankVariance",
+    "Ranks",
+    "TieRate",
+    "ZHitsAtK",
+    "ZMeanRank",
+    "ZMeanReciprocalRank",
+    "evaluate",
+    "rank_scores",
+]

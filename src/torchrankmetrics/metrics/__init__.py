@@ -1,0 +1,1 @@
+"""The torchmetrics face: state and synchronisation, no mathematics."""

@@ -1,0 +1,288 @@
+"""RankMetric: a definition and a view as a torchmetrics metric. State and synchronisation; the mathematics is in theory/."""
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Literal, get_args
+
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.names import key_of
+from torchrankmetrics.metrics.shared import Shared, local_rows
+from torchrankmetrics.metrics.views import check_member, view_value
+from torchrankmetrics.ranking.canonical import canonical_rows
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import rows_of
+from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.theory.candidates import Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.theory.views import View
+
+Average = Literal["micro", "macro"]
+Storage = Literal["ranks", "counts"]
+_COMPACT_FROM = 1 << 16
+
+
+class RankMetric(Metric):
+    """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
+
+    Args:
+        definition: what is computed, for example ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view: "base", "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
+        rank_type: "realistic", "optimistic", "pessimistic", or "expected" over tie orders.
+        side: "head" or "tail": only those tasks count; None: all.
+        average: "micro" (every task weighs the same) or "macro" (every group does).
+        expectation: what gives null moments; None: exact.
+        storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
+            number of distinct rows, values are the same.
+        **kwargs: those of ``torchmetrics.Metric``.
+
+    Raises:
+        TypeError: if the definition is not a ``RankDefinition``.
+        ValueError: for an unknown option, or a combination without a meaning or without an expectation.
+
+    >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
+    >>> metric.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 0]))
+    >>> metric.compute()
+    tensor(1., dtype=torch.float64)
+    """
+
+    is_differentiable = False
+    full_state_update = False
+    rows: list[Tensor]
+
+    def __init__(
+        self,
+        definition: RankDefinition,
+        *,
+        view: View = "base",
+        rank_type: RankType = "realistic",
+        side: str | None = None,
+        average: Average = "micro",
+        expectation: ExpectationProvider | None = None,
+        storage: Storage = "ranks",
+        **kwargs: Any,
+    ) -> None:
+        expectation = DEFAULT_EXPECTATION if expectation is None else expectation
+        check_member(definition, view, rank_type, expectation)
+        _check_choice("side", side, (None, "head", "tail"))
+        _check_choice("average", average, get_args(Average))
+        _check_choice("storage", storage, get_args(Storage))
+        super().__init__(**kwargs)
+        self.definition = definition
+        self.view = view
+        self.rank_type = rank_type
+        self.side = side
+        self.average = average
+        self.expectation = expectation
+        self.storage = storage
+        # a value that one process remembers and another must gather for would hang both; the analysis is what is kept
+        self.compute_with_cache = False
+        self._shared = Shared()
+        self._compacted = 0
+        self._last_block: Tensor | None = None
+        self.add_state("rows", [], dist_reduce_fx="cat")
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
+        """Direction of the value in its view; None for dispersion, counts and the tie rate."""
+        if self.view in ("adjusted_index", "z_score"):
+            return True
+        return False if self.view == "p_value" else self.definition.higher_is_better
+
+    @property
+    def key(self) -> str:
+        """Canonical key, ``[side_][rank_type_]name``, as a ``RankCollection`` logs it."""
+        parts = [self.side, None if self.rank_type == "realistic" else self.rank_type]
+        return "_".join([*(part for part in parts if part), key_of(self.definition, self.view)])
+
+    def update(  # type: ignore[override]
+        self,
+        scores: Tensor | Ranks,
+        target: Any = None,
+        *,
+        exclude: Any = None,
+        side: str | None = None,
+        group: Any = None,
+        weight: Any = None,
+        sample_id: Any = None,
+    ) -> None:
+        """Rank a batch and keep the ranks, or take a ``Ranks``.
+
+        Args:
+            scores: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude.
+            target: as in ``rank_scores``.
+            exclude: as in ``rank_scores``.
+            side: "head" or "tail", the side that was predicted.
+            group: (tasks,) integers, or one int.
+            weight: (tasks,) numbers >= 0, or one; a zero drops its task.
+            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall.
+
+        Raises:
+            TypeError, ValueError, IndexError: for bad input, before the state changes.
+        """
+        try:
+            self._check_known(side, group)
+            block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        except Exception:
+            self._update_count -= 1  # torchmetrics counts before it calls
+            raise
+        self._ingest(block)
+
+    def compute(self) -> Tensor:
+        """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
+        return self._as_value(self._shared.analysis(self.rows))
+
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        """Update with a batch and give the value of that batch alone."""
+        if self._is_synced:
+            raise TorchMetricsUserError("forward on a synced metric would be lost; call unsync() first")
+        self.update(*args, **kwargs)
+        self._forward_cache = self._as_value(self._batch_analysis())
+        return self._forward_cache
+
+    def moments(self, num_candidates: npt.ArrayLike, *, weight: Any = None) -> Moments:
+        """Mean and variance of the base value under random ranking; needs no data.
+
+        Args:
+            num_candidates: (tasks,) integers >= 1.
+            weight: (tasks,) numbers >= 0; None: equal.
+        """
+        return self.expectation.moments(self.definition, num_candidates, weight)
+
+    def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
+        """Take over the rows of another metric, as if its updates had been made here."""
+        super().merge_state(incoming_state)
+        self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
+
+    def reset(self) -> None:
+        """Forget all tasks."""
+        self.rows = []  # a new list: others may hold the old one
+        self._compacted = 0
+        self._shared.forget()
+        super().reset()
+
+    def plot(self, val: Any = None, ax: Any = None) -> Any:
+        """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
+        return self._plot(val, ax)
+
+    def set_dtype(self, dst_type: Any) -> "RankMetric":
+        """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
+        return self
+
+    def extra_repr(self) -> str:
+        """Show the key in ``print(metric)``."""
+        return self.key
+
+    @contextmanager
+    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
+        """Synchronise inside, and restore the rows of this process afterwards even if something raises."""
+        self.sync(*args, **kwargs)
+        try:
+            yield
+        finally:
+            self.unsync(should_unsync=self._is_synced and should_unsync)
+
+    def _as_value(self, analysis: Analysis) -> Tensor:
+        value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")
+        if self.view != "base" and not math.isnan(value):
+            sample = analysis.sample(self.side, self.average == "macro")
+            value = view_value(self.definition, self.view, value, sample.candidate_counts, self.expectation)
+            if math.isnan(value):
+                analysis.warn_undefined(self.key)
+        device = torch.device("cpu") if self.device.type == "mps" else self.device  # MPS has no float64
+        return torch.tensor(value, dtype=torch.float64, device=device)
+
+    def _batch_analysis(self) -> Analysis:
+        """Analyse the rows of the last update alone; of all processes if ``dist_sync_on_step``."""
+        assert self._last_block is not None
+        block, self._last_block = self._last_block, None
+        if self.dist_sync_on_step and self.distributed_available_fn():
+            block = Shared().gather([block], lambda: block, self.dist_sync_fn or gather_all_tensors, self.process_group)
+        return Analysis([block])
+
+    def _check_known(self, side: str | None, group: Any) -> None:
+        if self.side is not None and side is None:
+            raise ValueError(f'side must be passed to update ("head" or "tail"): {self.key!r} counts one side only')
+        if self.average == "macro" and group is None:
+            raise ValueError("group must be passed to update: average='macro' weighs every group the same")
+
+    def _ingest(self, block: Tensor) -> None:
+        self._last_block = block
+        self.rows.append(block)
+        if self.storage == "counts":
+            pending = sum(len(part) for part in self.rows) - self._compacted
+            if pending >= max(_COMPACT_FROM, self._compacted):  # rarely: each time the rows have doubled
+                self._compact()
+
+    def _compact(self) -> None:
+        rows, _ = canonical_rows(torch.cat(self.rows).cpu().numpy(), drop_repeats=False)
+        self.rows[:] = [torch.from_numpy(rows).to(self.rows[0].device)]
+        self._compacted = len(rows)
+
+    def _local_rows(self) -> Tensor:
+        if self.storage == "counts" and len(self.rows) > 1:
+            self._compact()
+        return local_rows(self.rows, self.device)
+
+    def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
+        group = process_group or self.process_group
+        self.rows = [self._shared.gather(self.rows, self._local_rows, dist_sync_fn, group)]
+
+    def _copy_state_dict(self) -> dict[str, Any]:
+        # the list itself: blocks are never written in place, and members of a collection stay tied to one list
+        return {"rows": self.rows}
+
+    def _move_list_states_to_cpu(self) -> None:
+        # only what is not there yet, in place: a new list per update would be quadratic and untie members
+        for i in range(len(self.rows) - 1, -1, -1):
+            if self.rows[i].device.type == "cpu":
+                break
+            self.rows[i] = self.rows[i].cpu()
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        loaded = prefix + "rows" in state_dict
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if loaded:
+            self._update_count = max(self._update_count, 1)
+
+
+def make_block(
+    scores: Tensor | Ranks,
+    target: Any,
+    exclude: Any,
+    *,
+    side: str | None,
+    group: Any,
+    weight: Any,
+    sample_id: Any,
+) -> Tensor:
+    """Turn the arguments of ``update`` into one int64 (tasks, 8) block of rows."""
+    # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
+    with torch.inference_mode(False), torch.no_grad():
+        if isinstance(scores, Ranks):
+            for name, value in (("target", target), ("exclude", exclude)):
+                if value is not None:
+                    raise ValueError(f"{name} must not be given with a Ranks: the ranks are known already")
+            ranks = scores
+        else:
+            if target is None:
+                raise ValueError(
+                    "target is missing: pass (B,) columns of the true candidates, or a Ranks in place of scores"
+                )
+            ranks = rank_scores(scores, target, exclude=exclude)
+        return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+
+
+def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -1,0 +1,105 @@
+"""Rows in canonical form: sorted, distinct, counted. Any batch split and any sharding give the same array, bit for bit."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.ranking.rows import (
+    ABSENT,
+    COUNT,
+    GROUP,
+    NUM_CANDIDATES,
+    OPTIMISTIC,
+    PESSIMISTIC,
+    SAMPLE_ID,
+    SIDE,
+    SIDE_BITS,
+    WEIGHT,
+    WIDTH,
+)
+
+Rows = npt.NDArray[np.int64]
+_LARGEST = 1 << 62
+
+
+def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
+    """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
+
+    Args:
+        rows: (n, 8) int64.
+        drop_repeats: False keeps repeats that differ: what is done while more rows may come.
+
+    Returns:
+        (u, 8) int64, and the number of repeats that were dropped although they differ from the one kept (the smallest).
+    """
+    if len(rows) == 0:
+        return rows.reshape(0, WIDTH), 0
+    flags, side = rows[:, SIDE] >> SIDE_BITS, rows[:, SIDE] & ((1 << SIDE_BITS) - 1)
+    gap = rows[:, PESSIMISTIC] - rows[:, OPTIMISTIC]  # ties are short: fewer bits than the pessimistic rank
+    columns = [side, rows[:, SAMPLE_ID], rows[:, OPTIMISTIC], gap, rows[:, NUM_CANDIDATES], rows[:, GROUP]]
+    columns += [rows[:, WEIGHT], flags]
+    distinct, count = _unique(columns, rows[:, COUNT])
+    result = np.empty((len(count), WIDTH), dtype=np.int64)
+    result[:, OPTIMISTIC], result[:, NUM_CANDIDATES], result[:, GROUP] = distinct[2], distinct[4], distinct[5]
+    result[:, PESSIMISTIC] = distinct[2] + distinct[3]
+    result[:, SAMPLE_ID], result[:, WEIGHT], result[:, COUNT] = distinct[1], distinct[6], count
+    result[:, SIDE] = distinct[0] | (distinct[7] << SIDE_BITS)
+    named = distinct[1] != ABSENT
+    result[named, COUNT] = 1
+    if not drop_repeats or not named.any():
+        return result, 0
+    repeat = np.zeros(len(result), dtype=bool)
+    repeat[1:] = named[1:] & (distinct[0][1:] == distinct[0][:-1]) & (distinct[1][1:] == distinct[1][:-1])
+    return result[~repeat], int(repeat.sum())
+
+
+def _unique(columns: list[Rows], count: Rows) -> tuple[list[Rows], Rows]:
+    """Distinct rows in lexicographic order, with summed counts."""
+    ones = bool((count == 1).all())
+    key, decode = _pack(columns)
+    if key is not None and decode is not None and ones:
+        key = np.sort(key)
+        first = np.r_[True, key[1:] != key[:-1]]
+        return decode(key[first]), np.diff(np.append(np.flatnonzero(first), len(key)))
+    order = np.argsort(key, kind="stable") if key is not None else np.lexsort(columns[::-1])
+    columns = [column[order] for column in columns]
+    first = np.zeros(len(order), dtype=bool)
+    first[0] = True
+    for column in columns:
+        first[1:] |= column[1:] != column[:-1]
+    starts = np.flatnonzero(first)
+    return [column[first] for column in columns], np.add.reduceat(count[order], starts)
+
+
+def _pack(columns: list[Rows]) -> tuple[Rows | None, Callable[[Rows], list[Rows]] | None]:
+    """One int64 key that orders like the columns, with its inverse; None if 62 bits are too few."""
+    lows = [int(column.min()) for column in columns]
+    sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]
+    tables: list[Rows | None] = [None] * len(columns)
+    if math.prod(sizes) > _LARGEST:  # weights, above all, use the whole int64 range: number their distinct values
+        columns = list(columns)
+        for i in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
+            table, columns[i] = np.unique(columns[i], return_inverse=True)
+            tables[i], lows[i], sizes[i] = table, 0, len(table)
+            if math.prod(sizes) <= _LARGEST:
+                break
+        else:
+            return None, None
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column, low, size in zip(columns, lows, sizes, strict=True):
+        if size > 1:
+            key = key * size + (column - low)
+
+    def decode(keys: Rows) -> list[Rows]:
+        parts: list[Rows] = []
+        for low, size, table in zip(lows[::-1], sizes[::-1], tables[::-1], strict=True):
+            if size == 1:
+                part = np.zeros_like(keys)
+            else:
+                keys, part = np.divmod(keys, size)
+            parts.append(part + low if table is None else table[part])
+        return parts[::-1]
+
+    return key, decode

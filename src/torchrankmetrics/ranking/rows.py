@@ -1,0 +1,99 @@
+"""The one row of state: eight int64 columns per ranking task, of constant shape whatever is known about the task."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.ranks import Ranks
+
+OPTIMISTIC, PESSIMISTIC, NUM_CANDIDATES, SIDE, GROUP, SAMPLE_ID, WEIGHT, COUNT = range(8)
+WIDTH = 8
+ABSENT = -(1 << 63)
+SIDES = {None: 0, "head": 1, "tail": 2}
+SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
+_ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
+
+
+def empty_rows(device: torch.device | None = None) -> Tensor:
+    """Give the (0, 8) int64 block of a process without data."""
+    return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
+
+
+def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = None, sample_id: Any = None) -> Tensor:
+    """Write ranks and what is known of their tasks as an int64 (tasks, 8) block.
+
+    Args:
+        ranks: the ranks.
+        side: "head", "tail" or None.
+        group: (tasks,) integers, or one int for all.
+        weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
+        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
+
+    Raises:
+        TypeError: if groups or sample ids are not integers, or weights not numbers.
+        ValueError: if the side is unknown, a shape or device differs, or a weight is negative, infinite, NaN, or all
+            are zero (on an accelerator the values are checked at ``compute``).
+    """
+    if not isinstance(ranks, Ranks):
+        raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
+    if side not in SIDES:
+        raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
+    n, device = len(ranks), ranks.optimistic.device
+    fixed = [SIDES[side], ABSENT, ABSENT, _ONE, 1]
+    flags = ranks.flags
+    per_task: dict[int, Tensor] = {}
+    if group is not None:
+        per_task[GROUP] = _integers(group, "group", n, device, scalar=True)
+    if sample_id is not None:
+        per_task[SAMPLE_ID] = _integers(sample_id, "sample_id", n, device, scalar=False)
+    if weight is not None:
+        per_task[WEIGHT], wrong = _weights(weight, n, device)
+        if wrong is not None:
+            flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
+    if flags is not None:
+        per_task[SIDE] = (flags << SIDE_BITS) | SIDES[side]
+    columns = [ranks.optimistic, ranks.pessimistic, ranks.num_candidates]
+    if not per_task:
+        return torch.cat([torch.stack(columns, 1), torch.tensor([fixed], device=device).expand(n, -1)], 1)
+    constant = torch.tensor(fixed, device=device).unbind()
+    columns += [per_task.get(index, constant[index - SIDE].expand(n)) for index in range(SIDE, WIDTH)]
+    return torch.stack(columns, 1)
+
+
+def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:
+    if isinstance(values, int) and not isinstance(values, bool) and scalar:
+        return torch.full((n,), values, dtype=torch.int64, device=device)
+    tensor = torch.as_tensor(values) if not isinstance(values, Tensor) else values.detach()
+    if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
+        raise TypeError(f"{name} must hold integers, got {tensor.dtype}")
+    _check_place(tensor, name, n, device, from_tensor=isinstance(values, Tensor))
+    return tensor.to(device=device, dtype=torch.int64)
+
+
+def _weights(values: Any, n: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
+    """float64 bits of the weights; and, on an accelerator, which are wrong."""
+    if isinstance(values, int | float) and not isinstance(values, bool):
+        values = torch.full((n,), float(values), dtype=torch.float64, device=device)
+    tensor = torch.as_tensor(values) if not isinstance(values, Tensor) else values.detach()
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
+    _check_place(tensor, "weight", n, device, from_tensor=isinstance(values, Tensor))
+    tensor = tensor.to(device=device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
+    wrong = ~(tensor >= 0) | tensor.isinf()
+    if device.type != "cpu":
+        return tensor.view(torch.int64), wrong | (tensor == 0).all()
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"weight must be finite and not negative, got {float(tensor[first])} for task {first}")
+    if n and not tensor.any():
+        raise ValueError(f"weight must not be zero for every task of an update, got {n} zeros")
+    return tensor.view(torch.int64), None
+
+
+def _check_place(tensor: Tensor, name: str, n: int, device: torch.device, from_tensor: bool) -> None:
+    if tensor.shape != (n,):
+        raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")
+    if from_tensor and tensor.device != device:
+        raise ValueError(f"{name} must be on the device of the ranks, {device}; got {tensor.device}")

@@ -1,0 +1,115 @@
+"""RankTable: the rows of an evaluation, apart from any metric."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking.canonical import canonical_rows
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, WIDTH, empty_rows, rows_of
+
+
+class RankTable:
+    """Ranks with what is known of their tasks: one int64 row of eight columns each, the state of every metric.
+
+    Args:
+        rows: (n, 8) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count.
+
+    Raises:
+        TypeError: if rows are not int64.
+        ValueError: if rows are not (n, 8).
+
+    >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
+    >>> table
+    RankTable(2 tasks, sides: tail)
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        if rows.dtype != torch.int64:
+            raise TypeError(f"rows must be int64, got {rows.dtype}")
+        if rows.ndim != 2 or rows.shape[1] != WIDTH:
+            raise ValueError(f"rows must be (n, {WIDTH}), got {tuple(rows.shape)}")
+        self.rows = rows
+
+    @classmethod
+    def from_ranks(
+        cls, ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = None, sample_id: Any = None
+    ) -> "RankTable":
+        """Build from ranks; arguments and errors as in ``RankMetric.update``."""
+        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id))
+
+    @classmethod
+    def concatenate(cls, tables: "Sequence[RankTable]") -> "RankTable":
+        """Join tables, on the device of the first; none gives an empty table."""
+        if not tables:
+            return cls(empty_rows())
+        return cls(torch.cat([table.rows.to(tables[0].rows.device) for table in tables]))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        names = {code: name or "none" for name, code in SIDES.items()}
+        sides = [names[int(code)] for code in self._side_codes().unique().tolist()]
+        return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of ranking tasks, repeats included."""
+        return int(self.rows[:, columns.COUNT].sum())
+
+    @property
+    def ranks(self) -> Ranks:
+        """The ranks of the rows; a row may stand for several tasks, see ``count``."""
+        flags = self.rows[:, columns.SIDE] >> SIDE_BITS
+        return Ranks.trusted(*(self.rows[:, i] for i in range(3)), flags)
+
+    @property
+    def group(self) -> Tensor:
+        """(n,) int64 group ids; rows without a group hold the smallest int64."""
+        return self.rows[:, columns.GROUP]
+
+    @property
+    def sample_id(self) -> Tensor:
+        """(n,) int64 sample ids; rows without one hold the smallest int64."""
+        return self.rows[:, columns.SAMPLE_ID]
+
+    @property
+    def weight(self) -> Tensor:
+        """(n,) float64 weight of one task."""
+        return self.rows[:, columns.WEIGHT].contiguous().view(torch.float64)
+
+    @property
+    def count(self) -> Tensor:
+        """(n,) int64, how many tasks a row stands for."""
+        return self.rows[:, columns.COUNT]
+
+    def select(self, *, side: str | None = None, group: int | None = None) -> "RankTable":
+        """Keep the rows of a side, of a group, or of both.
+
+        Raises:
+            ValueError: if side is neither "head", "tail" nor None (all).
+        """
+        if side not in SIDES:
+            raise ValueError(f'side must be "head", "tail" or None (all), got {side!r}')
+        keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
+        if side is not None:
+            keep &= self._side_codes() == SIDES[side]
+        if group is not None:
+            keep &= self.group == group
+        return RankTable(self.rows[keep])
+
+    def compact(self) -> "RankTable":
+        """Sort, merge equal rows into their count and drop repeats of (side, sample id); of repeats the smallest stays."""
+        rows, _ = canonical_rows(self.rows.cpu().numpy())
+        return RankTable(torch.from_numpy(rows).to(self.rows.device))
+
+    def has_groups(self) -> bool:
+        """Whether every row has a group."""
+        return bool((self.group != ABSENT).all())
+
+    def _side_codes(self) -> Tensor:
+        return self.rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)

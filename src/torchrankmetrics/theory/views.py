@@ -1,0 +1,56 @@
+"""Views of a base value: affine maps that put it against chance. Pure functions of value, moments, optimum, direction."""
+
+import math
+from typing import Literal
+
+from torchrankmetrics.theory.candidates import Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+
+View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
+VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+
+
+def has_view(definition: RankDefinition, view: View) -> bool:
+    """Whether a view has a meaning: all for metrics with an optimum; base and normalized for dispersion; else base."""
+    if view == "base":
+        return True
+    return definition.has_null and (view == "normalized" or definition.higher_is_better is not None)
+
+
+def apply_view(definition: RankDefinition, view: View, value: float, moments: Moments) -> float:
+    """Put a base value into a view: an affine map of the value, NaN where it is undefined.
+
+    normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), turned so that larger is
+    better. The last two are NaN where the null has no variance, which is exact: there is nothing to adjust by.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; for z of a decreasing metric the sign is that of PyKEEN.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> apply_view(MEAN_RANK, "adjusted_index", 1.0, Moments(mean=4.0, variance=2.0))
+    1.0
+    """
+    if view == "base":
+        return value
+    offset, scale = _offset_and_scale(definition, view, moments)
+    return (value - offset) / scale if scale != 0 else math.nan
+
+
+def view_slope(definition: RankDefinition, view: View, moments: Moments) -> float:
+    """Slope of an affine view: what an error of the base value is multiplied by; NaN where the view is undefined."""
+    if view == "base":
+        return 1.0
+    scale = _offset_and_scale(definition, view, moments)[1]
+    return 1 / scale if scale != 0 else math.nan
+
+
+def _offset_and_scale(definition: RankDefinition, view: View, moments: Moments) -> tuple[float, float]:
+    if view == "normalized":
+        return 0.0, moments.mean
+    if moments.variance == 0:
+        return moments.mean, 0.0
+    if view == "adjusted_index":
+        assert definition.optimum is not None
+        return moments.mean, definition.optimum - moments.mean
+    if view == "z_score":
+        return moments.mean, math.sqrt(moments.variance) * (1 if definition.higher_is_better else -1)
+    raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")
