@@ -38,13 +38,13 @@ class Analysis:
         self._warned = False
         if differing:
             _warn(
-                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each is kept. "
-                "Repeats should be the same task scored by the same model"
+                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
+                "is kept. Repeats should be the same task scored by the same model"
             )
         if self.num_nan:
             _warn(
-                f"{self.num_nan} of {int(self.rows[:, columns.COUNT].sum())} ranking tasks have NaN scores; a NaN never "
-                "helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
+                f"{self.num_nan} of {int(self.rows[:, columns.COUNT].sum())} ranking tasks have NaN scores; "
+                "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
 
     @property
@@ -100,8 +100,8 @@ def sample_of(rows: Rows, macro: bool = False) -> RankSample:
         total = np.bincount(index, weight * count)
         # a group whose weights are all zero is dropped like its tasks
         weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
-    ranks = (rows[:, i] for i in (columns.OPTIMISTIC, columns.PESSIMISTIC, columns.NUM_CANDIDATES))
-    return RankSample(*ranks, weight=weight, count=count)
+    optimistic, pessimistic, num_candidates = (rows[:, i] for i in (0, 1, 2))
+    return RankSample(optimistic, pessimistic, num_candidates, weight, count)
 
 
 def _side(rows: Rows) -> Rows:

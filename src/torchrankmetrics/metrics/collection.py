@@ -117,9 +117,10 @@ class RankCollection(MetricCollection):
         """Update with a batch and give the values of that batch alone."""
         self._take(*args, **kwargs)
         analysis = self._leader._batch_analysis()
-        for member in self._members():
-            member._forward_cache = member._as_value(analysis)
-        return {self._set_name(key): member._forward_cache for key, member in self._modules.items()}
+        values = {}
+        for key, member in zip(self.keys(), self._members(), strict=True):
+            values[str(key)] = member._forward_cache = member._as_value(analysis)
+        return values
 
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
@@ -245,7 +246,7 @@ class RankCollection(MetricCollection):
         rows = self._leader.rows if self._modules else []
         for member in self._members():
             member.rows = rows if member is self._leader else []  # moved once, not once per member
-        super()._apply(fn, *args, **kwargs)
+        super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
         self._tie()
         return self
 
@@ -275,8 +276,8 @@ class RankCollection(MetricCollection):
                 members = [member for _, member in self._members_of(entry)]
                 if len(members) != 1:
                     raise ValueError(
-                        f"metrics[{key!r}] = {entry!r} stands for {len(members)} metrics here (views, rank_types and sides "
-                        "multiply); a dict entry is one metric: name its side, rank type and view, or pass an instance"
+                        f"metrics[{key!r}] = {entry!r} stands for {len(members)} metrics here (views, rank_types and "
+                        "sides multiply); a dict entry is one metric: name its side, rank type and view"
                     )
                 yield key, members[0]
             return

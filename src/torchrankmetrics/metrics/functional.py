@@ -25,7 +25,7 @@ def evaluate(
     """Compute metrics of ranks that are known already.
 
     Args:
-        ranks: (tasks,) ranks >= 1, integers, or floats (realistic ranks, multiples of 1/2); a ``Ranks``; a ``RankTable``.
+        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``.
         num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
         metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
         weight: (tasks,) numbers >= 0; part of a ``RankTable``.
@@ -36,8 +36,8 @@ def evaluate(
         Values by canonical key, as floats. Nothing is synchronised across processes.
 
     Raises:
-        TypeError, ValueError: as ``Ranks`` and ``RankCollection``; for other rank types and the tie rate of float ranks,
-            and for other views than base without num_candidates.
+        TypeError, ValueError: as ``Ranks`` and ``RankCollection``; for other rank types and the tie rate of float
+            ranks, and for other views than base without num_candidates.
 
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
@@ -48,7 +48,7 @@ def evaluate(
     if metrics is None and not complete and num_candidates is None:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     collection = RankCollection(metrics, **options)
-    members = dict(collection.items(copy_state=False))
+    members = {str(key): member for key, member in zip(collection.keys(), collection._members(), strict=True)}
     if isinstance(ranks, RankTable):
         if weight is not None or group is not None:
             raise ValueError("weight and group must not be given with a RankTable: its rows have them already")
@@ -60,7 +60,7 @@ def evaluate(
             member._check_known(member.side, group)
         rows = make_block(ranks, None, None, side=None, group=group, weight=weight, sample_id=None)
     analysis = Analysis([rows])
-    return {str(key): float(member._as_value(analysis)) for key, member in members.items()}
+    return {key: float(member._as_value(analysis)) for key, member in members.items()}
 
 
 def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:

@@ -1,4 +1,4 @@
-"""RankMetric: a definition and a view as a torchmetrics metric. State and synchronisation; the mathematics is in theory/."""
+"""RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
 import math
 from collections.abc import Callable, Iterator
@@ -59,6 +59,7 @@ class RankMetric(Metric):
     is_differentiable = False
     full_state_update = False
     rows: list[Tensor]
+    _forward_cache: Any
 
     def __init__(
         self,
@@ -105,7 +106,7 @@ class RankMetric(Metric):
         parts = [self.side, None if self.rank_type == "realistic" else self.rank_type]
         return "_".join([*(part for part in parts if part), key_of(self.definition, self.view)])
 
-    def update(  # type: ignore[override]
+    def update(
         self,
         scores: Tensor | Ranks,
         target: Any = None,
@@ -147,8 +148,9 @@ class RankMetric(Metric):
         if self._is_synced:
             raise TorchMetricsUserError("forward on a synced metric would be lost; call unsync() first")
         self.update(*args, **kwargs)
-        self._forward_cache = self._as_value(self._batch_analysis())
-        return self._forward_cache
+        value = self._as_value(self._batch_analysis())
+        self._forward_cache = value
+        return value
 
     def moments(self, num_candidates: npt.ArrayLike, *, weight: Any = None) -> Moments:
         """Mean and variance of the base value under random ranking; needs no data.

@@ -1,4 +1,7 @@
-"""The metrics of the papers by name: a definition and a view each, nothing else."""
+"""The metrics of the papers by name: a definition and a view each, nothing else.
+
+Sources: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914).
+"""
 
 from typing import Any
 
@@ -7,14 +10,14 @@ from torchrankmetrics.theory import definitions
 
 
 class MeanRank(RankMetric):
-    """Mean rank, sum of v_i r_i in [1, max N]; lower is better. Hoyt et al. 2022 (arXiv 2203.07544), eq. 1."""
+    """Mean rank, sum of v_i r_i in [1, max N]; lower is better. Hoyt et al. 2022, eq. 1."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.MEAN_RANK, **kwargs)
 
 
 class MeanReciprocalRank(RankMetric):
-    """Mean reciprocal rank, sum of v_i / r_i in (0, 1]; higher is better. Hoyt et al. 2022 (arXiv 2203.07544), section 2.
+    """Mean reciprocal rank, sum of v_i / r_i in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
 
     >>> import torch
     >>> metric = MeanReciprocalRank()
@@ -28,21 +31,21 @@ class MeanReciprocalRank(RankMetric):
 
 
 class HitsAtK(RankMetric):
-    """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022 (arXiv 2203.07544), eq. 3."""
+    """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3."""
 
     def __init__(self, k: int, **kwargs: Any) -> None:
         super().__init__(definitions.hits_at(k), **kwargs)
 
 
 class InverseMeanRank(RankMetric):
-    """Inverse of the mean rank in (0, 1]; higher is better. Hoyt et al. 2022 (arXiv 2203.07544), section 2."""
+    """Inverse of the mean rank in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.INVERSE_MEAN_RANK, **kwargs)
 
 
 class HarmonicMeanRank(RankMetric):
-    """Harmonic mean rank, 1 / MRR in [1, max N]; lower is better. Hoyt et al. 2022 (arXiv 2203.07544), section 2."""
+    """Harmonic mean rank, 1 / MRR in [1, max N]; lower is better. Hoyt et al. 2022, section 2."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.HARMONIC_MEAN_RANK, **kwargs)
@@ -77,7 +80,7 @@ class InverseMedianRank(RankMetric):
 
 
 class RankVariance(RankMetric):
-    """Population variance of the ranks, sum of v_i (r_i - MR)^2 >= 0; no direction: always last has variance 0 too."""
+    """Population variance of the ranks, sum of v_i (r_i - MR)^2 >= 0; no direction: always last has 0 too."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.RANK_VARIANCE, **kwargs)
@@ -112,14 +115,14 @@ class TieRate(RankMetric):
 
 
 class PowerMeanRank(RankMetric):
-    """Power mean (sum of v_i r_i^p)^(1/p) in [1, max N]; lower is better; p = 1, 0, -1, +-inf: MR, GMR, HMR, extremes."""
+    """Power mean (sum of v_i r_i^p)^(1/p) in [1, max N]; lower is better; p = 1, 0, -1 give MR, GMR, HMR."""
 
     def __init__(self, p: float, **kwargs: Any) -> None:
         super().__init__(definitions.power_mean_rank(p), **kwargs)
 
 
 class AdjustedMeanRank(RankMetric):
-    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020 (arXiv 2002.06914), eq. 7."""
+    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020, eq. 7."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.MEAN_RANK, view="normalized", **kwargs)
@@ -128,7 +131,7 @@ class AdjustedMeanRank(RankMetric):
 class AdjustedMeanRankIndex(RankMetric):
     """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best; comparable across candidate counts.
 
-    Berrendorf et al. 2020 (arXiv 2002.06914), eq. 8, with the sign mended; equals 2 AUC - 1.
+    Berrendorf et al. 2020, eq. 8, with the sign mended; equals 2 AUC - 1.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -136,14 +139,14 @@ class AdjustedMeanRankIndex(RankMetric):
 
 
 class AdjustedMeanReciprocalRank(RankMetric):
-    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022 (arXiv 2203.07544), section 3."""
+    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, section 3."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.MEAN_RECIPROCAL_RANK, view="adjusted_index", **kwargs)
 
 
 class AdjustedHitsAtK(RankMetric):
-    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022 (arXiv 2203.07544), eq. 22."""
+    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22."""
 
     def __init__(self, k: int, **kwargs: Any) -> None:
         super().__init__(definitions.hits_at(k), view="adjusted_index", **kwargs)
@@ -157,7 +160,7 @@ class ZMeanRank(RankMetric):
 
 
 class ZMeanReciprocalRank(RankMetric):
-    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3."""
+    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al., section 3."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(definitions.MEAN_RECIPROCAL_RANK, view="z_score", **kwargs)

@@ -37,9 +37,8 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
             raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
     if not has_view(definition, view):
         allowed = [known for known in VIEWS if has_view(definition, known)]
-        raise ValueError(
-            f"view={view!r} has no meaning for {definition.name!r}: it has no best value; use {' or '.join(map(repr, allowed))}"
-        )
+        instead = " or ".join(map(repr, allowed))
+        raise ValueError(f"view={view!r} has no meaning for {definition.name!r}: it has no best value; use {instead}")
     if rank_type == "expected" and not has_expected(definition):
         raise ValueError(
             f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "

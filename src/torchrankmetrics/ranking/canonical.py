@@ -1,4 +1,4 @@
-"""Rows in canonical form: sorted, distinct, counted. Any batch split and any sharding give the same array, bit for bit."""
+"""Rows in canonical form: sorted, distinct, counted. Any split and any sharding give the same array, bit for bit."""
 
 import math
 from collections.abc import Callable

@@ -145,8 +145,8 @@ class KnownTriples:
         ValueError: if a split is not (n, 3).
         IndexError: if an id is negative or an entity is not below num_entities.
 
-    Source: filtered setting of Bordes et al. 2013, candidate sets of Berrendorf et al. 2020 (arXiv 2002.06914), Figure 1:
-    entities a, b, c, d; evaluating (a, s, b), the known tails c and d leave 2 candidates.
+    Source: filtered setting of Bordes et al. 2013; candidate sets of Berrendorf et al. 2020 (arXiv 2002.06914), Figure
+    1: entities a, b, c, d; evaluating (a, s, b), the known tails c and d leave 2 candidates.
 
     >>> b_r_a, a_s_b, a_s_c, a_s_d = [1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]
     >>> known = KnownTriples(torch.tensor([b_r_a, a_s_b, a_s_c, a_s_d]))
@@ -231,13 +231,16 @@ def candidate_mask(candidates: Any, num_entities: int, device: torch.device) -> 
         if candidates.shape != (num_entities,):
             shape = tuple(candidates.shape)
             raise ValueError(f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}")
-        return candidates
+        given: Tensor = candidates
+        return given
     ids = as_ids(candidates, "candidates")
     if ids.ndim != 1:
         raise ValueError(f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}")
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
         raise IndexError(f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}")
-    return torch.zeros(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, True)
+    mask = torch.zeros(num_entities, dtype=torch.bool, device=device)
+    mask[ids] = True
+    return mask
 
 
 def as_ids(values: Any, name: str) -> Tensor:

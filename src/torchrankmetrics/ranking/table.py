@@ -53,7 +53,7 @@ class RankTable:
 
     def __repr__(self) -> str:
         names = {code: name or "none" for name, code in SIDES.items()}
-        sides = [names[int(code)] for code in self._side_codes().unique().tolist()]
+        sides = [names[code] for code in sorted(set(self._side_codes().tolist()))]
         return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
 
     @property
@@ -65,7 +65,8 @@ class RankTable:
     def ranks(self) -> Ranks:
         """The ranks of the rows; a row may stand for several tasks, see ``count``."""
         flags = self.rows[:, columns.SIDE] >> SIDE_BITS
-        return Ranks.trusted(*(self.rows[:, i] for i in range(3)), flags)
+        optimistic, pessimistic, num_candidates = (self.rows[:, i] for i in (0, 1, 2))
+        return Ranks.trusted(optimistic, pessimistic, num_candidates, flags)
 
     @property
     def group(self) -> Tensor:
@@ -103,7 +104,7 @@ class RankTable:
         return RankTable(self.rows[keep])
 
     def compact(self) -> "RankTable":
-        """Sort, merge equal rows into their count and drop repeats of (side, sample id); of repeats the smallest stays."""
+        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 

@@ -1,4 +1,4 @@
-"""The candidate counts of a set of ranking tasks, compressed to distinct (count, weight) pairs; and the moments they give."""
+"""The candidate counts of ranking tasks, compressed to distinct (count, weight) pairs; and the moments they give."""
 
 import hashlib
 from dataclasses import dataclass
@@ -35,7 +35,9 @@ class CandidateCounts:
     count: IntArray
 
     @classmethod
-    def of(cls, num_candidates: "npt.ArrayLike | CandidateCounts", weights: Any = None, counts: Any = None) -> "CandidateCounts":
+    def of(
+        cls, num_candidates: "npt.ArrayLike | CandidateCounts", weights: Any = None, counts: Any = None
+    ) -> "CandidateCounts":
         """Compress per-task candidate counts.
 
         Args:
@@ -61,7 +63,7 @@ class CandidateCounts:
         w = None if weights is None else _weights(weights, N)
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
-            raise ValueError("num_candidates is empty: there is no task (of positive weight) to take an expectation over")
+            raise ValueError("num_candidates is empty: there is no task of positive weight to take an expectation over")
         N, c = N[used], c[used]
         if w is None or (w := w[used]).min() == w.max():
             unique, index = np.unique(N, return_inverse=True)

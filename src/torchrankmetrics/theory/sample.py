@@ -87,7 +87,9 @@ class RankSample:
         """Distinct ranks with their mass; the sums of every metric run over these instead of over tasks."""
         if rank_type not in self._histograms:
             rank, index = np.unique(self.rank(rank_type), return_inverse=True)
-            self._histograms[rank_type] = Histogram(rank, np.bincount(index, self.mass, minlength=len(rank)))
+            self._histograms[rank_type] = Histogram(
+                rank, np.bincount(index, self.mass, minlength=len(rank)).astype(np.float64)
+            )
         return self._histograms[rank_type]
 
     @cached_property

@@ -53,9 +53,11 @@ def expected_value(definition: RankDefinition, sample: RankSample) -> float:
 def _block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
     """Mean of f over {low..high}, for each block."""
     if f == IDENTITY:
-        return (low + high) / 2.0
+        middle: FloatArray = (low + high) / 2.0
+        return middle
     if isinstance(f, AtMost):
-        return np.clip(f.k - low + 1, 0, high - low + 1) / (high - low + 1)
+        hits: FloatArray = np.clip(f.k - low + 1, 0, high - low + 1) / (high - low + 1)
+        return hits
     if isinstance(f, Power | Log):
         return _smooth_means(lambda rank, _: evaluate(f, rank.ravel()).reshape(rank.shape), low, high)
     center = float(evaluate(f, np.ones(1))[0])

@@ -1,4 +1,4 @@
-"""Views of a base value: affine maps that put it against chance. Pure functions of value, moments, optimum, direction."""
+"""Views of a base value: affine maps that put it against chance, from value, moments, optimum and direction."""
 
 import math
 from typing import Literal
