@@ -1,0 +1,178 @@
+"""p-values from the law of a metric under random ranking itself, not from a normal reading of its z-score.
+
+Under the null r_i is uniform on {1..N_i}, independently. The p-value is the probability that M is at least as good as
+what was observed. M = g(sum of v_i f(r_i)) with monotone g, so it is a tail of the sum, and a metric and its inverse
+(MR and IMR, MRR and HMR, GMR and IGMR) have the same one.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from scipy.optimize import brentq
+
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.theory.definitions import (
+    IDENTITY,
+    AtMost,
+    Exponential,
+    Power,
+    RankDefinition,
+    Transform,
+)
+from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.tails.laws import SumLaw, TwoPointLaw, UniformLaw
+from torchrankmetrics.theory.tails.summed import SummedLaw
+from torchrankmetrics.theory.tails.upper import log_at_least
+
+_PROBE = 2.0 ** np.arange(21)
+
+
+def has_p_value(definition: RankDefinition) -> bool:
+    """Whether the law of the metric is at hand: a mean of any f under a monotone g, or the largest or smallest rank.
+
+    >>> from torchrankmetrics.theory.definitions import HARMONIC_MEAN_RANK, MEDIAN_RANK
+    >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
+    (True, False)
+    """
+    if not definition.has_null or definition.higher_is_better is None:
+        return False
+    if definition.aggregation in ("maximum", "minimum"):
+        return definition.f == IDENTITY and definition.g == IDENTITY
+    return definition.aggregation == "mean" and _direction(definition) != 0
+
+
+def p_value(
+    definition: RankDefinition, value: float, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+) -> float:
+    """Probability under random ranking of a value at least as good, in [0, 1]; 0.0 may be an underflow.
+
+    Arguments, errors and source as for ``log_p_value``.
+
+    >>> from torchrankmetrics.theory.definitions import hits_at
+    >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 9)  # z = 7.3, of normal p 1.7e-13
+    0.000533138
+    """
+    return math.exp(log_p_value(definition, value, counts, weights))
+
+
+def log_p_value(
+    definition: RankDefinition,
+    value: float,
+    counts: npt.ArrayLike | CandidateCounts,
+    weights: Any = None,
+    *,
+    tolerance: float = 1e-9,
+) -> float:
+    """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
+
+    Range [-inf, 0]; -inf if no ranks reach the value. Ties with the observed value count.
+
+    Args:
+        definition: a metric with ``has_p_value``.
+        value: the observed value of the metric.
+        counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weights: (n,) weights w_i >= 0; None: equal.
+        tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
+            lattice), so that the order of summation does not matter.
+
+    Raises:
+        ValueError: if the law of the metric is not at hand, the value is NaN, or the tolerance is not in [0, 1e-3].
+
+    Source: inversion at the saddlepoint, Daniels 1954 (doi:10.1214/aoms/1177728652); null of Hoyt et al. 2022
+    (arXiv 2203.07544).
+    """
+    if not has_p_value(definition):
+        raise ValueError(
+            f"{definition.name!r} has no p-value: the law is known for a mean of f under a monotone g that has a "
+            "direction, and for the largest and smallest rank"
+        )
+    value = float(value)
+    if math.isnan(value):
+        raise ValueError(f"value of {definition.name!r} must be a number, got nan")
+    if not 0 <= tolerance <= 1e-3:
+        raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
+    counts = CandidateCounts.of(counts, weights)
+    if definition.aggregation in ("maximum", "minimum"):
+        return _log_extreme(definition, value, counts)
+    direction = _direction(definition)
+    sign = direction if definition.higher_is_better else -direction
+    law = _law(definition.f, counts, sign)
+    aggregate = _aggregate(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
+    slack = _slack(definition.g, aggregate, law, tolerance)
+    return log_at_least(law, sign * aggregate, slack, negated=_law(definition.f, counts, -sign))
+
+
+def _direction(definition: RankDefinition) -> int:
+    """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
+    g = definition.g
+    if isinstance(g, Power) and g.p != 0:
+        return 1 if g.p > 0 else -1
+    if isinstance(g, Exponential):
+        return g.sign
+    values = evaluate(definition.f, _PROBE.astype(np.float64))
+    steps = np.diff(_apply(g, np.linspace(values.min(), values.max(), 65)))
+    return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
+
+
+def _law(f: Transform, counts: CandidateCounts, sign: int) -> SumLaw:
+    if f == IDENTITY:
+        return UniformLaw(counts, sign)
+    if isinstance(f, AtMost):
+        return TwoPointLaw(counts, f.k, sign)
+    return SummedLaw(f, counts, sign)
+
+
+def _aggregate(g: Transform, direction: int, value: float, ends: list[float]) -> float:
+    """The mean of f from the value g(mean); beyond the range of the mean, an infinity on that side."""
+    if g == IDENTITY:
+        return value
+    low, high = ends
+    at_low, at_high = _apply(g, np.array(ends)).tolist()
+    # a value at an end may round to either side: only what is clearly outside is outside
+    margin = 1e-12 * max(abs(at_low), abs(at_high))
+    if (value - at_low) * direction < -margin:
+        return -math.inf
+    if (value - at_high) * direction > margin:
+        return math.inf
+    if isinstance(g, Power):
+        return float(value ** (1 / g.p))
+    if isinstance(g, Exponential):
+        return float(g.sign * math.log(value))
+    gap: Callable[[float], float] = lambda x: float(_apply(g, np.array([x]))[0]) - value  # noqa: E731
+    if gap(low) * gap(high) >= 0:
+        return low if abs(at_low - value) < abs(at_high - value) else high
+    return float(brentq(gap, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
+
+
+def _slack(g: Transform, aggregate: float, law: SumLaw, tolerance: float) -> float:
+    """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
+    width = law.highest - law.lowest
+    slack = tolerance * min(width, abs(aggregate)) if math.isfinite(aggregate) else 0.0
+    if law.lowest < 0 < law.highest:
+        slack += 1e-14 * width
+    if isinstance(g, Power):
+        return slack
+    return slack + (1e-14 if isinstance(g, Exponential) else 1e-12 * width)
+
+
+def _apply(g: Transform, x: FloatArray) -> FloatArray:
+    result: FloatArray = g(torch.from_numpy(np.asarray(x, dtype=np.float64))).to(torch.float64).numpy()
+    return result
+
+
+def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
+    """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
+    largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
+    rank = math.floor(value) if at_most else math.ceil(value) - 1  # at most x: r <= floor x; at least x: not r < x
+    m = np.clip(rank, 0, counts.num_candidates)
+    share = m if largest else counts.num_candidates - m
+    with np.errstate(divide="ignore"):
+        log_all = float((counts.count * np.log(share / counts.num_candidates)).sum())
+    # max <= m is "all at most m"; min <= m is "not all beyond m"
+    if largest == at_most:
+        return log_all
+    return math.log(-math.expm1(log_all)) if log_all < 0 else -math.inf

@@ -1,0 +1,162 @@
+"""Laws of S = sum of v_i sign f(r_i), r_i uniform on {1..N_i}: what the tail of S needs to know of f.
+
+Each law gives the cumulant function K(t) = log E exp(t S) on the real axis (to place a line) and along a vertical line
+in the complex plane (to invert it). K is closed for ranks and hits; for every other f it is a sum over 1..N.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.theory.tails.lattice import common_span
+
+ComplexArray = npt.NDArray[np.complex128]
+Line = Callable[[float], ComplexArray]
+
+
+@dataclass(frozen=True)
+class Atoms:
+    """Support of one summand v X, ascending, its probabilities, and how many tasks share it."""
+
+    values: FloatArray
+    probability: FloatArray
+    count: int
+
+
+class SumLaw(Protocol):
+    """The law of S as a tail routine sees it; S is better when larger.
+
+    Attributes:
+        lowest, highest: the ends of the support of S.
+        log_top: log P(S = highest).
+        span: S - highest is a multiple of it; None: no span is known.
+    """
+
+    lowest: float
+    highest: float
+    log_top: float
+    span: float | None
+
+    def cumulants(self, t: float) -> tuple[float, float]:
+        """K'(t) and K''(t) for real t >= 0: good for placing a line, not more."""
+        ...
+
+    def line(self, t0: float, step: float, size: int) -> Line:
+        """Prepare y -> K(t0 + i (y + step j)) for j < size, an array (size,); t0 > 0."""
+        ...
+
+    def atoms(self, most: int) -> list[Atoms] | None:
+        """The supports of the summands that vary, unless they have more than ``most`` points in all."""
+        ...
+
+
+class UniformLaw:
+    """S = sum of sign v r: K in closed form, E exp(-a (r - 1)) = (1 - e^(-aN)) / (N (1 - e^(-a)))."""
+
+    def __init__(self, counts: CandidateCounts, sign: int) -> None:
+        self._N = counts.num_candidates.astype(np.float64)
+        self._v, self._c = counts.weight, counts.count.astype(np.float64)
+        share = self._v * self._c
+        ends = (share.sum() * sign, (share * self._N).sum() * sign)
+        self.lowest, self.highest = float(min(ends)), float(max(ends))
+        self.log_top = float(-(self._c * np.log(self._N)).sum())
+        self.span = common_span(self._v[self._N > 1])
+
+    def cumulants(self, t: float) -> tuple[float, float]:
+        """See ``SumLaw``; L(x) = coth x - 1/x is Langevin's function."""
+        a, N = self._v * t / 2, self._N
+        first, second = _langevin(a)
+        wide_first, wide_second = _langevin(a * N)
+        mean = (N - 1 - N * wide_first + first) / 2  # distance from the top
+        variance = (N**2 * wide_second - second) / 4
+        mean_distance = float((self._c * self._v * mean).sum())
+        return self.highest - mean_distance, float((self._c * self._v**2 * variance).sum())
+
+    def line(self, t0: float, step: float, size: int) -> Line:
+        """See ``SumLaw``."""
+        y = step * np.arange(size)
+        log_N = float((self._c * np.log(self._N)).sum())
+
+        def evaluate(offset: float) -> ComplexArray:
+            t = t0 + 1j * (offset + y)
+            a = np.multiply.outer(t, self._v)
+            ratio: ComplexArray = np.log(np.expm1(-a * self._N) / np.expm1(-a)) @ self._c
+            return t * self.highest + ratio - log_N
+
+        return evaluate
+
+    def atoms(self, most: int) -> list[Atoms] | None:
+        """See ``SumLaw``."""
+        varying = self._N > 1
+        if self._N[varying].sum() > most:
+            return None
+        sign = 1.0 if self.highest > 0 else -1.0
+        return [
+            Atoms(np.sort(sign * v * np.arange(1.0, N + 1)), np.full(int(N), 1 / N), int(c))
+            for N, v, c in zip(self._N[varying], self._v[varying], self._c[varying], strict=True)
+        ]
+
+
+class TwoPointLaw:
+    """S = sum of sign v [r <= k]: every summand has two values, and tasks with N <= k are constant."""
+
+    def __init__(self, counts: CandidateCounts, k: int, sign: int) -> None:
+        hits = np.minimum(counts.num_candidates, k)
+        share = counts.weight * counts.count
+        certain = float(share[hits == counts.num_candidates].sum()) * sign
+        varying = hits < counts.num_candidates
+        N, hits = counts.num_candidates[varying], hits[varying]
+        self._v, self._c = counts.weight[varying], counts.count[varying].astype(np.float64)
+        self._top = (hits if sign > 0 else N - hits) / N  # probability of the better value
+        self._rest = (N - hits if sign > 0 else hits) / N
+        other = float(share[varying].sum()) * sign
+        self.lowest, self.highest = certain + min(other, 0.0), certain + max(other, 0.0)
+        self.log_top = float((self._c * np.log(self._top)).sum())
+        self.span = common_span(self._v)
+        self._sign = sign
+
+    def cumulants(self, t: float) -> tuple[float, float]:
+        """See ``SumLaw``."""
+        down = self._rest * np.exp(-t * self._v)
+        miss = down / (self._top + down)
+        share = self._c * self._v * miss
+        return self.highest - float(share.sum()), float((share * self._v * (1 - miss)).sum())
+
+    def line(self, t0: float, step: float, size: int) -> Line:
+        """See ``SumLaw``."""
+        y = step * np.arange(size)
+
+        def evaluate(offset: float) -> ComplexArray:
+            t = t0 + 1j * (offset + y)
+            factor = self._top + self._rest * np.exp(-np.multiply.outer(t, self._v))
+            log_factor: ComplexArray = np.log(factor) @ self._c
+            return t * self.highest + log_factor
+
+        return evaluate
+
+    def atoms(self, most: int) -> list[Atoms] | None:
+        """See ``SumLaw``."""
+        if 2 * len(self._v) > most:
+            return None
+        best = 1.0 if self._sign > 0 else 0.0
+        return [
+            Atoms(np.array([best - 1, best]) * v, np.array([rest, top]), int(c))
+            for v, rest, top, c in zip(self._v, self._rest, self._top, self._c, strict=True)
+        ]
+
+
+def _langevin(x: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Langevin's function coth x - 1/x and its derivative for x >= 0; by series where they cancel."""
+    near = x < 0.3
+    z = np.where(near, x, 0.0) ** 2
+    far = np.where(near, 1.0, np.minimum(x, 300.0))
+    value = np.where(
+        near, x * (1 / 3 - z * (1 / 45 - z * (2 / 945 - z / 4725))), 1 / np.tanh(far) - 1 / np.where(near, 1.0, x)
+    )
+    series = 1 / 3 - z * (1 / 15 - z * (2 / 189 - z / 675))
+    slope = np.where(near, series, 1 / np.where(near, 1.0, x) ** 2 - 1 / np.sinh(far) ** 2)
+    return value, slope
