@@ -1,5 +1,6 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -131,12 +132,8 @@ class RankMetric(Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        try:
-            self._check_known(side, group)
-            block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
-        except Exception:
-            self._update_count -= 1  # torchmetrics counts before it calls
-            raise
+        self._check_known(side, group)
+        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         self._ingest(block)
 
     def compute(self) -> Tensor:
@@ -193,6 +190,20 @@ class RankMetric(Metric):
             yield
         finally:
             self.unsync(should_unsync=self._is_synced and should_unsync)
+
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        counted = super()._wrap_update(update)
+
+        @functools.wraps(update)
+        def wrapped(*args: Any, **kwargs: Any) -> None:
+            count = self._update_count
+            try:
+                counted(*args, **kwargs)
+            except Exception:
+                self._update_count = count  # torchmetrics counts before it calls
+                raise
+
+        return wrapped
 
     def _as_value(self, analysis: Analysis) -> Tensor:
         value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")
@@ -255,6 +266,7 @@ class RankMetric(Metric):
         loaded = prefix + "rows" in state_dict
         super()._load_from_state_dict(state_dict, prefix, *args)
         if loaded:
+            self.rows = list(self.rows)  # not the list of the state dict, which others may load too
             self._update_count = max(self._update_count, 1)
 
 
