@@ -19,8 +19,8 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.theory.sample import RANK_TYPES, RankType
+from torchrankmetrics.theory.views import VIEWS, View
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 Side = Literal["both", "head", "tail"]
@@ -67,11 +67,8 @@ class RankCollection(MetricCollection):
         postfix: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self._views, self._rank_types = _listed(views, "views"), _listed(rank_types, "rank_types")
-        self._sides = _listed(sides, "sides")
-        for side in self._sides:
-            if side not in get_args(Side):
-                raise ValueError(f"sides must be of 'both', 'head', 'tail'; got {side!r}")
+        self._views, self._rank_types = _listed(views, "views", VIEWS), _listed(rank_types, "rank_types", RANK_TYPES)
+        self._sides = _listed(sides, "sides", get_args(Side))
         self._member_kwargs = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._shared = Shared()
@@ -85,15 +82,20 @@ class RankCollection(MetricCollection):
             return
         if additional_metrics:
             metrics = [metrics, *additional_metrics]
+        members: dict[str, RankMetric] = {}
         for key, member in self._expand(metrics):
-            if key in self._modules:
+            if key in self._modules or key in members:
                 raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
+            if member.rows:
+                raise ValueError(f"metric {key!r} has been updated before; reset it first, or add a fresh one")
+            members[key] = member
+        if not self._modules and not members:
+            raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
+        for key, member in members.items():
             member.storage = self._member_kwargs["storage"]
             member._shared = self._shared
             member.persistent(False)
             self[key] = member
-        if not self._modules:
-            raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
         self._enable_compute_groups = True
         self._groups = {0: [str(key) for key in self._modules]}
         self._groups_checked = True
@@ -137,7 +139,9 @@ class RankCollection(MetricCollection):
         """Take over the rows of another collection, as if its updates had been made here."""
         if not isinstance(other, RankCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
+        count = self._leader._update_count + other._leader._update_count
         self._leader.merge_state({"rows": list(other._leader.rows)})
+        self._leader._update_count = count
         self._tie()
 
     def mode(self, metric: str) -> Literal["max", "min"]:
@@ -209,9 +213,9 @@ class RankCollection(MetricCollection):
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
         leader._update_count += 1
+        leader._ingest(block)
         if leader._update_count == 1 or not self._is_tied():
             self._tie()
-        leader._ingest(block)
         if leader.compute_on_cpu:
             leader._move_list_states_to_cpu()
 
@@ -227,8 +231,10 @@ class RankCollection(MetricCollection):
         if self._modules:
             leader = self._leader
             for member in self._members():
-                # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on
-                member.rows = list(leader.rows) if copy and member is not leader else leader.rows
+                # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on;
+                # it may also do so before there are rows
+                apart = member is not leader and (copy or not leader.rows)
+                member.rows = list(leader.rows) if apart else leader.rows
                 member._update_count = leader._update_count
         self._state_is_copy = copy
 
@@ -273,13 +279,7 @@ class RankCollection(MetricCollection):
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):
                     raise ValueError(f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {key!r}")
-                members = [member for _, member in self._members_of(entry)]
-                if len(members) != 1:
-                    raise ValueError(
-                        f"metrics[{key!r}] = {entry!r} stands for {len(members)} metrics here (views, rank_types and "
-                        "sides multiply); a dict entry is one metric: name its side, rank type and view"
-                    )
-                yield key, members[0]
+                yield key, self._member(entry)
             return
         if not isinstance(metrics, Sequence):
             raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
@@ -291,14 +291,23 @@ class RankCollection(MetricCollection):
                 seen.add(key)
                 yield key, member
 
-    def _members_of(self, entry: Any) -> Iterator[tuple[str, RankMetric]]:
+    def _member(self, entry: Any) -> RankMetric:
+        """An instance as it is, or the one metric that a name says."""
         if isinstance(entry, RankMetric):
-            yield entry.key, entry
-            return
+            return entry
         if isinstance(entry, Metric | MetricCollection):
             raise TypeError(
                 f"{type(entry).__name__} is not a RankMetric; put it beside the RankCollection in a MetricCollection"
             )
+        name = parse_name(entry)
+        options = {"view": name.view or "base", "rank_type": name.rank_type or "realistic", "side": name.side}
+        return RankMetric(name.definition, **options, **self._member_kwargs)
+
+    def _members_of(self, entry: Any) -> Iterator[tuple[str, RankMetric]]:
+        if not isinstance(entry, str):
+            member = self._member(entry)
+            yield member.key, member
+            return
         name = parse_name(entry)
         views = self._views if name.view is None else (name.view,)
         rank_types = self._rank_types if name.rank_type is None else (name.rank_type,)
@@ -312,7 +321,10 @@ class RankCollection(MetricCollection):
             yield member.key, member
 
 
-def _listed(values: Any, name: str) -> tuple[Any, ...]:
+def _listed(values: Any, name: str, choices: tuple[str, ...]) -> tuple[Any, ...]:
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise ValueError(f"{name} must be a sequence of strings, not empty; got {values!r}")
-    return tuple(values)
+    for value in values:
+        if value not in choices:
+            raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")
+    return tuple(dict.fromkeys(values))
