@@ -44,44 +44,52 @@ class Summary:
         return "\n".join([*(line.rstrip() for line in lines), *self.notes])
 
 
-def summarize(
-    analysis: Analysis,
-    definitions: Iterable[RankDefinition],
-    rank_type: RankType,
-    expectation: ExpectationProvider,
-) -> Summary:
+@dataclass(frozen=True)
+class Column:
+    """A metric to tabulate: how its base value is made."""
+
+    definition: RankDefinition
+    rank_type: RankType
+    macro: bool
+    expectation: ExpectationProvider
+
+
+def summarize(analysis: Analysis, metrics: Iterable[Column]) -> Summary:
     """Tabulate the metrics for head, tail and both sides, as far as the rows tell sides apart."""
     present = analysis.sides
     sides: list[str | None] = [*present, None] if len(present) == 2 else [None]
-    definitions = list(definitions)
+    metrics = list(metrics)
     rows = []
     for side in sides:
-        sample = analysis.sample(side)
         label = side or (present[0] if len(present) == 1 else "both" if present else "all")
-        for definition in definitions:
-            value = analysis.value(definition, rank_type, side, False)
-            index, z = (_view(definition, view, value, sample, expectation) for view in ("adjusted_index", "z_score"))
-            rows.append(SummaryRow(label, definition.name, value, index, z))
-    return Summary(tuple(rows), tuple(_notes(analysis, rank_type)))
+        for metric in metrics:
+            value = analysis.value(metric.definition, metric.rank_type, side, metric.macro)
+            sample = analysis.sample(side, metric.macro)
+            index, z = (_view(metric, view, value, sample) for view in ("adjusted_index", "z_score"))
+            rows.append(SummaryRow(label, _label(metric), value, index, z))
+    return Summary(tuple(rows), tuple(_notes(analysis)))
 
 
-def _view(
-    definition: RankDefinition, view: View, value: float, sample: RankSample, expectation: ExpectationProvider
-) -> float:
-    if not has_view(definition, view) or math.isnan(value):
+def _label(metric: Column) -> str:
+    kind = [] if metric.rank_type == "realistic" else [metric.rank_type]
+    return "_".join([*(["macro"] if metric.macro else []), *kind, metric.definition.name])
+
+
+def _view(metric: Column, view: View, value: float, sample: RankSample) -> float:
+    if not has_view(metric.definition, view) or math.isnan(value):
         return math.nan
     try:
-        return view_value(definition, view, value, sample.candidate_counts, expectation)
+        return view_value(metric.definition, view, value, sample.candidate_counts, metric.expectation)
     except ExpectationUnavailableError:
         return math.nan
 
 
-def _notes(analysis: Analysis, rank_type: RankType) -> list[str]:
+def _notes(analysis: Analysis) -> list[str]:
     sample = analysis.sample()
     if sample.num_tasks == 0:
         return ["no ranking tasks yet"]
     counts = sample.candidate_counts.num_candidates
-    notes = [f"{sample.num_tasks} {rank_type} ranks among {counts[0]} to {counts[-1]} candidates"]
+    notes = [f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"]
     if sample.tie_mass > 0:
         optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
         gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)
