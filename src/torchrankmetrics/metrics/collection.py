@@ -13,7 +13,7 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.metric import RankMetric, Storage, make_block
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics.shared import Shared, local_rows
-from torchrankmetrics.metrics.summary import Summary, summarize
+from torchrankmetrics.metrics.summary import Column, Summary, summarize
 from torchrankmetrics.metrics.views import has_meaning
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
@@ -176,9 +176,12 @@ class RankCollection(MetricCollection):
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
-        definitions = {member.definition.name: member.definition for member in self._members()}
-        first = self._leader
-        return summarize(self._synced_analysis(), definitions.values(), first.rank_type, first.expectation)
+        columns = {}
+        for member in self._members():
+            macro = member.average == "macro"
+            column = Column(member.definition, member.rank_type, macro, member.expectation)
+            columns.setdefault((member.definition.name, member.rank_type, macro), column)
+        return summarize(self._synced_analysis(), columns.values())
 
     def persistent(self, mode: bool = True) -> None:
         """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
