@@ -132,6 +132,7 @@ class RankMetric(Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
+        self._check_not_synced()
         self._check_known(side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         self._ingest(block)
@@ -142,8 +143,6 @@ class RankMetric(Metric):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and give the value of that batch alone."""
-        if self._is_synced:
-            raise TorchMetricsUserError("forward on a synced metric would be lost; call unsync() first")
         self.update(*args, **kwargs)
         value = self._as_value(self._batch_analysis())
         self._forward_cache = value
@@ -220,8 +219,13 @@ class RankMetric(Metric):
         assert self._last_block is not None
         block, self._last_block = self._last_block, None
         if self.dist_sync_on_step and self.distributed_available_fn():
-            block = Shared().gather([block], lambda: block, self.dist_sync_fn or gather_all_tensors, self.process_group)
+            fn = self.dist_sync_fn or gather_all_tensors
+            block = Shared().gather([block], lambda: block, self.device, fn, self.process_group)
         return Analysis([block])
+
+    def _check_not_synced(self) -> None:
+        if self._is_synced:
+            raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
 
     def _check_known(self, side: str | None, group: Any) -> None:
         if self.side is not None and side is None:
@@ -238,9 +242,15 @@ class RankMetric(Metric):
                 self._compact()
 
     def _compact(self) -> None:
-        rows, _ = canonical_rows(torch.cat(self.rows).cpu().numpy(), drop_repeats=False)
-        self.rows[:] = [torch.from_numpy(rows).to(self.rows[0].device)]
+        with torch.inference_mode(False):  # what is kept outlives inference mode
+            rows, _ = canonical_rows(torch.cat(self.rows).cpu().numpy(), drop_repeats=False)
+            self.rows[:] = [torch.from_numpy(rows).to(self.rows[0].device)]
         self._compacted = len(rows)
+
+    def _own_rows(self) -> list[Tensor]:
+        """Give the blocks of this process, also while synced."""
+        rows: list[Tensor] = self._cache["rows"] if self._is_synced and self._cache else self.rows  # type: ignore[assignment]
+        return rows
 
     def _local_rows(self) -> Tensor:
         if self.storage == "counts" and len(self.rows) > 1:
@@ -249,11 +259,20 @@ class RankMetric(Metric):
 
     def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
         group = process_group or self.process_group
-        self.rows = [self._shared.gather(self.rows, self._local_rows, dist_sync_fn, group)]
+        self.rows = [self._shared.gather(self.rows, self._local_rows, self.device, dist_sync_fn, group)]
 
     def _copy_state_dict(self) -> dict[str, Any]:
         # the list itself: blocks are never written in place, and members of a collection stay tied to one list
         return {"rows": self.rows}
+
+    def _apply(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "RankMetric":
+        rows, self.rows = self.rows, []
+        super()._apply(fn, *args, **kwargs)
+        # rows follow the device and no dtype; the list stays the same if nothing moves, and members stay tied
+        stay = self.compute_on_cpu or all(block.device == self.device for block in rows)
+        with torch.inference_mode(False):
+            self.rows = rows if stay else [block.to(self.device) for block in rows]
+        return self
 
     def _move_list_states_to_cpu(self) -> None:
         # only what is not there yet, in place: a new list per update would be quadratic and untie members

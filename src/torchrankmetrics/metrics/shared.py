@@ -20,12 +20,14 @@ class _Memo:
     The blocks are held, so that no other tensor can take their identity.
     """
 
-    def __init__(self, blocks: Sequence[Tensor], result: Any) -> None:
+    def __init__(self, blocks: Sequence[Tensor], result: Any, group: Any = None) -> None:
         self._blocks = tuple(blocks)
+        self._group = group
         self.result = result
 
-    def fits(self, blocks: Sequence[Tensor]) -> bool:
-        return len(blocks) == len(self._blocks) and all(a is b for a, b in zip(blocks, self._blocks, strict=True))
+    def fits(self, blocks: Sequence[Tensor], group: Any = None) -> bool:
+        same = len(blocks) == len(self._blocks) and all(a is b for a, b in zip(blocks, self._blocks, strict=True))
+        return same and group is self._group
 
 
 class Shared:
@@ -34,7 +36,7 @@ class Shared:
     def __init__(self) -> None:
         self._analysis: _Memo | None = None
         self._gathered: _Memo | None = None
-        self._window: list[Tensor] | None = None
+        self._window: list[tuple[Gather, Any, Tensor]] | None = None
         self.several = False
 
     def analysis(self, blocks: Sequence[Tensor]) -> Analysis:
@@ -44,27 +46,41 @@ class Shared:
         result: Analysis = self._analysis.result
         return result
 
-    def gather(self, blocks: Sequence[Tensor], local: Callable[[], Tensor], gather: Gather, group: Any) -> Tensor:
+    def gather(
+        self,
+        blocks: Sequence[Tensor],
+        local: Callable[[], Tensor],
+        device: torch.device,
+        gather: Gather,
+        group: Any,
+    ) -> Tensor:
         """Give the rows of all processes, gathered once for all members where every process may reuse the last gather.
 
         Args:
             blocks: the blocks of this process.
             local: gives them as one (n, 8) tensor, empty for a process without data.
+            device: that of the metric: of the same kind on every process, which that of its blocks need not be.
             gather: ``gather_all_tensors`` or a replacement: (tensor, group=...) -> list of tensors.
             group: the process group.
         """
-        if self._window:  # inside compute of the collection, where every process asks for the same members in turn
-            return self._window[0]
-        if self._window is None and self.several and self._agree(blocks, gather, group):
-            assert self._gathered is not None
-            rows: Tensor = self._gathered.result
-            return rows
-        device = _group_device(group, blocks) if gather is gather_all_tensors else None
-        mine = local() if device is None else local().to(device)
-        rows = torch.cat(list(gather(mine.contiguous(), group=group)))
-        self._gathered = _Memo(blocks, rows)
+        if self._window is not None:  # inside compute of the collection: every process asks the same members in turn
+            for known, known_group, rows in self._window:
+                if known is gather and known_group is group:
+                    return rows
+        own = gather is gather_all_tensors
+        if own:
+            device = _group_device(group, device)
+            # a replacement is handed rows only, never the question whether the last gather may be reused
+            if self._window is None and self.several and self._agree(blocks, device, group):
+                assert self._gathered is not None
+                last: Tensor = self._gathered.result
+                return last
+        mine = local()
+        rows = torch.cat(list(gather((mine.to(device) if own else mine).contiguous(), group=group)))
+        if own:
+            self._gathered = _Memo(blocks, rows, group)
         if self._window is not None:
-            self._window.append(rows)
+            self._window.append((gather, group, rows))
         return rows
 
     @contextmanager
@@ -80,12 +96,10 @@ class Shared:
         """Drop what is remembered, and the memory it holds."""
         self._analysis = self._gathered = None
 
-    def _agree(self, blocks: Sequence[Tensor], gather: Gather, group: Any) -> bool:
+    def _agree(self, blocks: Sequence[Tensor], device: torch.device, group: Any) -> bool:
         """Whether the last gather is still right on every process: one process alone must never gather or reuse."""
-        fits = self._gathered is not None and self._gathered.fits(blocks)
-        if gather is not gather_all_tensors:
-            return all(bool(vote) for vote in gather(torch.tensor(fits), group=group))
-        vote = torch.tensor(int(fits), device=_group_device(group, blocks))
+        fits = self._gathered is not None and self._gathered.fits(blocks, group)
+        vote = torch.tensor(int(fits), device=device)
         torch.distributed.all_reduce(vote, torch.distributed.ReduceOp.MIN, group=group)
         return bool(vote)
 
@@ -105,14 +119,13 @@ def _restore(several: bool) -> Shared:
     return shared
 
 
-def _group_device(group: Any, blocks: Sequence[Tensor]) -> torch.device:
-    """Where the group can communicate: the device of the rows if it serves that kind, else the first that it serves."""
-    here = blocks[0].device if blocks else torch.device("cpu")
-    served = [part.split(":")[0] for part in torch.distributed.get_backend_config(group).split(",")]
-    backend = torch.distributed.get_backend(group)
-    kinds = ["cuda"] if backend == "nccl" else ["cpu"] if backend in ("gloo", "mpi") else served
-    if here.type in kinds:
-        return here
+def _group_device(group: Any, device: torch.device) -> torch.device:
+    """Where the group communicates: on the metric's device if it serves that kind, else on the first that it serves."""
+    served = [part.split(":") for part in torch.distributed.get_backend_config(group).split(",")]
+    # gloo and mpi list accelerators that they serve only if built for them
+    kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
+    if device.type in kinds:
+        return device
     return torch.device(kinds[0], torch.cuda.current_device()) if kinds[0] == "cuda" else torch.device(kinds[0])
 
 
