@@ -1,0 +1,46 @@
+"""The main job runs through the real entry point, on real graphs."""
+
+import csv
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "quickstart.py"
+pytest.importorskip("pytorch_lightning", reason="the quickstart needs the extra 'examples'")
+pytest.importorskip("pykeen", reason="the quickstart reads the graphs that come with pykeen")
+
+
+def run(tmp_path: Path, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLE), "--logs", str(tmp_path), *arguments]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout
+
+
+def rows(output: str) -> dict[tuple[str, str], list[str]]:
+    found = re.findall(r"^(head|tail|both)\s+(\w+)\s+(\S+)\s+(\S+)\s+(\S+)$", output, flags=re.MULTILINE)
+    return {(side, metric): values for side, metric, *values in found}
+
+
+def test_kinships_reaches_mrr_and_logs(tmp_path: Path) -> None:
+    table = rows(run(tmp_path))
+    assert {side for side, _ in table} == {"head", "tail", "both"}
+    assert float(table["both", "mrr"][0]) >= 0.8
+    assert 0 < float(table["both", "mrr"][1]) < float(table["both", "mrr"][0])
+    files = list(tmp_path.rglob("metrics.csv"))
+    assert files, "no CSV log"
+    logged: dict[str, float] = {}
+    for line in csv.DictReader(files[0].open()):
+        logged |= {key: float(value) for key, value in line.items() if value}
+    assert logged["test/mrr"] == pytest.approx(float(table["both", "mrr"][0]), abs=5e-5)
+    assert logged["test/tail_mrr"] == pytest.approx(float(table["tail", "mrr"][0]), abs=5e-5)
+    assert 0 < logged["val/adjusted_mrr"] <= 1
+    assert list(tmp_path.rglob("events.out.tfevents.*")), "no TensorBoard log"
+
+
+def test_nations_in_one_epoch(tmp_path: Path) -> None:
+    table = rows(run(tmp_path, "--dataset", "nations", "--epochs", "1"))
+    assert float(table["both", "mr"][0]) < 14
