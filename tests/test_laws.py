@@ -1,0 +1,323 @@
+"""The laws of the package for every metric and view of ``reference.METRICS``: monoid, views, ties, cost, order of means."""
+
+import itertools
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import roc_auc_score
+
+import reference
+from reference import METRIC_VIEWS, METRICS
+from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
+from torchrankmetrics.metrics import analysis as analysis_module
+from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.theory.definitions import power_mean_rank
+
+VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
+ids = pytest.mark.parametrize("name,view", METRIC_VIEWS, ids=VIEW_KEYS)
+
+
+def random_ranks(seed, n=40, candidates=12):
+    random = np.random.default_rng(seed)
+    N = random.integers(1, candidates + 1, n)
+    low = random.integers(1, N + 1)
+    high = np.minimum(N, low + random.integers(0, 3, n))
+    return {
+        "low": torch.from_numpy(low),
+        "high": torch.from_numpy(high),
+        "N": torch.from_numpy(N),
+        "weight": torch.from_numpy(random.choice([0.1, 0.3, 0.7, 1.0], n)),
+        "group": torch.from_numpy(random.integers(0, 5, n)),
+        "id": torch.from_numpy(random.permutation(n)),
+    }
+
+
+def feed(collection, rows, part=slice(None), side=None, ids=False):
+    ranks = Ranks(rows["low"][part], rows["high"][part], rows["N"][part])
+    options = {"sample_id": rows["id"][part]} if ids else {}
+    collection.update(ranks, side=side, weight=rows["weight"][part], group=rows["group"][part], **options)
+
+
+def bits(collection):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        return {key: value.view(torch.int64).item() for key, value in collection.compute().items()}
+
+
+def every_metric(**options):
+    """All metrics in base view, and the views that have a closed form for any number of tasks."""
+    closed = ["mr", "mrr", "hits_at_3", "gmr", "igmr", "imr", "hmr"]
+    derived = [reference.key(name, view) for name in closed for view in ("normalized", "adjusted_index", "z_score")]
+    return RankCollection([*METRICS, "count", "tie_rate", *derived], **options)
+
+
+# ---- 3: the rows are a monoid
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+@given(cuts=st.lists(st.integers(0, 40), max_size=5), seed=st.integers(0, 5), shuffle=st.booleans())
+@settings(max_examples=10, deadline=None)
+def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed, shuffle):
+    rows = random_ranks(seed)
+    whole, parts = every_metric(), every_metric(storage=storage)
+    feed(whole, rows)
+    if shuffle:
+        order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
+        rows = {key: column[order] for key, column in rows.items()}
+    for begin, end in itertools.pairwise([0, *sorted(cuts), 40]):
+        feed(parts, rows, slice(begin, end))
+    assert bits(whole) == bits(parts)
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+@pytest.mark.parametrize("compact_from", [1, 7, 1 << 16])
+def test_merge_state_gives_the_bits_of_one_store(storage, compact_from, monkeypatch):
+    monkeypatch.setattr(metric_module, "_COMPACT_FROM", compact_from)
+    rows = random_ranks(1)
+    whole = every_metric()
+    feed(whole, rows, ids=True)
+    shards = [every_metric(storage=storage) for _ in range(4)]  # the last one stays without data
+    for begin, shard in zip((0, 13, 17), shards, strict=False):
+        for i in range(begin, {0: 13, 13: 17, 17: 40}[begin]):
+            feed(shard, rows, slice(i, i + 1), ids=True)
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0]):
+        merged = shards[order[0]].clone()
+        for other in order[1:]:
+            merged.merge_state(shards[other])
+        assert bits(merged) == bits(whole)
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_repeated_sample_ids_count_once_on_each_side(storage, monkeypatch):
+    monkeypatch.setattr(metric_module, "_COMPACT_FROM", 10)
+    rows = random_ranks(2)
+    once, repeated = every_metric(), every_metric(storage=storage)
+    for side in ("head", "tail"):
+        feed(once, rows, side=side, ids=True)
+        feed(repeated, rows, slice(0, 25), side=side, ids=True)
+        feed(repeated, rows, slice(11, 40), side=side, ids=True)
+    assert bits(once) == bits(repeated)
+    assert repeated.compute()["count"] == 80
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_of_repeats_that_differ_the_smallest_row_stays_and_one_warning_is_given(storage):
+    for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
+        collection = RankCollection(["mr", "count"], storage=storage)
+        for rank in order:
+            collection.update(Ranks([rank], None, 9), sample_id=[7])
+        with pytest.warns(RankMetricWarning, match="2 repeated") as told:
+            assert {key: float(x) for key, x in collection.compute().items()} == {"mr": 1.0, "count": 1.0}
+        assert len(told) == 1
+
+
+# ---- 4: views are affine
+
+
+@ids
+def test_views_are_affine_maps_of_the_base_value(name, view):
+    N = torch.tensor([3, 4, 5, 2])
+    weight = torch.tensor([1.0, 2.0, 0.5, 1.0])
+    points = []
+    for ranks in ([1, 1, 1, 1], [1, 4, 2, 2], [3, 2, 5, 1], [2, 2, 3, 1], [3, 4, 5, 2]):
+        keys = [name, reference.key(name, view)]
+        result = evaluate(Ranks(torch.tensor(ranks), None, N), metrics=keys, weight=weight)
+        points.append((result[keys[0]], result[keys[1]]))
+    (x0, y0), *rest = points
+    far = max(rest, key=lambda point: abs(point[0] - x0))
+    slope = (far[1] - y0) / (far[0] - x0)
+    for x, y in points:
+        assert y == pytest.approx(y0 + slope * (x - x0), rel=1e-12, abs=1e-12)
+    higher = METRICS[name].better == "higher"
+    if view in ("adjusted_index", "z_score"):  # larger is better whatever the metric
+        assert (slope > 0) == higher
+
+
+@ids
+def test_index_is_one_at_the_best_and_zero_at_the_mean_and_z_is_standard(name, view):
+    counts, weight = [3, 2, 4, 2], [1.0, 2.0, 0.5, 1.5]
+    vectors = list(itertools.product(*(range(1, n + 1) for n in counts)))
+    key = reference.key(name, view)
+    metric = RankCollection([key])[key]
+    values = []
+    for vector in vectors:
+        metric.reset()
+        metric.update(Ranks(torch.tensor(vector), None, torch.tensor(counts)), weight=weight)
+        values.append(metric.compute().item())
+    assert vectors[0] == (1, 1, 1, 1)
+    mean, variance = np.mean(values), np.var(values)
+    if view == "base":
+        moments = metric.moments(counts, weight=weight)
+        assert (moments.mean, moments.variance) == pytest.approx((mean, variance), rel=1e-10)
+    elif view == "normalized":
+        assert mean == pytest.approx(1, rel=1e-12)
+    else:
+        assert mean == pytest.approx(0, abs=1e-12)
+        assert values[0] == max(values)
+    if view == "adjusted_index":
+        assert values[0] == pytest.approx(1, abs=1e-14)
+    if view == "z_score":
+        assert variance == pytest.approx(1, rel=1e-10)
+
+
+def test_index_is_one_at_the_best_of_a_large_set():
+    N = torch.arange(1, 5001)
+    names = [reference.key(name, "adjusted_index") for name in ("mr", "mrr", "hits_at_3", "gmr", "igmr", "imr", "hmr")]
+    for value in evaluate(Ranks(torch.ones_like(N), None, N), metrics=names).values():
+        assert value == pytest.approx(1, abs=1e-13)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_amri_is_the_weighted_mean_of_two_auc_minus_one(seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 6, (30, 17), generator=generator).float()  # many ties
+    target = torch.randint(0, 17, (30,), generator=generator)
+    exclude = torch.rand(30, 17, generator=generator) < 0.3
+    exclude[torch.arange(30), target] = False
+    weighted = total = 0.0
+    for row, column, out in zip(scores, target, exclude, strict=True):
+        label = (torch.arange(17) == column)[~out]
+        weighted += (len(label) - 1) * (2 * roc_auc_score(label, row[~out]) - 1)
+        total += len(label) - 1
+    amri = evaluate(rank_scores(scores, target, exclude=exclude), metrics=["amri"])["amri"]
+    assert amri == pytest.approx(weighted / total, abs=1e-13)
+
+
+@ids
+def test_without_room_for_chance_the_value_is_nan_with_one_warning(name, view):
+    key = reference.key(name, view)
+    collection = RankCollection([key])
+    collection.update(Ranks(torch.tensor([1, 1, 1]), None, 1))
+    if view in ("adjusted_index", "z_score") or (view == "normalized" and METRICS[name].better is None):
+        with pytest.warns(RankMetricWarning, match=f"{key} is undefined") as told:
+            assert math.isnan(collection.compute()[key])
+        assert len(told) == 1
+    else:
+        assert collection.compute()[key] == (0 if METRICS[name].better is None else 1)
+
+
+def test_one_warning_for_many_undefined_values_and_none_when_asked_again():
+    collection = RankCollection(list(METRICS), views=["base", "normalized", "adjusted_index", "z_score"])
+    collection.update(Ranks(torch.tensor([1, 1, 1]), None, 1))
+    with pytest.warns(RankMetricWarning) as told:
+        values = collection.compute()
+    assert len(told) == 1
+    assert sum(math.isnan(x) for x in values.values()) == 2 * sum(m.better is not None for m in METRICS.values()) + 3
+    collection.compute()  # an error if it warned
+
+
+def test_hits_where_k_reaches_every_candidate_are_undefined_not_divided_by_epsilon():
+    collection = RankCollection(["adjusted_hits_at_10", "z_hits_at_10"])
+    # 49 tasks: 49 * (1 / 49) is not 1 in float64
+    collection.update(Ranks(torch.ones(49, dtype=torch.int64), None, torch.arange(1, 50) % 10 + 1))
+    with pytest.warns(RankMetricWarning, match="undefined"):
+        assert all(math.isnan(x) for x in collection.compute().values())
+
+
+# ---- 6: ties
+
+
+@pytest.mark.parametrize("average", ["micro", "macro"])
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if metric.expected])
+def test_a_constant_scorer_has_index_zero_under_expected(name, average):
+    random = np.random.default_rng(3)
+    for sizes in ([14, 14, 13], [1, 2, 100_000], random.integers(2, 3000, 200)):
+        N = torch.as_tensor(sizes)
+        metric = RankMetric(parse_name(name).definition, view="adjusted_index", rank_type="expected", average=average)
+        metric.update(Ranks(torch.ones_like(N), N, N), weight=0.1 + torch.arange(len(N)), group=torch.arange(len(N)) % 3)
+        assert metric.compute().item() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_constant_scorer_has_index_zero_for_a_metric_of_the_user():
+    dcg = RankMetric(
+        RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index", rank_type="expected"
+    )
+    dcg.update(torch.zeros(8, 1000), torch.arange(8))
+    assert dcg.compute().item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if not metric.expected])
+def test_expected_is_refused_by_name_where_it_is_not_known(name):
+    with pytest.raises(ValueError, match=rf"rank_type='expected'.*'{name}'"):
+        RankMetric(parse_name(name).definition, rank_type="expected")
+    with pytest.raises(ValueError, match=f"'{name}'"):
+        RankCollection([f"expected_{name}"])
+    assert list(RankCollection(["mr", name], rank_types=["expected"]).keys()) == ["expected_mr"]  # a product: left out
+
+
+# ---- 7: cost
+
+
+def counted(monkeypatch, module, name):
+    calls = []
+    original = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs))
+    return calls
+
+
+@pytest.mark.parametrize("metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]])
+def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
+    ranked = counted(monkeypatch, metric_module, "rank_scores")
+    read = counted(monkeypatch, analysis_module, "canonical_rows")
+    collection = RankCollection(metrics)
+    for batch in range(3):
+        collection.update(torch.rand(4, 9), torch.arange(4), side="tail")
+        assert len(ranked) == batch + 1
+    assert len(read) == 0
+    assert len(collection["mrr"].rows) == 3
+    first = collection.compute()
+    assert len(read) == 1
+    assert collection.compute() == first
+    collection.summary()
+    collection.table()
+    assert len(read) == 1  # the rows are the same
+    collection(torch.rand(4, 9), torch.arange(4), side="tail")
+    assert (len(ranked), len(read)) == (4, 2)  # the batch alone, once
+    collection.compute()
+    assert len(read) == 3
+
+
+def test_null_moments_see_distinct_candidate_counts_only():
+    seen = []
+
+    class Spy:
+        def moments(self, definition, counts, weights=None):
+            from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+
+            seen.append(len(counts.num_candidates))
+            return DEFAULT_EXPECTATION.moments(definition, counts, weights)
+
+        def answers(self, definition):
+            return True
+
+    N = torch.arange(30_000) % 7 + 5
+    evaluate(Ranks(torch.ones_like(N), None, N), metrics=["amri", "z_mrr"], expectation=Spy())
+    assert seen == [7, 7]
+
+
+# ---- 8: means are ordered
+
+MEANS = [-math.inf, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, math.inf]
+
+
+@given(
+    data=st.lists(
+        st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=12
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_means_are_ordered_for_any_ranks_and_weights(data):
+    low = torch.tensor([rank for rank, _, _ in data])
+    high = low + torch.tensor([gap for _, gap, _ in data])  # half-integers too
+    metrics = {f"m{i}": RankMetric(power_mean_rank(p)) for i, p in enumerate(MEANS)}
+    values = evaluate(Ranks(low, high, 2 * 10**6), metrics=metrics, weight=[weight for _, _, weight in data])
+    for smaller, larger in itertools.pairwise(values.values()):
+        assert smaller <= larger * (1 + 1e-13)
+    assert Fraction(values["m0"]) == Fraction(int((low + high).min()), 2)
