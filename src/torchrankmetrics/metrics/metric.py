@@ -267,11 +267,14 @@ class RankMetric(Metric):
 
     def _apply(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "RankMetric":
         rows, self.rows = self.rows, []
-        super()._apply(fn, *args, **kwargs)
+        try:
+            super()._apply(fn, *args, **kwargs)
+        finally:
+            self.rows = rows
         # rows follow the device and no dtype; the list stays the same if nothing moves, and members stay tied
-        stay = self.compute_on_cpu or all(block.device == self.device for block in rows)
-        with torch.inference_mode(False):
-            self.rows = rows if stay else [block.to(self.device) for block in rows]
+        if not self.compute_on_cpu and any(block.device != self.device for block in rows):
+            with torch.inference_mode(False):
+                self.rows = [block.to(self.device) for block in rows]
         return self
 
     def _move_list_states_to_cpu(self) -> None:

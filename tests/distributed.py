@@ -1,0 +1,123 @@
+"""Processes for tests: a pool that starts once per module and forms a gloo group of any size for each job."""
+
+import importlib
+import multiprocessing
+import os
+import tempfile
+import traceback
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+# a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
+_METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
+_PRELOAD = ["torchrankmetrics", "torch.distributed", "hypothesis.strategies", "pytest"]
+
+
+class WorkerError(RuntimeError):
+    """A job that raised on some process; the message holds the traceback of each."""
+
+
+class WorkerPool:
+    """Processes that run jobs as the ranks of a gloo group.
+
+    Args:
+        size: number of processes, the largest group.
+        timeout: seconds after which a job counts as hung; its processes are then killed.
+        collective_timeout: seconds after which torch itself gives up on a collective.
+    """
+
+    def __init__(self, size: int, *, timeout: float = 100.0, collective_timeout: float = 60.0) -> None:
+        context: Any = multiprocessing.get_context(_METHOD)
+        if _METHOD == "forkserver":
+            context.set_forkserver_preload(_PRELOAD)
+        self._timeout = timeout
+        self._folder = tempfile.TemporaryDirectory()
+        self._jobs = 0
+        self._workers: list[tuple[Any, Connection]] = []
+        for _ in range(size):
+            here, there = context.Pipe()
+            process = context.Process(target=_serve, args=(there, collective_timeout), daemon=False)
+            process.start()
+            there.close()
+            self._workers.append((process, here))
+
+    def run(
+        self, job: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], *, dies: int | None = None
+    ) -> list[Any]:
+        """Call ``job(*arguments[rank])`` on as many processes as there are arguments; results in the order of ranks.
+
+        Args:
+            job: a function at the top of an importable module.
+            arguments: plain Python or NumPy data, one tuple per process.
+            dies: the rank that is expected to die without an answer; its result is None.
+
+        Raises:
+            WorkerError: if a process raised, died or hung.
+        """
+        self._jobs += 1
+        # a store in a file: no port to be found, none to be taken by somebody else
+        store = Path(self._folder.name, f"store{self._jobs}").as_uri()
+        name = (job.__module__, job.__qualname__)
+        for rank, (_, pipe) in enumerate(self._workers[: len(arguments)]):
+            pipe.send((name, store, rank, len(arguments), arguments[rank]))
+        results, errors = [], []
+        for rank, (_, pipe) in enumerate(self._workers[: len(arguments)]):
+            try:
+                if not pipe.poll(self._timeout):
+                    self.close(kill=True)
+                    raise WorkerError(f"rank {rank} gave no answer within {self._timeout} s")
+                result, error = pipe.recv()
+            except EOFError:
+                result, error = None, None if rank == dies else "died"
+            results.append(result)
+            if error is not None:
+                errors.append(f"--- rank {rank} ---\n{error}")
+        if errors:
+            raise WorkerError("\n".join(errors))
+        return results
+
+    def close(self, *, kill: bool = False) -> None:
+        """End the processes."""
+        for process, pipe in self._workers:
+            pipe.close()
+            if kill:
+                process.kill()
+            process.join(10)
+        self._workers = []
+        self._folder.cleanup()
+
+
+def _serve(pipe: Connection, collective_timeout: float) -> None:
+    import torch
+
+    torch.set_num_threads(1)
+    while True:
+        try:
+            name, store, rank, size, arguments = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            # without destructors: a group whose other half is gone may wait for it
+            os._exit(0)
+        result, error = None, None
+        try:
+            torch.distributed.init_process_group(
+                "gloo", init_method=store, rank=rank, world_size=size, timeout=timedelta(seconds=collective_timeout)
+            )
+            result = _find(name)(*arguments)
+            torch.distributed.barrier()  # nobody leaves while another still talks to it
+        except Exception:
+            error = traceback.format_exc()
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+        pipe.send((result, error))
+
+
+def _find(name: tuple[str, str]) -> Callable[..., Any]:
+    job: Any = importlib.import_module(name[0])
+    for part in name[1].split("."):
+        job = getattr(job, part)
+    found: Callable[..., Any] = job
+    return found
