@@ -103,7 +103,7 @@ def log_p_value(
     law = _law(definition.f, counts, sign)
     aggregate = _aggregate(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
     slack = _slack(definition.g, aggregate, law, tolerance)
-    return log_at_least(law, sign * aggregate, slack, negated=_law(definition.f, counts, -sign))
+    return log_at_least(law, _law(definition.f, counts, -sign), sign * aggregate, slack)
 
 
 def _direction(definition: RankDefinition) -> int:

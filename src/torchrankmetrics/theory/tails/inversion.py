@@ -16,16 +16,18 @@ from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.tails.laws import ComplexArray, Line, SumLaw
 
 _BLOCK = 256
-_NEGLIGIBLE = 1e-11
+_NEGLIGIBLE = 1e-8  # what is left out, should the integrand fall like a power
 _AGREEMENT = 1e-8
 _LEVELS = 6
 _MOST_NODES = 1 << 16
 
 
 def saddlepoint(law: SumLaw, s: float) -> float:
-    """The t0 > 0 with K'(t0) = s, for s between the mean and the top of S."""
-    low, high = 0.0, 1 / math.sqrt(law.cumulants(0.0)[1])
-    limit = 1e15 * high
+    """The t0 > 0 with K'(t0) = s, for s between the mean and the top of S; a little above 0 if s is the mean."""
+    high = 1 / math.sqrt(law.cumulants(0.0)[1])
+    low, limit = 1e-3 * high, 1e15 * high
+    if law.cumulants(low)[0] >= s:
+        return low
     while law.cumulants(high)[0] < s and high < limit:
         low, high = high, 2 * high
     if law.cumulants(high)[0] <= s:
@@ -82,9 +84,9 @@ def _sum_along(law: SumLaw, s: float, t0: float, step: float, offset: float, top
         value = _integrand(law, line, s, t0 + 1j * y, top) * _taper(y / cut)
         weight = np.where(y > end + step / 4, 0.0, np.where((y == 0) | (np.abs(y - end) < step / 4), 0.5, 1.0))
         total += float((weight * value.real).sum())
-        if np.abs(value).max() < _NEGLIGIBLE * abs(total):
-            break
         y0 += step * size
+        if np.abs(value).max() * y0 < _NEGLIGIBLE * step * abs(total):
+            break
     return total
 
 

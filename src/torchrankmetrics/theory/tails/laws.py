@@ -20,9 +20,9 @@ Line = Callable[[float], ComplexArray]
 
 @dataclass(frozen=True)
 class Atoms:
-    """Support of one summand v X, ascending, its probabilities, and how many tasks share it."""
+    """How far one summand v X may fall short of its best value, ascending from 0, and how many tasks share that law."""
 
-    values: FloatArray
+    shortfall: FloatArray
     probability: FloatArray
     count: int
 
@@ -50,7 +50,7 @@ class SumLaw(Protocol):
         ...
 
     def atoms(self, most: int) -> list[Atoms] | None:
-        """The supports of the summands that vary, unless they have more than ``most`` points in all."""
+        """The laws of the summands that vary, unless they have more than ``most`` points in all."""
         ...
 
 
@@ -94,9 +94,8 @@ class UniformLaw:
         varying = self._N > 1
         if self._N[varying].sum() > most:
             return None
-        sign = 1.0 if self.highest > 0 else -1.0
         return [
-            Atoms(np.sort(sign * v * np.arange(1.0, N + 1)), np.full(int(N), 1 / N), int(c))
+            Atoms(v * np.arange(N), np.full(int(N), 1 / N), int(c))
             for N, v, c in zip(self._N[varying], self._v[varying], self._c[varying], strict=True)
         ]
 
@@ -117,7 +116,6 @@ class TwoPointLaw:
         self.lowest, self.highest = certain + min(other, 0.0), certain + max(other, 0.0)
         self.log_top = float((self._c * np.log(self._top)).sum())
         self.span = common_span(self._v)
-        self._sign = sign
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
@@ -142,9 +140,8 @@ class TwoPointLaw:
         """See ``SumLaw``."""
         if 2 * len(self._v) > most:
             return None
-        best = 1.0 if self._sign > 0 else 0.0
         return [
-            Atoms(np.array([best - 1, best]) * v, np.array([rest, top]), int(c))
+            Atoms(np.array([0.0, v]), np.array([top, rest]), int(c))
             for v, rest, top, c in zip(self._v, self._rest, self._top, self._c, strict=True)
         ]
 

@@ -87,7 +87,7 @@ class SummedLaw:
             for N, count in zip(part.N.tolist(), part.c.tolist(), strict=True):
                 support, ties = np.unique(values[:N], return_counts=True)
                 if len(support) > 1:
-                    result.append(Atoms(part.v * support, ties / N, int(count)))
+                    result.append(Atoms(part.v * (support[-1] - support[::-1]), ties[::-1] / N, int(count)))
         return result
 
     def _values(self, ranks: FloatArray) -> FloatArray:

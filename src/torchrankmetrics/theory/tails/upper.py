@@ -6,15 +6,17 @@ from torchrankmetrics.theory.tails.convolution import log_upper_tail_of_atoms
 from torchrankmetrics.theory.tails.inversion import log_upper_tail, saddlepoint
 from torchrankmetrics.theory.tails.laws import SumLaw
 
+_COARSE = 1e-4  # a lattice whose span is this share of the range is inverted with a few thousand nodes at most
 
-def log_at_least(law: SumLaw, s: float, slack: float, *, negated: SumLaw) -> float:
+
+def log_at_least(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
     """Log P(S >= s).
 
     Args:
         law: the law of S.
+        negated: the law of -S; below the mean, P(S >= s) is 1 - P(-S > -s), which loses no digits.
         s: any real number or infinity.
         slack: s reaches an atom of S this far above it; at most a quarter of a lattice's span.
-        negated: the law of -S; below the mean, P(S >= s) is 1 - P(-S > -s).
     """
     if law.span is not None:
         slack = min(slack, law.span / 4)
@@ -24,18 +26,27 @@ def log_at_least(law: SumLaw, s: float, slack: float, *, negated: SumLaw) -> flo
         return law.log_top
     if s <= law.lowest + slack:
         return 0.0
-    above = s > law.cumulants(0.0)[0]
-    if law.span is None or law.span < 1e-4 * (law.highest - law.lowest):
-        t0 = saddlepoint(law, s) if above else 0.0
-        exact = log_upper_tail_of_atoms(law, s - slack, t0)
+    if law.span is None:
+        if s > law.cumulants(0.0)[0]:
+            return _log_tail(law, s - slack, 0.0)
+        return _log_complement(_log_tail(negated, slack - s, 0.0))
+    below_top = math.floor((law.highest - s + slack) / law.span)
+    point = law.highest - below_top * law.span
+    if point > law.cumulants(0.0)[0]:
+        return _log_tail(law, point, law.span / 4)
+    worse = point - law.span
+    if worse < law.lowest + law.span / 2:
+        return _log_complement(negated.log_top)
+    return _log_complement(_log_tail(negated, -worse, law.span / 4))
+
+
+def _log_tail(law: SumLaw, s: float, slack: float) -> float:
+    """Log P(S >= s) above the mean; on a lattice s is one of its points, and ``slack`` keeps rounding from missing it."""
+    if law.span is None or law.span < _COARSE * (law.highest - law.lowest):
+        exact = log_upper_tail_of_atoms(law, s - slack, saddlepoint(law, s))
         if exact is not None:
             return exact
-    if law.span is None:
-        return log_upper_tail(law, s - slack) if above else _log_complement(log_upper_tail(negated, slack - s))
-    steps_below_top = math.floor((law.highest - s + slack) / law.span)
-    if above:
-        return log_upper_tail(law, law.highest - steps_below_top * law.span)
-    return _log_complement(log_at_least(negated, (steps_below_top + 1) * law.span - law.highest, slack, negated=law))
+    return log_upper_tail(law, s)
 
 
 def _log_complement(log_q: float) -> float:
