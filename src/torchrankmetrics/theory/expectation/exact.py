@@ -13,12 +13,22 @@ from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
 from torchrankmetrics.theory.expectation.extremes import extreme_rank
 from torchrankmetrics.theory.expectation.geometric import geometric_mean
 from torchrankmetrics.theory.expectation.means import mean_of_f
+from torchrankmetrics.theory.expectation.power import power_mean
+from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
 
 Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
 
 # the first that recognises the structure answers; each returns None for what is not its kind
-STRATEGIES: tuple[Strategy, ...] = (mean_of_f, geometric_mean, rank_variance, extreme_rank, enumeration)
+STRATEGIES: tuple[Strategy, ...] = (
+    mean_of_f,
+    geometric_mean,
+    rank_variance,
+    extreme_rank,
+    power_mean,
+    enumeration,
+    power_mean_by_gauss,
+)
 
 _PROBE = CandidateCounts.of([1, 2, 3])
 

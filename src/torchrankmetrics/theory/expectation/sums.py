@@ -52,7 +52,7 @@ class PrefixRule:
         self.nodes, self.weights, self._first = _panels(head, start, length)
         self._size = np.concatenate([np.ones(head), length])  # integers a panel stands for
         self._stop = np.where(upper <= head, upper - 1, head - 1 + np.searchsorted(ends, upper))
-        self._upper = upper
+        self.upper = upper
 
     def sums(self, values: FloatArray) -> FloatArray:
         """Sum f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
@@ -62,7 +62,7 @@ class PrefixRule:
 
     def means(self, values: FloatArray) -> FloatArray:
         """Average f over 1..N for every N: values f(nodes) of shape (..., nodes) in, (..., u) out."""
-        return self.sums(values) / self._upper
+        return self.sums(values) / self.upper
 
     def variances(self, values: FloatArray) -> FloatArray:
         """Variance of f over 1..N for every N, from positive terms alone: values f(nodes) (nodes,) in, (u,) out.
@@ -76,7 +76,7 @@ class PrefixRule:
         before = np.r_[0.0, total[:-1]]
         between = before * self._size / total * (inside - np.r_[0.0, running[:-1]]) ** 2
         squares = np.cumsum(own + between, dtype=np.longdouble)[self._stop].astype(np.float64)
-        return np.where(self._upper == 1, 0.0, squares / self._upper)
+        return np.where(self.upper == 1, 0.0, squares / self.upper)
 
     @property
     def _nodes_per_panel(self) -> IntArray:

@@ -1,0 +1,222 @@
+"""Null moments of powers of a power sum, S^a with S = sum of v_i r_i^p, by a Laplace integral.
+
+For every a < 2 that is not 0 or 1, with mu = E[S] and Lambda(t) = log E exp(-t (S / mu - 1)) >= 0,
+
+    E[(S / mu)^a] - 1 = 1 / Gamma(-a) * integral over t > 0 of t^(-a - 1) e^-t (e^Lambda(t) - 1) dt,
+
+and for larger a likewise, less the leading Taylor terms b_k t^k of e^Lambda, whose integrals are Gamma functions. With
+t = e^u the integrand is analytic in a strip and the trapezoid sum converges geometrically, whatever the number of tasks.
+The mean needs the exponent a and the variance 2 a from the same Lambda: E and V of (S / mu)^a are 1 + d(a) and
+d(2a) - 2 d(a) - d(a)^2, which does not cancel.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import gammaln, poch, rgamma
+
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
+from torchrankmetrics.theory.definitions import Power, RankDefinition
+from torchrankmetrics.theory.expectation.cumulants import ORDER, PowerSum, panel_ratio, power_sum
+from torchrankmetrics.theory.expectation.sums import PrefixRule, prefix_rule
+
+_LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
+_SERIES = 0.25  # below this value of t v r^p / mu the 20 cumulants give log E exp(-t v r^p / mu) to all digits
+_ROWS = 32  # values of t at a time
+_BLOCK = 1 << 19
+
+
+def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5; None for any other metric.
+
+    This serves IMR, HMR, the power means (a = 1 / p) and their inverses (a = -1 / p) except for small |p|.
+    """
+    if definition.aggregation != "mean":
+        return None
+    if not isinstance(definition.f, Power) or not isinstance(definition.g, Power):
+        return None
+    p, a = float(definition.f.p), float(definition.g.p)
+    if not 0 < abs(p) <= 3 or not _LOWEST <= a <= _HIGHEST or a == 0:
+        return None
+    if counts.num_candidates[-1] == 1:
+        return Moments(1.0, 0.0)
+    total = power_sum(counts, p)
+    first, second = _relative_moments(total, counts, p, a)
+    scale = math.exp(a * total.log_mean)
+    return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
+
+
+def _relative_moments(total: PowerSum, counts: CandidateCounts, p: float, a: float) -> tuple[float, float]:
+    """E[(S / mu)^a] - 1 and E[(S / mu)^(2a)] - 1."""
+    exponents = np.array([a, 2 * a])
+    order = max(2, math.floor(2 * a + 0.3) + 1)  # so that t^(order - 1 - 2a) is integrable at zero
+    taylor = total.taylor
+    head = taylor[2:order]  # subtracted under the integral and added again through Gamma functions
+    step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
+    spread = float(total.total[2])
+    lowest = order - exponents.max()
+    u = math.log(max(1.0, lowest)) + (math.log(1e-18) - max(math.log(spread), 0.0)) / lowest
+    lam = _LogLaplace(total, counts, p)
+    log_gamma = gammaln(-exponents)[:, None]
+    sums = np.zeros(2)
+    end = math.log((100 + 100 * abs(a)) / total.smallest)  # beyond, exp(-t S / mu) is nothing for any S
+    while u < end:
+        t = np.exp(u + step * np.arange(_ROWS))
+        excess, log_phi = lam(t)
+        weight = -exponents[:, None] * np.log(t) - log_gamma
+        early = (t * total.largest.max() <= _SERIES) & (t * t * spread <= _SERIES)
+        tail = _polynomial(taylor[order:], np.where(early, t, 0.0))
+        subtracted = _polynomial(head, t) * t**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
+            near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
+            far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
+        terms = step * np.where(excess < 1, near, far)
+        sums += terms.sum(1)
+        last = np.abs(terms[:, -1])
+        if t[-1] > 2 + 2 * abs(a) and (last <= 1e-18 * np.abs(sums)).all() and log_phi[-1] < -40:
+            break
+        u += step * _ROWS
+    known = np.array([sum(b * poch(-e, k) for k, b in enumerate(head, 2)) for e in exponents])
+    first, second = known + np.sign(rgamma(-exponents)) * sums
+    return float(first), float(second)
+
+
+def _polynomial(coefficients: FloatArray, t: FloatArray) -> FloatArray:
+    """Sum of coefficients[k] t^k."""
+    result = np.zeros_like(t)
+    for coefficient in coefficients[::-1]:
+        result = result * t + coefficient
+    return result
+
+
+class _LogLaplace:
+    """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu), for increasing t.
+
+    A pair whose t v r^p / mu stays small is summed through its cumulants; the others by quadrature over their ranks.
+    """
+
+    def __init__(self, total: PowerSum, counts: CandidateCounts, p: float) -> None:
+        self._p = p
+        order = np.argsort(total.largest, kind="stable")
+        self._largest = total.largest[order]
+        self._N, self._count = counts.num_candidates[order], counts.count[order]
+        self._unit = counts.weight[order] * math.exp(-total.log_mean)
+        series = np.cumsum(total.cumulants[:, order], axis=1, dtype=np.longdouble).astype(np.float64)
+        factorial = np.array([math.factorial(j) for j in range(ORDER + 1)], dtype=np.float64)
+        signs = (-1.0) ** np.arange(ORDER + 1)
+        self._series = np.concatenate([np.zeros((ORDER + 1, 1)), series], axis=1) * (signs / factorial)[:, None]
+        self._mean_before = np.append(0.0, np.cumsum(self._count * total.mean[order]))  # of all pairs before this one
+
+    def __call__(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lambda(t) and log E exp(-t S / mu), each (len(t),)."""
+        small = np.searchsorted(self._largest, _SERIES / t, side="right")  # pairs summed by cumulants
+        coefficients = self._series[:, small]
+        excess = np.zeros_like(t)
+        for j in range(ORDER, 1, -1):
+            excess = (excess + coefficients[j]) * t
+        excess = excess * t
+        log_phi = excess - t * self._mean_before[small]
+        large = np.flatnonzero(small < len(self._N))
+        if len(large):
+            more, more_phi = self._by_quadrature(t[large], small[large])
+            excess[large] += more
+            log_phi[large] += more_phi
+        return excess, log_phi
+
+    def _by_quadrature(self, t: FloatArray, small: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The pairs from ``small`` (one per t) on."""
+        begin = int(small.min())
+        N, unit = self._N[begin:], self._unit[begin:]
+        count = np.where(np.arange(begin, len(self._N)) >= small[:, None], self._count[begin:], 0)
+        sums = np.zeros((2, len(t)))
+        for part in _groups(N, unit):
+            rows = np.flatnonzero(count[:, part].any(1))
+            if len(rows):
+                each = self._pairs(N[part], unit[part], t[rows])
+                sums[:, rows] += (each * count[rows][:, part]).sum(-1)
+        return sums[0], sums[1]
+
+    def _pairs(self, N: IntArray, unit: FloatArray, t: FloatArray) -> FloatArray:
+        """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, len(t), pairs)."""
+        if self._p == 1:
+            return _uniform(N.astype(np.float64), t[:, None] * unit)
+        if unit[0] == unit[-1] and len(np.unique(unit)) == 1:
+            return _powers(prefix_rule(N.tobytes(), panel_ratio(self._p)), self._p, t * unit[0])
+        s = (t[:, None] * unit).ravel()
+        rule = prefix_rule(N[:1].tobytes(), panel_ratio(self._p))
+        return _powers(rule, self._p, s).reshape(2, len(t), len(unit))
+
+
+def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
+    """Split pairs into groups that one quadrature rule serves: of one weight, or of one N, whichever are fewer."""
+    weights, sizes = np.unique(unit, return_inverse=True), np.unique(N, return_inverse=True)
+    label = (weights if len(weights[0]) <= len(sizes[0]) else sizes)[1]
+    order = np.lexsort((N, label))
+    return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+
+
+def _uniform(N: FloatArray, s: FloatArray) -> FloatArray:
+    """Lambda and log phi of r uniform on {1..N} at s: closed forms, (2, *s.shape)."""
+    excess = _log_sinhc(s * N / 2) - _log_sinhc(s / 2)
+    with np.errstate(divide="ignore"):
+        far = -s + np.log(-np.expm1(-s * N)) - np.log(-np.expm1(-s)) - np.log(N)
+    return np.stack([np.where(N == 1, 0.0, excess), np.where(s * N < 1, excess - s * (N + 1) / 2, far)])
+
+
+def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
+    """Lambda and log phi of r^p at s, for every N of the rule: (2, len(s), u)."""
+    x = rule.nodes**p
+    mean = rule.means(x)
+    result = np.zeros((2, len(s), len(mean)))
+    block = max(1, _BLOCK // len(x))
+    for begin in range(0, len(s), block):
+        part = s[begin : begin + block, None]
+        y, linear = part * x, part * mean
+        lam, log_phi = result[0, begin : begin + block], result[1, begin : begin + block]
+        near = linear < 0.5
+        if near.any():
+            # here max y >= 1/4: E[e^-y - 1 + y] is no smaller than y by more than two or three digits
+            bend = rule.means(np.expm1(-y) + y)
+            lam[near] = (bend + _log1p_minus(np.maximum(bend - linear, -0.5)))[near]
+            log_phi[near] = (lam - linear)[near]
+        if not near.all():
+            with np.errstate(divide="ignore"):
+                far = np.maximum(np.log(rule.means(np.exp(-y))), -745.0)
+            lam[~near] = (far + linear)[~near]
+            log_phi[~near] = far[~near]
+    result[0][:, rule.upper == 1] = 0.0
+    return result
+
+
+def _log1p_minus(x: FloatArray) -> FloatArray:
+    """Log(1 + x) - x without cancellation."""
+    small = np.clip(x, -0.1, 0.1)
+    series = np.zeros_like(x)
+    for k in range(18, 1, -1):
+        series = series * small + (-1) ** (k + 1) / k
+    return np.where(np.abs(x) < 0.1, small * small * series, np.log1p(x) - x)
+
+
+def _log_sinhc(x: FloatArray) -> FloatArray:
+    """Log(sinh(x) / x) for x >= 0: Taylor series to 1/2, beyond it from exp(-2x)."""
+    z = np.minimum(x, 0.5) ** 2
+    series = np.zeros_like(z)
+    for coefficient in _LOG_SINHC:
+        series = (series + coefficient) * z
+    large = np.maximum(x, 0.5)
+    return np.where(x < 0.5, series, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large)))
+
+
+# 2^(2k) B_2k / (2k (2k)!), highest first
+_LOG_SINHC = (
+    43867 / 350813659321125,
+    -3617 / 2605132530000,
+    2 / 127702575,
+    -691 / 3831077250,
+    1 / 467775,
+    -1 / 37800,
+    1 / 2835,
+    -1 / 180,
+    1 / 6,
+)
