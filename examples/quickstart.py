@@ -100,6 +100,7 @@ def main() -> str:
     parser.add_argument("--logs", default="logs", help="folder for CSV and TensorBoard")
     args = parser.parse_args()
 
+    torch.set_num_threads(1)  # matrices this small lose more to threads than they gain
     pl.seed_everything(args.seed, verbose=False)
     dataset = get_dataset(dataset=args.dataset)
     splits = {
