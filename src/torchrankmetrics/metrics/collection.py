@@ -10,6 +10,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
 from torchrankmetrics.metrics.metric import RankMetric, Storage, make_block
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics.shared import Shared, local_rows
@@ -182,6 +183,34 @@ class RankCollection(MetricCollection):
             column = Column(member.definition, member.rank_type, macro, member.expectation)
             columns.setdefault((member.definition.name, member.rank_type, macro), column)
         return summarize(self._synced_analysis(), columns.values())
+
+    def confidence_intervals(
+        self,
+        level: float = 0.95,
+        method: Method = "normal",
+        cluster: Any = None,
+        *,
+        resamples: int = 2000,
+        seed: int = 0,
+    ) -> Intervals:
+        """Intervals of every metric: what it would be on other tasks of the same kind. Synchronises like ``compute``.
+
+        Args:
+            level: of confidence, in (0, 1).
+            method: "normal" (means of f, corrected for skewness; Wilson for hits) or "bootstrap" (studentised for means
+                of f, percentiles for all else); the median and its kin have a bootstrap only.
+            cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned with
+                the rows of ``table()``; None: every task is on its own.
+            resamples: number of bootstrap samples.
+            seed: of the bootstrap.
+
+        Raises:
+            TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
+
+        Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
+        """
+        members = {self._set_name(str(key)): member for key, member in zip(self._modules, self._members(), strict=True)}
+        return confidence_intervals(self._synced_analysis(), members, level, method, cluster, resamples, seed)
 
     def persistent(self, mode: bool = True) -> None:
         """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""

@@ -46,11 +46,11 @@ def expected_value(definition: RankDefinition, sample: RankSample) -> float:
         s = definition.g.sign * weight / sample.total
         excess = _smooth_means(lambda rank, which: np.expm1(s[which, None] * np.log(rank)), low, high)
         return float(np.exp((number * np.log1p(excess)).sum()))
-    mean = _block_means(definition.f, low, high)
+    mean = block_means(definition.f, low, high)
     return float((number * weight * mean).sum() / sample.total)
 
 
-def _block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
+def block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
     """Mean of f over {low..high}, for each block."""
     if f == IDENTITY:
         middle: FloatArray = (low + high) / 2.0

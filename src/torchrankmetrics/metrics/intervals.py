@@ -1,0 +1,211 @@
+"""Confidence intervals of the metrics of a collection."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking.canonical import Rows
+from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES
+from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.inference.bootstrap import (
+    mean_replicates,
+    percentile_interval,
+    replicate_values,
+    studentised_interval,
+)
+from torchrankmetrics.theory.inference.intervals import Estimate, mean_limits, normal_interval, through
+from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.views import apply_view, view_slope
+
+Method = Literal["normal", "bootstrap"]
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A metric with its confidence interval; ``standard_error`` is in the units of ``value``."""
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    standard_error: float
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """Intervals by metric key: read ``intervals["mrr"].low``, iterate over ``rows``, or print.
+
+    ``effective_clusters`` is the number of clusters of equal weight that would be worth as much; well below 100 the
+    intervals cover less often than they say.
+    """
+
+    rows: tuple[Interval, ...]
+    level: float
+    method: Method
+    num_tasks: int
+    num_clusters: int | None
+    effective_clusters: float | None
+
+    def __getitem__(self, key: str) -> Interval:
+        for row in self.rows:
+            if row.metric == key:
+                return row
+        raise KeyError(f"{key!r} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+
+    def __str__(self) -> str:
+        width = max([len(row.metric) for row in self.rows], default=0)
+        lines = [f"{row.metric.ljust(width)}  {row.value:12.4f}  [{row.low:.4f}, {row.high:.4f}]" for row in self.rows]
+        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
+        return "\n".join([*lines, f"{100 * self.level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"])
+
+
+def confidence_intervals(
+    analysis: Analysis,
+    members: Mapping[str, RankMetric],
+    level: float,
+    method: Method,
+    cluster: Any,
+    resamples: int,
+    seed: int,
+) -> Intervals:
+    """See ``RankCollection.confidence_intervals``."""
+    check_level(level)
+    if method not in get_args(Method):
+        raise ValueError(f"method must be 'normal' or 'bootstrap', got {method!r}")
+    check_number("resamples", resamples, 100)
+    keys = cluster_keys(analysis.rows, cluster)
+    # a p-value and a count are no estimates of anything
+    asked = {key: m for key, m in members.items() if m.view != "p_value" and m.definition.aggregation != "count"}
+    if method == "normal":
+        _check_normal(asked)
+    found: dict[tuple[RankDefinition, RankType, str | None, bool], Estimate] = {}
+    rows = []
+    for key, member in asked.items():
+        macro = member.average == "macro"
+        sample = analysis.sample(member.side, macro)
+        base = (member.definition, member.rank_type, member.side, macro)
+        if base not in found:
+            own = None if keys is None else keys[_used(analysis.rows, member.side)]
+            found[base] = estimate(member.definition, sample, member.rank_type, level, method, own, resamples, seed)
+        value = analysis.value(member.definition, member.rank_type, member.side, macro)
+        rows.append(_in_view(key, member, value, found[base], sample))
+    sample, number, effective = analysis.sample(), None, None
+    if keys is not None:
+        units = units_of(np.zeros(len(sample.weight)), sample.weight, sample.count, keys[_used(analysis.rows, None)])
+        number, effective = units.size, units.effective
+    return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
+
+
+def in_clusters(number: int, effective: float | None) -> str:
+    """Say how many clusters there are, and how many of equal size they are worth."""
+    return f" in {number} clusters (worth {effective:.0f} of equal size)"
+
+
+def estimate(
+    definition: RankDefinition,
+    sample: RankSample,
+    rank_type: RankType,
+    level: float,
+    method: Method,
+    cluster: IntArray | None,
+    resamples: int,
+    seed: int,
+) -> Estimate:
+    """Interval of the base value of a metric on a sample."""
+    if sample.num_tasks == 0:
+        return Estimate(math.nan, math.nan, math.nan)
+    if not is_mean(definition, rank_type):
+        replicates = replicate_values(definition, sample, rank_type, resamples, seed, cluster)
+        return Estimate(*percentile_interval(replicates, level))
+    units = units_of(task_values(definition, sample, rank_type), sample.weight, sample.count, cluster)
+    limits = mean_limits(definition, sample)
+    if method == "normal":
+        return normal_interval(definition, units, level, limits)
+    if is_share(definition):  # a resample without a hit has no spread to studentise by
+        return Estimate(*percentile_interval(mean_replicates(units, resamples, seed)[:, 0], level))
+    error, low, high = studentised_interval(units, lambda m: (m[:, 0], np.ones_like(m)), level, resamples, seed)
+    return through(definition.g, float(units.mean[0]), error, (low, high), limits)
+
+
+def cluster_keys(rows: Rows, cluster: Any) -> IntArray | None:
+    """Cluster of every row: a column by name, or an array aligned with the rows.
+
+    Raises:
+        TypeError: if keys are not integers.
+        ValueError: if the name is unknown, a task has no such column, or the array does not fit.
+    """
+    if cluster is None:
+        return None
+    if isinstance(cluster, str):
+        if cluster not in ("group", "sample_id"):
+            raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {cluster!r}")
+        keys = rows[:, columns.GROUP if cluster == "group" else columns.SAMPLE_ID]
+        if (keys == ABSENT).any():
+            raise ValueError(f"cluster={cluster!r} needs a {cluster} for every task: pass {cluster}= to every update")
+        return keys
+    keys = np.asarray(cluster.cpu() if isinstance(cluster, torch.Tensor) else cluster)
+    if keys.dtype.kind not in "iu":
+        raise TypeError(f"cluster must hold integers, got {keys.dtype}")
+    if keys.shape != (len(rows),):
+        raise ValueError(
+            f"cluster must have one key per row of the table, shape ({len(rows)},); got {keys.shape}. "
+            "Make it from the table: cluster = query_of[collection.table().sample_id]"
+        )
+    if (rows[:, columns.SAMPLE_ID] == ABSENT).any():
+        raise ValueError(
+            "cluster as an array needs a sample_id for every task: rows without one are sorted and merged, and "
+            "nothing tells which task is which; pass sample_id= to every update, or cluster='group'"
+        )
+    return keys.astype(np.int64)
+
+
+def check_level(level: float) -> None:
+    """Refuse a confidence level outside (0, 1)."""
+    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+        raise ValueError(f"level must be in (0, 1), for example 0.95; got {level!r}")
+
+
+def check_number(name: str, value: int, least: int) -> None:
+    """Refuse a number of resamples that is no integer or too small to give a quantile."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
+
+
+def _check_normal(members: Mapping[str, RankMetric]) -> None:
+    refused = [key for key, member in members.items() if not is_mean(member.definition, member.rank_type)]
+    if refused:
+        raise ValueError(
+            f"method='normal' has no standard error for {', '.join(map(repr, refused))}: only means of a transform of "
+            "ranks have a formula; use method='bootstrap'"
+        )
+
+
+def _in_view(key: str, member: RankMetric, value: float, base: Estimate, sample: RankSample) -> Interval:
+    if member.view == "base" or math.isnan(value):
+        return Interval(key, value, base.low, base.high, base.standard_error)
+    moments = member.expectation.moments(member.definition, sample.candidate_counts)
+    slope = view_slope(member.definition, member.view, moments)
+    middle, *ends = (apply_view(member.definition, member.view, x, moments) for x in (value, base.low, base.high))
+    low, high = sorted(ends) if not math.isnan(slope) else ends
+    return Interval(key, middle, low, high, base.standard_error * abs(slope))
+
+
+def _used(rows: Rows, side: str | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
+    """Rows that a sample of a side keeps: of that side, and of positive weight."""
+    weight = np.ascontiguousarray(rows[:, columns.WEIGHT]).view(np.float64)
+    used = weight > 0
+    if side is not None:
+        used &= (rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)) == SIDES[side]
+    return used

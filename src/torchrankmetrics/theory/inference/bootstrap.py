@@ -1,0 +1,106 @@
+"""Bootstrap over independent units: studentised for means of f and their differences, by percentiles for the rest."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.inference.units import Units
+from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.values import base_value
+
+# values (b, k) -> metric (b,) and its slopes (b, k)
+Smooth = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+_CELLS = 1 << 22
+
+
+def redraws(number: IntArray, resamples: int, seed: int) -> Iterator[FloatArray]:
+    """Draw as many units as there are, with replacement: blocks (b, u) of how often each entry came."""
+    rng = np.random.default_rng(seed)
+    u, n = len(number), int(number.sum())
+    step = max(1, _CELLS // max(u, n))
+    for start in range(0, resamples, step):
+        size = min(step, resamples - start)
+        if n == u:
+            cells = rng.integers(0, u, (size, u)) + u * np.arange(size)[:, None]
+            yield np.bincount(cells.ravel(), minlength=size * u).reshape(size, u).astype(np.float64)
+        else:
+            yield rng.multinomial(n, number / n, size=size).astype(np.float64)
+
+
+def studentised_interval(
+    units: Units, smooth: Smooth, level: float, resamples: int, seed: int
+) -> tuple[float, float, float]:
+    """Standard error and ends of the bootstrap-t interval of a smooth function of k weighted means.
+
+    The ends are theta - q se with q the quantiles of (theta* - theta) / se*, se by the delta method in the sample and
+    in each resample: right to second order, which long-tailed ranks need.
+
+    Source: Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
+    """
+    centered = units.sums - units.total[:, None] * units.mean
+    z = np.column_stack([units.total, centered])
+    k = z.shape[1]
+    products = (z[:, :, None] * z[:, None, :]).reshape(len(z), k * k)
+
+    def value_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
+        sums = draws @ z
+        moved = sums[:, 1:] / sums[:, :1]
+        value, slope = smooth(units.mean + moved)
+        line = np.column_stack([-(slope * moved).sum(1), slope])
+        square = np.einsum("bi,bij,bj->b", line, (draws @ products).reshape(-1, k, k), line)
+        return value, np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / sums[:, 0]
+
+    if units.size < 2:
+        raise ValueError(f"at least 2 independent tasks or clusters are needed for an error estimate, got {units.size}")
+    theta, error = (float(x[0]) for x in value_and_error(units.number[None].astype(np.float64)))
+    if error == 0:
+        return 0.0, theta, theta
+    ratios = []
+    for draws in redraws(units.number, resamples, seed):
+        value, spread = value_and_error(draws)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios.append(np.nan_to_num((value - theta) / spread, nan=0.0, posinf=np.inf, neginf=-np.inf))
+    low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2], method="nearest")
+    return error, theta - float(high) * error, theta - float(low) * error
+
+
+def percentile_interval(replicates: FloatArray, level: float) -> tuple[float, float, float]:
+    """Standard error and ends of the percentile interval of values of a metric on resamples."""
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    return float(replicates.std(ddof=1)), float(low), float(high)
+
+
+def mean_replicates(units: Units, resamples: int, seed: int) -> FloatArray:
+    """Weighted means (resamples, k) of resampled units."""
+    draws = redraws(units.number, resamples, seed)
+    return np.concatenate([block @ units.sums / (block @ units.total)[:, None] for block in draws])
+
+
+def replicate_values(
+    definition: RankDefinition,
+    sample: RankSample,
+    rank_type: RankType,
+    resamples: int,
+    seed: int,
+    cluster: IntArray | None = None,
+) -> FloatArray:
+    """Values (resamples,) of any metric on resampled tasks or clusters."""
+    if cluster is None:  # equal tasks need no telling apart
+        low, high, weight, number = sample.blocks
+        index, count, drawn = np.arange(len(low)), np.ones(len(low), dtype=np.int64), number.astype(np.int64)
+    else:
+        assert sample.optimistic is not None
+        assert sample.pessimistic is not None
+        low, high, weight, count = sample.optimistic, sample.pessimistic, sample.weight, sample.count
+        key, index = np.unique(cluster, return_inverse=True)
+        drawn = np.ones(len(key), dtype=np.int64)
+    values = []
+    for draws in redraws(drawn, resamples, seed):
+        for row in draws.astype(np.int64):
+            times = row[index] * count
+            kept = times > 0
+            redrawn = RankSample(low[kept], high[kept], None, weight[kept], times[kept])
+            values.append(base_value(definition, redrawn, rank_type))
+    return np.array(values)

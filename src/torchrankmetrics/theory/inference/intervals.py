@@ -1,0 +1,131 @@
+"""Confidence intervals of a metric as an estimate: what it would be on other tasks of the same kind."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from scipy.stats import t as student
+
+from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.definitions import IDENTITY, Log, Power, RankDefinition, Transform
+from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.inference.units import Units, is_share
+from torchrankmetrics.theory.sample import RankSample
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A standard error and the two ends of a confidence interval."""
+
+    standard_error: float
+    low: float
+    high: float
+
+
+def normal_interval(definition: RankDefinition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
+    """Interval of a metric g(mean of f) from the normal approximation to the mean of f.
+
+    The standard error is sqrt(n/(n-1) sum of v^2 (f - M)^2), the jackknife's over clusters where units are clusters,
+    times |g'| (delta method); the interval is that of the mean with its ends put through g. Hits use Wilson's.
+
+    Args:
+        definition: a metric with ``is_mean``.
+        units: its f over tasks or clusters (k = 1).
+        level: of confidence, in (0, 1).
+        limits: smallest and largest possible mean of f.
+
+    Raises:
+        ValueError: if there are fewer than two units.
+    """
+    error = math.sqrt(float(units.covariance[0, 0]))
+    low, high = wilson(units, level) if is_share(definition) else skewed_normal(units, level)
+    return through(definition.g, float(units.mean[0]), error, (low, high), limits)
+
+
+def through(
+    g: Transform, mean: float, error: float, ends: tuple[float, float], limits: tuple[float, float]
+) -> Estimate:
+    """Put the interval of a mean through a monotone g, cut to what is possible."""
+    ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
+    if g == IDENTITY:
+        return Estimate(error, *ends)
+    low, high = sorted(evaluate(g, np.array(ends), "g").tolist())
+    return Estimate(error * abs(float(slopes(g, np.array([mean]))[0])), low, high)
+
+
+def skewed_normal(units: Units, level: float) -> tuple[float, float]:
+    """Interval of a mean with Hall's correction for skewness: ranks have long tails, and the plain one misses above.
+
+    With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
+    is normal to second order and monotone; it is inverted at Student's quantiles.
+
+    Source: Hall 1992 (J. R. Statist. Soc. B 54, 221-228).
+    """
+    u, mean = units.influence[:, 0], float(units.mean[0])
+    error = math.sqrt(float(units.covariance[0, 0]))
+    if error == 0:
+        return mean, mean
+    a = float(units.number @ u**3) / float(units.number @ u**2) ** 1.5
+    x = float(student.ppf((1 + level) / 2, _freedom(units)))
+
+    def corrected(y: float) -> float:
+        return y if abs(a) < 1e-6 else 3 / a * (float(np.cbrt(1 + a * (y - a / 6))) - 1)
+
+    return mean - error * corrected(x), mean - error * corrected(-x)
+
+
+def wilson(units: Units, level: float) -> tuple[float, float]:
+    """Wilson's interval of a share, with the effective number of tasks of weighted or clustered ones.
+
+    n is p (1 - p) over the squared error: the number of tasks if they are independent and weigh the same. Clusters
+    take the jackknife's error and Student's quantile, as their number is what is small.
+
+    Source: Wilson 1927 (doi:10.1080/01621459.1927.10502953).
+    """
+    p = min(max(float(units.mean[0]), 0.0), 1.0)
+    square = float(units.number @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
+    z = float(student.ppf((1 + level) / 2, _freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
+    # without any spread the effective number of units is all that is known
+    n = p * (1 - p) / square if square > 0 else units.effective
+    center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return (center - half) / scale, (center + half) / scale
+
+
+def _freedom(units: Units) -> float:
+    """Degrees of freedom of the variance: n - 1 for tasks; Satterthwaite's for clusters, from fourth powers."""
+    if not units.clustered:
+        return units.size - 1
+    square = units.influence[:, 0] ** 2
+    spread = float(square @ square - square.sum() ** 2 / units.size)
+    estimate = 2 * float(square.sum()) ** 2 / spread if spread > 0 else math.inf
+    return min(max(estimate, 1.0), units.size - 1)
+
+
+def mean_limits(definition: RankDefinition, sample: RankSample) -> tuple[float, float]:
+    """Smallest and largest possible mean of f: at ranks 1 and N for the named transforms, a share in [0, 1]."""
+    if is_share(definition):
+        return 0.0, 1.0
+    if sample.num_candidates is None or not isinstance(definition.f, Power | Log):
+        return -math.inf, math.inf
+    ends = [evaluate(definition.f, r.astype(np.float64)) for r in (np.ones(1), sample.num_candidates)]
+    low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
+    return low, high
+
+
+def slopes(g: Transform, x: FloatArray) -> FloatArray:
+    """Derivative of g, elementwise.
+
+    Raises:
+        ValueError: if torch cannot differentiate g.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        point = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        value = g(point)
+        if not value.requires_grad:
+            raise ValueError(f"g must be made of differentiable torch operations for an error estimate, got {g!r}")
+        (slope,) = torch.autograd.grad(value.sum(), point)
+    result: FloatArray = slope.numpy()
+    return result

@@ -1,0 +1,123 @@
+"""Independent units of an evaluation, tasks or clusters of tasks, as the sums that a weighted mean of f is made of."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.definitions import IDENTITY, AtMost, RankDefinition
+from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.significance import has_p_value
+from torchrankmetrics.theory.ties import block_means
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What is drawn independently: k weighted means over u distinct units.
+
+    Attributes:
+        total: (u,) float64, sum of the weights w in a unit.
+        sums: (u, k) float64, sums of w f.
+        number: (u,) int64, how many equal units an entry stands for.
+        clustered: whether a unit may hold several tasks.
+    """
+
+    total: FloatArray
+    sums: FloatArray
+    number: IntArray
+    clustered: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of units."""
+        return int(self.number.sum())
+
+    @cached_property
+    def weight(self) -> float:
+        """Sum W of all weights."""
+        return float(self.number @ self.total)
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """(k,) means, sum of w f over W."""
+        return np.asarray(self.number @ self.sums / self.weight, dtype=np.float64)
+
+    @cached_property
+    def influence(self) -> FloatArray:
+        """(u, k) what each unit adds to the error of the mean, sum of v (f - M).
+
+        Over 1 - share of a cluster's weight (the jackknife): a large cluster draws the mean to itself.
+        """
+        plain = (self.sums - self.total[:, None] * self.mean) / self.weight
+        return plain / (1 - self.total[:, None] / self.weight) if self.clustered and self.size > 1 else plain
+
+    @property
+    def factor(self) -> float:
+        """What the sum of squared influences is short of the variance: n / (n - 1); in the jackknife (n - 1) / n.
+
+        Raises:
+            ValueError: if there are fewer than two units.
+        """
+        if self.size < 2:
+            raise ValueError(
+                f"at least 2 independent tasks or clusters are needed for an error estimate, got {self.size}"
+            )
+        return (self.size - 1) / self.size if self.clustered else self.size / (self.size - 1)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """(k, k) covariance of the means."""
+        square = self.influence.T @ (self.number[:, None] * self.influence)
+        return np.asarray(self.factor * square, dtype=np.float64)
+
+    @cached_property
+    def effective(self) -> float:
+        """Number of units of equal weight that would be as many, W^2 over the sum of squared weights."""
+        return self.weight**2 / float(self.number @ self.total**2)
+
+
+def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
+    """Collect values f of tasks into units: the tasks themselves, or clusters of them.
+
+    Args:
+        values: (m,) or (m, k) float64.
+        weight: (m,) float64 > 0, of one task.
+        count: (m,) int64, how many tasks an entry stands for.
+        cluster: (m,) int64 keys; None: every task is a unit.
+    """
+    values = values[:, None] if values.ndim == 1 else values
+    if cluster is None:
+        return Units(weight, weight[:, None] * values, count)
+    key, index = np.unique(cluster, return_inverse=True)
+    mass = weight * count
+    columns = [np.bincount(index, mass * column, minlength=len(key)) for column in values.T]
+    total = np.bincount(index, mass, minlength=len(key)).astype(np.float64)
+    return Units(total, np.stack(columns, 1), np.ones(len(key), dtype=np.int64), clustered=True)
+
+
+def is_mean(definition: RankDefinition, rank_type: RankType = "realistic") -> bool:
+    """Whether a metric is a monotone function of a mean over tasks, so that its error has a formula."""
+    if definition.aggregation == "tie_rate":
+        return True
+    if definition.aggregation != "mean" or not has_p_value(definition):
+        return False
+    return rank_type != "expected" or definition.g == IDENTITY
+
+
+def is_share(definition: RankDefinition) -> bool:
+    """Whether the mean is a share of tasks: hits at k, and the tie rate."""
+    return definition.aggregation == "tie_rate" or (isinstance(definition.f, AtMost) and definition.g == IDENTITY)
+
+
+def task_values(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
+    """Give f of every entry (m,) of a sample, of a metric with ``is_mean``; for "expected" its mean over tie orders."""
+    if definition.aggregation == "tie_rate" or rank_type == "expected":
+        low, high = sample.optimistic, sample.pessimistic
+        if low is None or high is None:
+            raise ValueError("ties are unknown for ranks given as floats; pass optimistic and pessimistic ranks")
+        if definition.aggregation == "tie_rate":
+            return (high > low).astype(np.float64)
+        return block_means(definition.f, low, high)
+    return evaluate(definition.f, sample.rank(rank_type))
