@@ -1,4 +1,4 @@
-"""The laws of the package for every metric and view of ``reference.METRICS``: monoid, views, ties, cost, order of means."""
+"""The laws for every metric and view of ``reference.METRICS``: monoid, views, ties, cost, order of means."""
 
 import itertools
 import math
@@ -21,7 +21,7 @@ from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.theory.definitions import power_mean_rank
 
 VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
-ids = pytest.mark.parametrize("name,view", METRIC_VIEWS, ids=VIEW_KEYS)
+ids = pytest.mark.parametrize(("name", "view"), METRIC_VIEWS, ids=VIEW_KEYS)
 
 
 def random_ranks(seed, n=40, candidates=12):
@@ -231,7 +231,9 @@ def test_a_constant_scorer_has_index_zero_under_expected(name, average):
     for sizes in ([14, 14, 13], [1, 2, 100_000], random.integers(2, 3000, 200)):
         N = torch.as_tensor(sizes)
         metric = RankMetric(parse_name(name).definition, view="adjusted_index", rank_type="expected", average=average)
-        metric.update(Ranks(torch.ones_like(N), N, N), weight=0.1 + torch.arange(len(N)), group=torch.arange(len(N)) % 3)
+        metric.update(
+            Ranks(torch.ones_like(N), N, N), weight=0.1 + torch.arange(len(N)), group=torch.arange(len(N)) % 3
+        )
         assert metric.compute().item() == pytest.approx(0, abs=1e-12)
 
 

@@ -1,0 +1,280 @@
+"""Names in, keys out: every synonym, the products, what is left out and what is refused."""
+
+import re
+
+import pytest
+
+import torchrankmetrics
+from torchrankmetrics import HitsAtK, MeanRank, PowerMeanRank, RankCollection, RankMetric
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.theory.definitions import power_mean_rank
+
+SYNONYMS = {
+    "mrr": "mrr mean_reciprocal_rank inverse_harmonic_mean_rank ihmr",
+    "mr": "mr arithmetic_mean_rank mean_rank",
+    "hits_at_10": "hits@10 h@10 hits_at_10 h_at_10",
+    "amr": "amr aamr adjusted_mean_rank adjusted_arithmetic_mean_rank",
+    "amri": "amri aamri adjusted_mean_rank_index adjusted_arithmetic_mean_rank_index",
+    "adjusted_mrr": "amrr aihmr adjusted_mrr adjusted_mean_reciprocal_rank adjusted_inverse_harmonic_mean_rank",
+    "adjusted_hits_at_10": "ah@10 adjusted_hits_at_10 adjusted_hits@10 ahits@10 ah_at_10",
+    "z_mr": "zmr zamr z_mr z_mean_rank z_arithmetic_mean_rank",
+    "z_mrr": "z_mrr zmrr zihmr z_mean_reciprocal_rank z_inverse_harmonic_mean_rank",
+    "z_hits_at_10": "z_hits_at_10 zh@10 zhits@10 z_hits@10",
+    "z_gmr": "zgmr z_gmr z_geometric_mean_rank",
+    "gmr": "gmr geometric_mean_rank",
+    "igmr": "igmr inverse_geometric_mean_rank",
+    "hmr": "hmr harmonic_mean_rank",
+    "imr": "iamr imr inverse_arithmetic_mean_rank inverse_mean_rank",
+    "adjusted_gmr": "gmri agmri adjusted_gmr adjusted_geometric_mean_rank_index",
+    "median_rank": "median_rank",
+    "inverse_median_rank": "inverse_median_rank",
+    "rank_variance": "variance rank_var var rank_variance",
+    "rank_std": "standard_deviation rank_std std",
+    "rank_mad": "median_absolute_deviation rank_mad mad",
+    "count": "count rank_count",
+    "tie_rate": "tie_rate",
+    "normalized_gmr": "normalized_gmr normalized_geometric_mean_rank",
+    "p_mrr": "p_mrr p_ihmr p_mean_reciprocal_rank",
+    "p_hits_at_3": "p_hits_at_3 p_h@3",
+    "power_mean_rank_2": "power_mean_rank_2",
+    "power_mean_rank_2p5": "power_mean_rank_2p5 power_mean_rank_2.5",
+    "power_mean_rank_minus_2": "power_mean_rank_minus_2",
+    "power_mean_rank_inf": "power_mean_rank_inf",
+    "power_mean_rank_minus_inf": "power_mean_rank_minus_inf",
+}
+PAIRS = [(synonym, key) for key, names in SYNONYMS.items() for synonym in names.split()]
+
+
+def keys(*args, **kwargs):
+    return list(RankCollection(*args, **kwargs).keys())
+
+
+@pytest.mark.parametrize(("synonym", "key"), PAIRS)
+def test_synonyms_come_out_under_the_canonical_key(synonym, key):
+    for name in (synonym, synonym.upper(), synonym.title(), f" {synonym} "):
+        assert keys([name]) == [key]
+    assert keys([f"tail.optimistic.{synonym}"]) == [f"tail_optimistic_{key}"] if "." not in synonym else True
+    assert keys([f"head_worst_{synonym}"]) == [f"head_pessimistic_{key}"]
+
+
+@pytest.mark.parametrize("key", SYNONYMS)
+def test_canonical_keys_are_fixed_points_that_every_logger_takes(key):
+    for prefix in ("", "head_", "tail_optimistic_", "pessimistic_"):
+        (full,) = keys([prefix + key])
+        assert full == prefix + key
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", full)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("both.realistic.inverse_harmonic_mean_rank", "mrr"),
+        ("both.avg.hits@10", "hits_at_10"),
+        ("head.best.hits_at_3", "head_optimistic_hits_at_3"),
+        ("right.worst.MR", "tail_pessimistic_mr"),
+        ("left.average.mr", "head_mr"),
+        ("tail.mrr", "tail_mrr"),
+        ("pessimistic.mrr", "pessimistic_mrr"),
+        ("both.expected.mrr", "expected_mrr"),
+        ("tail.realistic.adjusted_arithmetic_mean_rank_index", "tail_amri"),
+        ("both.realistic.z_geometric_mean_rank", "z_gmr"),
+    ],
+)
+def test_dotted_names_of_pykeen(name, key):
+    assert keys([name]) == [key]
+
+
+def test_every_metric_key_of_pykeen_is_known():
+    metrics = pytest.importorskip("pykeen.metrics.ranking", reason="PyKEEN 1.11.1 is not installed")
+    for cls in metrics.rank_based_metric_resolver:
+        for name in (cls().key, *cls.synonyms):
+            name = re.sub("(@|at_)k?$", r"\g<1>10", name)  # where PyKEEN writes k, a number stands here
+            if name in ("ahk", "zahk"):
+                continue
+            for prefix in ("", "both.realistic.", "head.best."):
+                parse_name(prefix + name)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [("mmr", "mr"), ("hit_at_10", "hits_at_10"), ("adjusted_mrrr", "adjusted_mrr"), ("z_hits_at_", "z_hits_at_10")],
+)
+def test_unknown_names_are_refused_with_the_nearest(wrong, nearest):
+    with pytest.raises(ValueError, match=rf"unknown metric '{wrong}'; did you mean .*'{nearest}'"):
+        RankCollection([wrong])
+
+
+@pytest.mark.parametrize("wrong", ["", "nonsense", "tail.tail.mrr", "adjusted_adjusted_mrr", "tail_", "hits@-1", "."])
+def test_unknown_names_are_refused(wrong):
+    with pytest.raises(ValueError, match=f"unknown metric '{re.escape(wrong)}'"):
+        RankCollection([wrong])
+
+
+@pytest.mark.parametrize("entry", [3, None, ("mrr",)])
+def test_names_of_other_types_are_refused(entry):
+    with pytest.raises(TypeError, match="metric name must be a str"):
+        RankCollection([entry])
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        RankCollection(["hits@0"])
+
+
+def test_defaults():
+    assert keys() == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr"]
+
+
+def test_repeats_count_once_in_the_order_first_asked():
+    assert keys(["z_mrr", "mrr", "ihmr", "MRR", "zmrr", "power_mean_rank_1", "mr"]) == ["z_mrr", "mrr", "mr"]
+    assert keys(["adjusted_mrr", "mrr"], views=["base", "adjusted_index"]) == ["adjusted_mrr", "mrr"]
+    assert keys(["mr"], views=["base", "base"], sides=["tail", "tail"]) == ["tail_mr"]
+    with pytest.raises(ValueError, match="'mr' is in the collection already"):
+        RankCollection([MeanRank(), MeanRank()])
+
+
+def test_products_of_views_rank_types_and_sides():
+    got = keys(
+        ["mrr", "amri", "tail.best.mr"],
+        views=["base", "z_score"],
+        rank_types=["realistic", "pessimistic"],
+        sides=["both", "head"],
+    )
+    assert got == [
+        *("mrr", "z_mrr", "pessimistic_mrr", "pessimistic_z_mrr"),
+        *("head_mrr", "head_z_mrr", "head_pessimistic_mrr", "head_pessimistic_z_mrr"),
+        *("amri", "pessimistic_amri", "head_amri", "head_pessimistic_amri"),  # a name that says its view keeps it
+        *("tail_optimistic_mr", "tail_optimistic_z_mr"),  # and its side and rank type
+    ]
+
+
+def test_products_leave_out_what_has_no_meaning():
+    views = ["base", "normalized", "adjusted_index", "z_score", "p_value"]
+    assert keys(["count", "tie_rate", "rank_std"], views=views) == [
+        "count",
+        "tie_rate",
+        "rank_std",
+        "normalized_rank_std",
+    ]
+    assert keys(["hmr", "gmr"], rank_types=["realistic", "expected"]) == ["hmr", "gmr", "expected_gmr"]
+    assert "p_median_rank" not in keys(["median_rank"], views=views)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "adjusted_count",
+        "z_tie_rate",
+        "normalized_count",
+        "adjusted_rank_std",
+        "z_rank_mad",
+        "p_median_rank",
+        "expected_hmr",
+    ],
+)
+def test_what_has_no_meaning_is_refused_by_name(name):
+    metric = re.sub("^(adjusted|z|normalized|p|expected)_", "", name)
+    for options in ({}, {"views": ["z_score"]}):
+        with pytest.raises(ValueError, match=f"'{metric}'"):
+            RankCollection(["mrr", name], **options)
+
+
+@pytest.mark.parametrize("option", ["views", "rank_types", "sides"])
+@pytest.mark.parametrize("wrong", ["base", [], ["nonsense"], 3])
+def test_options_are_checked_even_where_no_name_uses_them(option, wrong):
+    with pytest.raises(ValueError, match=f"{option} must be"):
+        RankCollection(["head.worst.amri", "count"], **{option: wrong})
+
+
+def test_dict_entries_and_instances_are_taken_as_they_are():
+    options = {"views": ["z_score"], "rank_types": ["pessimistic"], "sides": ["tail"]}
+    collection = RankCollection({"second": "mrr", "first": HitsAtK(3), "third": "head.amri"}, **options)
+    assert list(collection.keys()) == ["second", "first", "third"]
+    assert [member.key for member in collection.values()] == ["mrr", "hits_at_3", "head_amri"]
+    assert keys([HitsAtK(7), "mrr"], **options) == ["hits_at_7", "tail_pessimistic_z_mrr"]
+    for key in ("a/b", "A", "", "1x", 3):
+        with pytest.raises(ValueError, match=re.escape("key must match [a-z][a-z0-9_]*")):
+            RankCollection({key: "mrr"})
+
+
+def test_keys_are_those_of_compute_in_order_with_prefix_and_postfix():
+    names = ["z_mrr", "mr", "tail.best.hits@3", "amri", "count", "adjusted_mrr"]
+    collection = RankCollection(names, prefix="val/", postfix="_epoch")
+    assert list(collection.keys())[:2] == ["val/z_mrr_epoch", "val/mr_epoch"]
+    collection.update(torchrankmetrics.Ranks([1, 2], None, 9), side="tail")
+    assert list(collection.keys()) == list(collection.compute().keys())
+    assert next(iter(collection.clone(prefix="test/").keys())) == "test/z_mrr_epoch"
+    assert [key for key, _ in collection.items()] == list(collection.keys())
+
+
+@pytest.mark.parametrize(
+    ("metric", "mode"),
+    [
+        ("mrr", "max"),
+        ("val/mrr", "max"),
+        ("mr", "min"),
+        ("MeAn_RaNk", "min"),
+        ("amri", "max"),
+        ("amr", "min"),
+        ("z_mr", "max"),
+        ("zmr", "max"),
+        ("tail.worst.gmr", "min"),
+        ("val/tail_pessimistic_gmr", "min"),
+        ("p_mrr", "min"),
+        ("hits@3", "max"),
+        ("power_mean_rank_2", "min"),
+        ("normalized_mrr", "max"),
+        ("mine", "min"),
+    ],
+)
+def test_mode(metric, mode):
+    names = "mrr mr amri amr z_mr tail_pessimistic_gmr p_mrr hits_at_3 power_mean_rank_2 normalized_mrr rank_std"
+    collection = RankCollection(names.split(), prefix="val/")
+    collection.add_metrics({"mine": MeanRank()})
+    assert collection.mode(metric) == mode
+
+
+def test_mode_of_what_has_no_direction_or_is_not_there():
+    collection = RankCollection(["mrr", "rank_std", "tie_rate"])
+    for name in ("rank_std", "std", "tie_rate"):
+        with pytest.raises(ValueError, match="no direction"):
+            collection.mode(name)
+    with pytest.raises(ValueError, match=r"'z_mrr' is not in the collection; it has mrr, rank_std, tie_rate"):
+        collection.mode("z_mrr")
+    with pytest.raises(ValueError, match="unknown metric"):
+        collection.mode("nonsense")
+
+
+@pytest.mark.parametrize(("p", "key"), [(1, "mr"), (0, "gmr"), (-1, "hmr"), (2.5, "power_mean_rank_2p5"), (1.0, "mr")])
+def test_power_means_have_one_name(p, key):
+    assert PowerMeanRank(p).key == key == RankMetric(power_mean_rank(p)).key
+
+
+@pytest.mark.parametrize(
+    ("metric", "key"),
+    [
+        ("AdjustedMeanRank", "amr"),
+        ("AdjustedMeanRankIndex", "amri"),
+        ("AdjustedMeanReciprocalRank", "adjusted_mrr"),
+        ("ZMeanRank", "z_mr"),
+        ("ZMeanReciprocalRank", "z_mrr"),
+        ("MeanRank", "mr"),
+        ("MeanReciprocalRank", "mrr"),
+        ("InverseMeanRank", "imr"),
+        ("HarmonicMeanRank", "hmr"),
+        ("GeometricMeanRank", "gmr"),
+        ("InverseGeometricMeanRank", "igmr"),
+        ("MedianRank", "median_rank"),
+        ("InverseMedianRank", "inverse_median_rank"),
+        ("RankVariance", "rank_variance"),
+        ("RankStandardDeviation", "rank_std"),
+        ("RankMedianAbsoluteDeviation", "rank_mad"),
+        ("RankCount", "count"),
+        ("TieRate", "tie_rate"),
+    ],
+)
+def test_named_classes(metric, key):
+    assert getattr(torchrankmetrics, metric)().key == key
+    assert getattr(torchrankmetrics, metric)(side="tail", rank_type="pessimistic").key == f"tail_pessimistic_{key}"
+
+
+@pytest.mark.parametrize(("metric", "key"), [("HitsAtK", ""), ("AdjustedHitsAtK", "adjusted_"), ("ZHitsAtK", "z_")])
+def test_named_classes_of_hits(metric, key):
+    assert getattr(torchrankmetrics, metric)(7).key == f"{key}hits_at_7"
