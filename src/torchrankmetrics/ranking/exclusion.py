@@ -43,11 +43,13 @@ class Exclusion:
         return task, start[task] + offset
 
 
-def exclusion_from_pairs(pairs: Any, num_rows: int, num_columns: int, device: torch.device) -> tuple[Exclusion, Tensor]:
+def exclusion_from_pairs(
+    pairs: Any, num_rows: int, num_columns: int, device: torch.device
+) -> tuple[Exclusion, Tensor | None]:
     """Sort (row, column) pairs into slices; repeated pairs count once.
 
     Returns:
-        The exclusion, and a bool 0-d tensor: whether a pair is out of range (such pairs are left out).
+        The exclusion; and on an accelerator a bool 0-d tensor, whether a pair is out of range (such are left out).
 
     Raises:
         TypeError: if the pairs are not integers.
@@ -55,24 +57,31 @@ def exclusion_from_pairs(pairs: Any, num_rows: int, num_columns: int, device: to
         IndexError: on the CPU, if a pair is out of range.
     """
     row, column = pair_columns(pairs, "exclude", device)
-    wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
-    if device.type == "cpu" and wrong.any():
-        first = int(wrong.nonzero()[0])
+    if device.type == "cpu" and (outside := first_outside(row, column, num_rows, num_columns)) is not None:
         raise IndexError(
             f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
-            f"pair {first} is ({int(row[first])}, {int(column[first])})"
+            f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
         )
+    if device.type != "cpu":
+        return slices_of_fixed_shape(row, column, num_rows, num_columns)
+    key = torch.unique_consecutive((row * num_columns + column).sort().values)
+    border = torch.searchsorted(key, torch.arange(num_rows + 1) * num_columns)
+    length = border.diff()
+    longest = int(length.max()) if num_rows else 0
+    return Exclusion(key % num_columns, border[:-1], length, longest, num_columns), None
+
+
+def slices_of_fixed_shape(row: Tensor, column: Tensor, num_rows: int, num_columns: int) -> tuple[Exclusion, Tensor]:
+    """Sort pairs into slices where no shape may depend on the data, so that nothing waits for the device."""
+    wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
     last = num_rows * num_columns
     key = torch.where(wrong, last, row * num_columns + column).sort().values
-    if len(key):
-        # repeats and wrong pairs get the last key and sort to the end: no shape depends on the data
-        repeated = torch.zeros_like(key, dtype=torch.bool)
-        repeated[1:] = key[1:] == key[:-1]
-        key = torch.where(repeated, last, key).sort().values if device.type != "cpu" else torch.unique_consecutive(key)
-    border = torch.searchsorted(key, torch.arange(num_rows + 1, device=device) * num_columns)
-    longest = int((border[1:] - border[:-1]).max()) if device.type == "cpu" and num_rows else min(len(key), num_columns)
-    columns = key % num_columns
-    return Exclusion(columns, border[:-1], border[1:] - border[:-1], longest, num_columns), wrong.any()
+    repeated = torch.zeros_like(wrong)
+    repeated[1:] = key[1:] == key[:-1]
+    key = torch.where(repeated, last, key).sort().values  # repeats and wrong pairs go behind the last row
+    border = torch.searchsorted(key, torch.arange(num_rows + 1, device=key.device) * num_columns)
+    longest = min(len(key), num_columns)
+    return Exclusion(key % num_columns, border[:-1], border.diff(), longest, num_columns), wrong.any()
 
 
 def pair_columns(pairs: Any, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -94,3 +103,14 @@ def pair_columns(pairs: Any, name: str, device: torch.device) -> tuple[Tensor, T
         if part.device != device:
             raise ValueError(f"{name} must be on the device of scores, {device}; got {part.device}")
     return row.to(torch.int64), column.to(torch.int64)
+
+
+def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns: int) -> int | None:
+    """Place of the first pair out of range, or None; asks for values, so it is for the CPU only."""
+    wrong: Tensor | None = None
+    for values, size in ((row, num_rows), (column, num_columns)):
+        if values is not None and len(values):
+            low, high = values.aminmax()
+            if low < 0 or high >= size:
+                wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
+    return None if wrong is None else int(wrong.nonzero()[0])

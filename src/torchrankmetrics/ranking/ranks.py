@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.counting import count_columns
+from torchrankmetrics.ranking.counting import choose
 
 
 class Ranks:
@@ -88,8 +88,7 @@ class Ranks:
         if positive.device != negatives.device:
             raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
         positive, negatives = positive.detach(), negatives.detach()
-        below, not_above, nan = count_columns(negatives, positive)
-        others = torch.full_like(below, negatives.shape[1])
+        others, below, not_above, nan = choose(negatives)(negatives, positive).unbind()
         hit = (nan > 0) | (positive != positive)
         return cls.trusted(others - not_above + 1, others - below + 1, others + 1, hit * fault.NAN)
 

@@ -1,5 +1,50 @@
-"""Counting comparisons: per task, how many candidates score below, not above, and NaN; every way gives the same bits."""
+"""Counting comparisons: per task, how many candidates score below, not above, and NaN; every way gives the same bits.
 
-from torchrankmetrics.ranking.counting.plain import count_columns
+One interface, that of ``plain.count``, which is the reference; ``choose`` picks the way by device and by what is
+installed.
+"""
 
-__all__ = ["count_columns"]
+import importlib.util
+from collections.abc import Callable
+
+from torch import Tensor
+
+from torchrankmetrics.ranking.counting import plain
+
+Count = Callable[..., Tensor]
+
+
+def choose(scores: Tensor, counting: str = "auto") -> Count:
+    """Choose how comparisons are counted.
+
+    Args:
+        scores: (B, N), what is to be counted.
+        counting: "torch", plain torch on any device; "numba", compiled, on the CPU only; "auto": numba where it is
+            installed and the scores are on the CPU, otherwise torch.
+
+    Raises:
+        ValueError: if counting is none of these, or "numba" is asked for on another device.
+        ImportError: if "numba" is asked for and not installed.
+    """
+    on_cpu = scores.device.type == "cpu"
+    if counting == "torch" or (counting == "auto" and not (on_cpu and _has_numba())):
+        return plain.count
+    if counting not in ("auto", "numba"):
+        raise ValueError(f'counting must be "auto", "torch" or "numba", got {counting!r}')
+    if not on_cpu:
+        raise ValueError(f'counting="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
+    if not _has_numba():
+        raise ImportError('counting="numba" needs numba: pip install "torchrankmetrics[fast]"')
+    from torchrankmetrics.ranking.counting import compiled  # imported late: numba takes half a second
+
+    return compiled.count
+
+
+_found: bool | None = None
+
+
+def _has_numba() -> bool:
+    global _found
+    if _found is None:
+        _found = importlib.util.find_spec("numba") is not None
+    return _found

@@ -3,84 +3,195 @@
 Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a tile.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.exclusion import Exclusion
+
 _TILE = 1 << 17
+_TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
+_ENTRIES = 1 << 18  # known answers looked at in one go
 
 
-class Counts(NamedTuple):
-    """Per task, int64 (P,): columns with s < t, with s <= t, and with s NaN. A NaN is neither, so it never helps."""
-
-    below: Tensor
-    not_above: Tensor
-    nan: Tensor
-
-
-def count_columns(scores: Tensor, true: Tensor, rows: Tensor | None = None, drop: Tensor | None = None) -> Counts:
-    """Compare every column of a row with the true score of a task.
+def count(
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor | None = None,
+    column: Tensor | None = None,
+    known: Exclusion | None = None,
+    drop: Tensor | None = None,
+) -> Tensor:
+    """Compare every candidate of a task, its own column left out, with its true score: the reference of all counting.
 
     Args:
         scores: (B, N), any real dtype and strides; only read.
         true: (P,) the true score of each task, same dtype.
-        rows: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
+        row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
+        column: (P,) int64, its own column, negative where the matrix does not hold it; None: held nowhere.
+        known: known answers of the B rows, not counted.
         drop: bool (B, N) or (1, N), True where a column is not counted; None: all count.
+
+    Returns:
+        int64 (4, P): candidates, and of these below, not above and NaN. A NaN is neither below nor not above.
     """
+    kept = torch.full_like(true, scores.shape[1], dtype=torch.int64)
+    if drop is not None:
+        kept -= _dropped(drop, row, len(true))
+    own = torch.zeros_like(kept)
+    if column is not None:
+        own = (column >= 0).long() if drop is None else _own_counts(drop, row, column).long()
+    is_number = true == true
+    own_number = own * is_number
+    compare = [torch.lt, torch.gt]
+    on_cpu = scores.device.type == "cpu"
+    if scores.is_floating_point() and not on_cpu:
+        compare.append(torch.ne)
+    swept = _sweep(scores, true, row, drop, compare)
+    below, above = swept[0], swept[1]
+    nan = swept[2] if len(swept) == 3 else torch.zeros_like(below)
+    if scores.is_floating_point() and on_cpu:
+        # what is neither below, above nor the own column is tied or NaN: only then is a third look worth its time
+        suspect = ((kept - below - above) > own_number).nonzero()[:, 0]
+        if len(suspect):
+            rows = suspect if row is None else row[suspect]
+            nan[suspect] = _sweep(scores, true[suspect], rows, drop, [torch.ne])[0]
+    not_above = (kept - above - nan - own_number) * is_number  # nothing is "not above" a NaN
+    counts = torch.stack([kept - own, below, not_above, nan - own + own_number])
+    if known is not None:
+        task_row = torch.arange(len(true), device=scores.device) if row is None else row
+        counts -= _count_known(scores, true, task_row, column, known, drop)
+    return counts
+
+
+def _sweep(
+    scores: Tensor, true: Tensor, row: Tensor | None, drop: Tensor | None, compare: list[Callable[..., Tensor]]
+) -> Tensor:
+    """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
+    tasks, N = len(true), scores.shape[1]
+    total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
+    if tasks == 0 or N == 0:
+        return total
+    limit = _TILE if scores.device.type == "cpu" else _TILE_ACCELERATOR
+    # column-major scores are read along their own memory: tiles of a few whole columns instead of a few whole rows
     by_column = scores.stride(0) == 1 and scores.stride(1) > 1
-    tasks = len(true)
-    total = torch.zeros(3, tasks, dtype=torch.float64, device=scores.device)
-    if scores.shape[1] == 0 or tasks == 0:
-        return Counts(*total.long().unbind())
-    # column-major scores are read along their own memory: tiles of whole columns, reduced over the other dimension
-    view, along = (scores.T, 0) if by_column else (scores, 1)
-    mask = drop.T if by_column and drop is not None else drop
-    width = min(scores.shape[1], max(1, _TILE // tasks)) if by_column else min(scores.shape[1], _TILE)
-    height = tasks if by_column else max(1, _TILE // width)
-    buffer = torch.empty(width * min(height, tasks), dtype=torch.float32, device=scores.device)
-    precise = scores.device.type != "cpu" or drop is not None
-    for first in range(0, tasks, height):
-        task = slice(first, min(first + height, tasks))
-        reference = true[task].unsqueeze(along)
-        for left in range(0, scores.shape[1], width):
-            tile = _tile(view, rows, task, slice(left, left + width), along)
-            dropped = None
-            if mask is not None:
-                whole = mask.shape[1 - along] == 1  # one mask row serves every task
-                dropped = _tile(mask, rows, slice(None) if whole else task, slice(left, left + width), along, whole)
-            _add_tile(total[:, task], tile, reference, dropped, buffer, along, precise)
-    if not precise and torch.isnan(total[2]).any():
-        _count_nan(total[2], scores, rows)
-    return Counts(*total.long().unbind())
+    width = max(1, limit // tasks) if by_column else limit
+    width = min(width, N)
+    height = min(tasks, max(1, limit // width))
+    buffer = torch.empty(height * width, dtype=torch.float32, device=scores.device)
+    keep = ~drop[0] if drop is not None and drop.shape[0] == 1 else None
+    mask = drop if drop is not None and keep is None else None
+    part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
+    outs = list(zip(*(line.split(height) for line in part), strict=True))
+    # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
+    widen = scores.dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu"
+    references = (true.float() if widen else true)[:, None].split(height)
+    flag = buffer[:0]
+    for left in range(0, N, width):
+        columns = slice(left, min(left + width, N))
+        weight = None if keep is None else keep[columns].to(torch.float32)
+        tiles = _row_blocks(scores[:, columns], row, height)
+        masks = references if mask is None else _row_blocks(mask[:, columns], row, height)
+        for tile, reference, dropped, out in zip(tiles, references, masks, outs, strict=True):
+            if flag.shape != tile.shape:
+                flag = buffer[: tile.numel()]
+                flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
+            tile = tile.float() if widen else tile
+            for operation, result in zip(compare, out, strict=True):
+                operation(tile, tile if operation is torch.ne else reference, out=flag)
+                if mask is not None:
+                    flag.masked_fill_(dropped, 0)
+                if weight is None:
+                    torch.sum(flag, 1, out=result)
+                else:
+                    torch.mv(flag, weight, out=result)
+        total += part.long()
+    return total
 
 
-def _tile(view: Tensor, rows: Tensor | None, task: slice, columns: slice, along: int, whole: bool = False) -> Tensor:
-    part = view[:, columns] if along == 1 else view[columns]
-    if rows is None or whole:
-        return part[task] if along == 1 else part[:, task]
-    return part.index_select(1 - along, rows[task])
+def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Tensor]:
+    if row is None:
+        return matrix.split(height)
+    return (matrix.index_select(0, rows) for rows in row.split(height))
 
 
-def _add_tile(
-    total: Tensor, tile: Tensor, reference: Tensor, dropped: Tensor | None, buffer: Tensor, along: int, precise: bool
+def _dropped(drop: Tensor, row: Tensor | None, tasks: int) -> Tensor:
+    """How many columns a mask takes from each task, int64 (P,); in tiles, for torch sums booleans through an int64 copy."""
+    number = torch.zeros(len(drop), dtype=torch.int64, device=drop.device)
+    width = max(1, min(drop.shape[1], _TILE))
+    height = max(1, _TILE // width)
+    for left in range(0, drop.shape[1], width):
+        for rows, block in zip(number.split(height), drop[:, left : left + width].split(height), strict=True):
+            rows += block.sum(1)
+    if len(drop) == 1:
+        return number.expand(tasks)
+    return number if row is None else number[row]
+
+
+def _own_counts(drop: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
+    place = column.clamp(min=0)
+    if len(drop) == 1:
+        row = torch.zeros_like(place)
+    elif row is None:
+        row = torch.arange(len(place), device=place.device)
+    return (column >= 0) & ~drop[row, place]
+
+
+def _count_known(
+    scores: Tensor, true: Tensor, row: Tensor, column: Tensor | None, known: Exclusion, drop: Tensor | None
+) -> Tensor:
+    """What `count` counted among the known answers of each task other than its own: int64 (4, P)."""
+    total = torch.zeros(4, len(row), dtype=torch.int64, device=scores.device)
+    column = torch.full_like(row, -1) if column is None else column
+    restriction = None if drop is None else drop[0]
+    if scores.device.type != "cpu":
+        _add_known_masked(total, scores, true, row, column, known, restriction)
+        return total
+    task, position = known.entries(row)
+    for some, where in zip(task.split(_ENTRIES), position.split(_ENTRIES), strict=True):
+        _tally(total, scores, true, row, column, some, known.columns[where], None, restriction)
+    return total
+
+
+def _add_known_masked(
+    total: Tensor,
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor,
+    column: Tensor,
+    known: Exclusion,
+    restriction: Tensor | None,
 ) -> None:
-    flag = buffer[: tile.numel()].view(tile.shape)
-    comparisons = (torch.lt, torch.le) if not tile.is_floating_point() or not precise else (torch.lt, torch.le, torch.ne)
-    for index, compare in enumerate(comparisons):
-        other = tile if compare is torch.ne else reference
-        compare(tile, other, out=flag)
-        if dropped is not None:
-            flag.masked_fill_(dropped, 0)
-        total[index] += flag.sum(along)
-    if not precise and tile.is_floating_point():
-        total[2] += torch.amax(tile, along) * 0  # NaN if there is one; an infinity gives NaN too and is sorted out later
+    """Count known answers where their total is not known without waiting: blocks of the longest slice, masked."""
+    step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
+    start, length = known.start[row][:, None], known.length[row][:, None]
+    task = torch.arange(len(row), device=scores.device)[:, None]
+    for left in range(0, known.longest, step):
+        offset = torch.arange(left, min(left + step, known.longest), device=scores.device)
+        inside = offset < length
+        entry = known.columns[(start + offset).clamp(max=len(known.columns) - 1).reshape(-1)]
+        tasks = task.expand_as(inside).reshape(-1)
+        _tally(total, scores, true, row, column, tasks, entry, inside.reshape(-1), restriction)
 
 
-def _count_nan(total: Tensor, scores: Tensor, rows: Tensor | None) -> None:
-    """Replace the entries that may have a NaN by the number of NaN in their row: rare, so a second look is affordable."""
-    suspect = total.isnan().nonzero()[:, 0]
-    total.zero_()
-    for index in suspect.tolist():
-        row = scores[index if rows is None else int(rows[index])]
-        total[index] = sum(int(part.isnan().sum()) for part in row.split(_TILE))
+def _tally(
+    total: Tensor,
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor,
+    column: Tensor,
+    task: Tensor,
+    entry: Tensor,
+    inside: Tensor | None,
+    restriction: Tensor | None,
+) -> None:
+    other = entry != column[task]
+    if inside is not None:
+        other &= inside
+    if restriction is not None:
+        other &= ~restriction[entry]
+    value, reference = scores[row[task], entry], true[task]
+    total[0].index_add_(0, task, other.long())
+    for line, holds in zip(total[1:], (value < reference, value <= reference, value != value), strict=True):
+        line.index_add_(0, task, (holds & other).long())

@@ -1,0 +1,217 @@
+"""Counting compiled by Numba, for the CPU: each row is read once, and its known answers while it is in the cache.
+
+Read natively: float32, float64, integers and booleans; float16 and bfloat16 as the integers their bits stand for, in
+the order of the numbers. Row-major scores only (any slice of them); other strides are counted in plain torch.
+"""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numba.extending import overload
+from torch import Tensor
+
+from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.exclusion import Exclusion
+
+_NUMBERS = {
+    torch.float32,
+    torch.float64,
+    torch.int8,
+    torch.uint8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.bool,
+}
+# the bits of +inf: beyond it are the NaN
+_HALVES = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
+_PER_THREAD = 1 << 20  # comparisons that are worth a thread
+_NO_ROWS = np.empty(0, np.int64)
+_NO_MASK = np.empty(0, np.uint8)
+
+
+def count(
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor | None = None,
+    column: Tensor | None = None,
+    known: Exclusion | None = None,
+    drop: Tensor | None = None,
+) -> Tensor:
+    """As ``plain.count``, bit for bit."""
+    tasks, N = len(true), scores.shape[1]
+    half = _HALVES.get(scores.dtype, 0)
+    by_row = all(matrix is None or matrix.stride(1) == 1 or N == 1 for matrix in (scores, drop))
+    read = (half or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
+    if tasks == 0 or not 0 < N < 1 << 31 or not read:  # 32-bit counters
+        return plain.count(scores, true, row, column, known, drop)
+    result = np.empty((4, tasks), np.int64)
+    order = _NO_ROWS
+    if row is not None:
+        order = row.argsort(stable=True).numpy()  # tasks of a row one after the other find it in the cache
+    arguments = (
+        *_flat(scores),
+        N,
+        _numbers(true.contiguous()),
+        half,
+        _NO_ROWS if row is None else row.contiguous().numpy(),
+        order,
+        _NO_ROWS if column is None else column.contiguous().numpy(),
+        *((_NO_ROWS,) * 3 if known is None else (known.start.numpy(), known.length.numpy(), known.columns.numpy())),
+        *((_NO_MASK, 0) if drop is None else _flat(drop)),
+    )
+    threads = max(1, min(torch.get_num_threads(), tasks * N // _PER_THREAD))
+    if threads == 1:
+        _count_tasks(*arguments, 0, tasks, 0, N, result)
+    elif tasks >= threads:
+        cuts = [tasks * i // threads for i in range(threads + 1)]
+        _share(arguments, [(a, b, 0, N, result) for a, b in zip(cuts, cuts[1:], strict=False)])
+    else:
+        cuts = [N * i // threads for i in range(threads + 1)]
+        parts = [np.empty_like(result) for _ in range(threads)]
+        _share(arguments, [(0, tasks, a, b, part) for a, b, part in zip(cuts, cuts[1:], parts, strict=False)])
+        result = np.sum(parts, axis=0)
+    return torch.from_numpy(result)
+
+
+def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
+    """Run the pieces side by side, one of them here: the compiled code holds no lock of the interpreter."""
+    pool = _pool(len(pieces) - 1, os.getpid())
+    waiting = [pool.submit(_count_tasks, *arguments, *piece) for piece in pieces[1:]]
+    _count_tasks(*arguments, *pieces[0])
+    for future in waiting:
+        future.result()
+
+
+def _flat(matrix: Tensor) -> tuple[Any, int]:
+    """The memory a row-major matrix spans, as one contiguous vector, and the step from row to row."""
+    step = matrix.stride(0) if len(matrix) > 1 else 0  # the one row of a restriction serves every task
+    return _numbers(matrix.as_strided(((len(matrix) - 1) * step + matrix.shape[1],), (1,))), step
+
+
+def _numbers(vector: Tensor) -> Any:
+    if vector.dtype in _HALVES:
+        vector = vector.view(torch.uint16)
+    elif vector.dtype == torch.bool:
+        vector = vector.view(torch.uint8)
+    return vector.numpy()
+
+
+def _count(cells, true, half):  # type: ignore[no-untyped-def]
+    """Below, not above and NaN among cells; which of the two below it is, the type of the cells says."""
+
+
+@overload(_count)
+def _choose_count(cells, true, half):  # type: ignore[no-untyped-def]
+    if cells.dtype == numba.uint16:
+        return _count_halves
+    return _count_wide if cells.dtype.bitwidth == 64 else _count_numbers
+
+
+def _count_numbers(cells, true, half):  # type: ignore[no-untyped-def]
+    # counters as wide as the cells, or else the loop does not vectorise; the casts keep Numba from widening them
+    below, not_above, nan = np.int32(0), np.int32(0), np.int32(0)
+    for j in range(cells.shape[0]):
+        below = np.int32(below + np.int32(cells[j] < true))
+        not_above = np.int32(not_above + np.int32(cells[j] <= true))
+        nan = np.int32(nan + np.int32(cells[j] != cells[j]))
+    return below, not_above, nan
+
+
+def _count_wide(cells, true, half):  # type: ignore[no-untyped-def]
+    below, not_above, nan = 0, 0, 0
+    for j in range(cells.shape[0]):
+        below += cells[j] < true
+        not_above += cells[j] <= true
+        nan += cells[j] != cells[j]
+    return below, not_above, nan
+
+
+def _count_halves(cells, true, half):  # type: ignore[no-untyped-def]
+    # sign and magnitude become a two's complement, so that order is kept and -0 equals 0; NaN lies beyond +-inf.
+    # 16-bit counters fill a vector register with twice the cells, and are emptied before they overflow
+    sign, magnitude = np.int16(np.int16(true) >> np.int16(15)), np.int16(np.int16(true) & np.int16(0x7FFF))
+    limit, inf = np.int16(np.int16(magnitude ^ sign) - sign), np.int16(half)
+    below, not_above, nan = 0, 0, 0
+    if magnitude > inf:
+        for j in range(cells.shape[0]):
+            nan += np.int16(np.int16(cells[j]) & np.int16(0x7FFF)) > inf
+        return below, not_above, nan
+    for left in range(0, cells.shape[0], 16384):
+        a, b, c = np.int16(0), np.int16(0), np.int16(0)
+        for j in range(left, min(left + 16384, cells.shape[0])):
+            bits = np.int16(cells[j])
+            sign = np.int16(bits >> np.int16(15))
+            magnitude = np.int16(bits & np.int16(0x7FFF))
+            number = np.int16(np.int16(magnitude ^ sign) - sign)
+            is_nan = magnitude > inf
+            a = np.int16(a + np.int16((number < limit) & (not is_nan)))
+            b = np.int16(b + np.int16((number <= limit) & (not is_nan)))
+            c = np.int16(c + np.int16(is_nan))
+        below, not_above, nan = below + a, not_above + b, nan + c
+    return below, not_above, nan
+
+
+@numba.njit(nogil=True, cache=True)
+def _count_tasks(  # type: ignore[no-untyped-def]
+    cells,
+    step,
+    N,
+    trues,
+    half,
+    rows,
+    order,
+    columns,
+    starts,
+    lengths,
+    answers,
+    drop,
+    drop_step,
+    first,
+    last,
+    left,
+    right,
+    out,
+):
+    """Tasks [first, last) of the order over columns [left, right) into out (4, P)."""
+    for place in range(first, last):
+        task = order[place] if len(order) else place
+        row = rows[task] if len(rows) else task
+        column = columns[task] if len(columns) else -1
+        base, true = row * step, trues[task]
+        below, not_above, nan, number = 0, 0, 0, 0
+        if len(drop) == 0:
+            a, b, c = _count(cells[base + left : base + right], true, half)
+            below, not_above, nan, number = below + a, not_above + b, nan + c, right - left
+        else:
+            mask = drop[row * drop_step : row * drop_step + N]
+            begin = left
+            while begin < right:
+                # runs between dropped columns, read at full speed: masks that drop much are slower
+                end = begin
+                while end < right and not mask[end]:
+                    end += 1
+                a, b, c = _count(cells[base + begin : base + end], true, half)
+                below, not_above, nan, number = below + a, not_above + b, nan + c, number + end - begin
+                begin = end + 1
+        if left <= column < right and not (len(drop) and drop[row * drop_step + column]):
+            a, b, c = _count(cells[base + column : base + column + 1], true, half)
+            below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
+        if len(lengths):
+            for position in range(starts[row], starts[row] + lengths[row]):
+                other = answers[position]
+                if left <= other < right and other != column and not (len(drop) and drop[row * drop_step + other]):
+                    a, b, c = _count(cells[base + other : base + other + 1], true, half)
+                    below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
+        out[0, task], out[1, task], out[2, task], out[3, task] = number, below, not_above, nan
+
+
+@cache
+def _pool(workers: int, process: int) -> ThreadPoolExecutor:
+    # one per process, for threads do not survive a fork
+    return ThreadPoolExecutor(workers, thread_name_prefix="torchrankmetrics")

@@ -1,0 +1,40 @@
+"""Brute force for everything under ranking/: plain Python loops, written from the definitions; imports nothing from the library."""
+
+import math
+
+
+def rank(row, column, excluded=()):
+    """(optimistic, pessimistic, num_candidates, touched by NaN) of one task; the own column is never excluded."""
+    true = row[column]
+    others = [s for j, s in enumerate(row) if j != column and j not in excluded]
+    touched = any(math.isnan(s) for s in [*others, true])
+    better = sum(1 for s in others if math.isnan(s) or math.isnan(true) or s > true)
+    tied = sum(1 for s in others if s == true)
+    return 1 + better, 1 + better + tied, 1 + len(others), touched
+
+
+def ranks(scores, tasks, excluded=lambda row: ()):
+    """One line per (row, column) task."""
+    return [rank(scores[row], column, excluded(row)) for row, column in tasks]
+
+
+class Graph:
+    """Known triples as dictionaries of sets."""
+
+    def __init__(self, triples):
+        self.known = {"tail": {}, "head": {}}
+        for h, r, t in triples:
+            self.known["tail"].setdefault((h, r), set()).add(t)
+            self.known["head"].setdefault((r, t), set()).add(h)
+
+    def answers(self, side, query):
+        return self.known[side].get(query, set())
+
+    def num_candidates(self, triple, side, candidates):
+        query, own = split(triple, side)
+        return 1 + sum(1 for e in candidates if e != own and e not in self.answers(side, query))
+
+
+def split(triple, side):
+    h, r, t = triple
+    return ((h, r), t) if side == "tail" else ((r, t), h)

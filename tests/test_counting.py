@@ -1,0 +1,158 @@
+"""Every way of counting gives the bits of plain torch, and plain torch those of plain loops (test_rank_scores)."""
+
+import importlib.util
+import os
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from torchrankmetrics.ranking import counting
+from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.known import KnownAnswers
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import rank_scores
+
+needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason='needs numba: extra "fast"')
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
+
+
+def make(generator, B, N, dtype, strides):
+    numbers = torch.randint(-3, 4, (B, N), generator=generator)
+    scores = numbers.to(dtype)
+    if dtype.is_floating_point:
+        specials = torch.tensor(
+            [float("nan"), -float("nan"), float("inf"), -float("inf"), -0.0, 6e-8, -6e-8], dtype=dtype
+        )
+        some = torch.rand(B, N, generator=generator) < 0.2
+        scores[some] = specials[torch.randint(0, len(specials), (int(some.sum()),), generator=generator)]
+    if strides == "column":
+        return scores.T.contiguous().T
+    if strides == "sliced":
+        return torch.stack([scores, scores], 2).reshape(B, 2 * N)[:, ::2]
+    if strides == "window":
+        return torch.cat([scores, scores], 1)[:, N // 2 : N // 2 + N]
+    return scores
+
+
+@needs_numba
+@pytest.mark.parametrize("strides", ["row", "window", "column", "sliced"])
+@pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
+def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
+    from torchrankmetrics.ranking.counting import compiled
+
+    generator = torch.Generator().manual_seed(7)
+    for B, N, P in [(0, 3, 0), (1, 1, 3), (3, 1, 5), (7, 40, 30), (2, 17000, 5)]:
+        scores = make(generator, B, N, dtype, strides)
+        row = torch.randint(0, max(B, 1), (P,), generator=generator)
+        column = torch.randint(0, N, (P,), generator=generator)
+        mask = torch.rand(B, N, generator=generator) < 0.5
+        restriction = torch.rand(1, N, generator=generator) < 0.5
+        pairs = (torch.rand(B, N, generator=generator) < 0.3).nonzero()
+        known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))
+        one = torch.randint(0, N, (B,), generator=generator)
+        outside = torch.where(column % 2 == 0, column, -1)
+        for rows, columns in ((None, one), (row, column), (row, outside), (row, None)):
+            lines, place = (torch.arange(B) if rows is None else rows), (column if columns is None else columns)
+            true = scores[lines, place.clamp(min=0)]
+            for exclusion, drop in (
+                (None, None),
+                (known, None),
+                (None, mask),
+                (None, restriction),
+                (known, restriction),
+            ):
+                arguments = (scores, true, rows, columns, exclusion, drop)
+                assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
+
+
+@needs_numba
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 6), st.integers(1, 40), st.integers(2, 5), st.integers(0, 10**6), st.sampled_from(FLOATS))
+def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
+    from torchrankmetrics.ranking.counting import compiled
+
+    generator = torch.Generator().manual_seed(seed)
+    scores = make(generator, B, N, dtype, "row")
+    column = torch.randint(0, N, (B,), generator=generator)
+    pairs = (torch.rand(B, N, generator=generator) < 0.3).nonzero()
+    known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))
+    drop = torch.rand(1, N, generator=generator) < 0.3
+    arguments = (scores, scores[torch.arange(B), column], None, column, known, drop)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compiled, "_PER_THREAD", 1)
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
+
+
+@needs_numba
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_halves_keep_their_order_as_integers(dtype):
+    from torchrankmetrics.ranking.counting import compiled
+
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)[None]
+    tasks = torch.arange(0, 2**16, 97)
+    true = every[0, tasks]
+    row = torch.zeros_like(tasks)
+    wide = plain.count(every.double(), true.double(), row, tasks)
+    assert torch.equal(compiled.count(every, true, row, tasks), wide)
+    assert torch.equal(plain.count(every, true, row, tasks), wide)
+
+
+@needs_numba
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_counts_too():
+    scores = torch.randn(4, 1 << 20)
+    target = torch.tensor([1, 2, 3, 4])
+    before = rank_scores(scores, target, counting="numba")
+    child = os.fork()
+    if child == 0:
+        same = torch.equal(rank_scores(scores, target, counting="numba").optimistic, before.optimistic)
+        os._exit(0 if same else 1)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("way", ["torch", pytest.param("numba", marks=needs_numba)])
+def test_more_than_2_to_the_24_columns(way):
+    scores = torch.zeros(1, (1 << 24) + 5, dtype=torch.int8)
+    ranks = rank_scores(scores, torch.tensor([3]), counting=way)
+    assert (int(ranks.optimistic), int(ranks.pessimistic), int(ranks.num_candidates)) == (
+        1,
+        (1 << 24) + 5,
+        (1 << 24) + 5,
+    )
+
+
+class TestChoice:
+    def test_auto_takes_what_is_installed(self, monkeypatch):
+        monkeypatch.setattr(counting, "_found", False)
+        assert counting.choose(torch.zeros(1, 1)) is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+
+    @needs_numba
+    def test_auto_is_numba_on_the_cpu(self):
+        from torchrankmetrics.ranking.counting import compiled
+
+        assert counting.choose(torch.zeros(1, 1)) is compiled.count
+        assert counting.choose(torch.zeros(1, 1), "torch") is plain.count
+        assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+
+    def test_what_is_missing_is_told_with_the_cure(self, monkeypatch):
+        monkeypatch.setattr(counting, "_found", False)
+        with pytest.raises(ImportError, match=r"counting.*pip install .*torchrankmetrics\[fast\]"):
+            rank_scores(torch.zeros(1, 1), torch.tensor([0]), counting="numba")
+
+    def test_numba_is_for_the_cpu(self):
+        with pytest.raises(ValueError, match="counting.*CPU, got meta"):
+            counting.choose(torch.zeros(1, 1, device="meta"), "numba")
+
+
+def test_sampled_negatives_go_the_same_way():
+    positive, negatives = torch.tensor([1.0, float("nan")]), torch.tensor([[1.0, 2.0, float("nan")], [0.0, 0.0, 0.0]])
+    ranks = Ranks.from_negatives(positive, negatives)
+    assert ranks.optimistic.tolist() == [3, 4]
+    assert ranks.pessimistic.tolist() == [4, 4]
+    assert ranks.num_candidates.tolist() == [4, 4]
+    assert ranks.flags.tolist() == [1, 1]
