@@ -1,5 +1,6 @@
 """The one row of state: eight int64 columns per ranking task, of constant shape whatever is known about the task."""
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,7 +42,6 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     if side not in SIDES:
         raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
     n, device = len(ranks), ranks.optimistic.device
-    fixed = [SIDES[side], ABSENT, ABSENT, _ONE, 1]
     flags = ranks.flags
     per_task: dict[int, Tensor] = {}
     if group is not None:
@@ -55,11 +55,17 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     if flags is not None:
         per_task[SIDE] = (flags << SIDE_BITS) | SIDES[side]
     columns = [ranks.optimistic, ranks.pessimistic, ranks.num_candidates]
+    constant = _constant_columns(side, device)
     if not per_task:
-        return torch.cat([torch.stack(columns, 1), torch.tensor([fixed], device=device).expand(n, -1)], 1)
-    constant = torch.tensor(fixed, device=device).unbind()
+        return torch.cat([torch.stack(columns, 1), constant.expand(n, -1)], 1)
     columns += [per_task.get(index, constant[index - SIDE].expand(n)) for index in range(SIDE, WIDTH)]
     return torch.stack(columns, 1)
+
+
+@cache
+def _constant_columns(side: str | None, device: torch.device) -> Tensor:
+    """Side, group, sample id, weight and count of a task of which nothing but the side is known."""
+    return torch.tensor([SIDES[side], ABSENT, ABSENT, _ONE, 1], device=device)
 
 
 def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:
