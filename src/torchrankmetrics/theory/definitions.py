@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -80,7 +80,8 @@ class RankDefinition:
         has_null: False if the value under random ranking is not defined by the candidate counts (count, tie rate).
 
     Raises:
-        ValueError: if the name is not a key, or a default cannot be derived because the value does not depend on rank.
+        ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be derived because the
+            value at ranks 1 and 2^20 is not finite, or the same.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2, read as transform, aggregation, post-transform.
 
@@ -100,8 +101,16 @@ class RankDefinition:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
+        if self.aggregation not in get_args(Aggregation):
+            known = ", ".join(map(repr, get_args(Aggregation)))
+            raise ValueError(f"aggregation must be one of {known}; got {self.aggregation!r}")
         if self.optimum is not None and math.isnan(self.optimum):
-            at_one, far = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64))).tolist()
+            ends = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64)))
+            if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
+                raise ValueError(
+                    f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
+                )
+            at_one, far = ends.tolist()
             object.__setattr__(self, "optimum", at_one)
             if self.higher_is_better is None:
                 if at_one == far:
