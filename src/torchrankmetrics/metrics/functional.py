@@ -37,7 +37,7 @@ def evaluate(
 
     Raises:
         TypeError, ValueError: as ``Ranks`` and ``RankCollection``; for other rank types and the tie rate of float
-            ranks, and for other views than base without num_candidates.
+            ranks, for other views than base without num_candidates, and for sides of anything but a ``RankTable``.
 
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
@@ -49,6 +49,9 @@ def evaluate(
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     collection = RankCollection(metrics, **options)
     members = {str(key): member for key, member in zip(collection.keys(), collection._members(), strict=True)}
+    sides = sorted({member.side for member in members.values()} - {None})
+    if sides and not isinstance(ranks, RankTable):
+        raise ValueError(f"sides {sides} are asked for, but ranks say none; pass RankTable.from_ranks(ranks, side=...)")
     if isinstance(ranks, RankTable):
         if weight is not None or group is not None:
             raise ValueError("weight and group must not be given with a RankTable: its rows have them already")
