@@ -28,8 +28,8 @@ class RankTable:
     """
 
     def __init__(self, rows: Tensor) -> None:
-        if rows.dtype != torch.int64:
-            raise TypeError(f"rows must be int64, got {rows.dtype}")
+        if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
+            raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
         if rows.ndim != 2 or rows.shape[1] != WIDTH:
             raise ValueError(f"rows must be (n, {WIDTH}), got {tuple(rows.shape)}")
         self.rows = rows
