@@ -1,0 +1,144 @@
+"""Lightning evaluates under inference mode on NCCL: what was kept there has to live on outside, and the reverse."""
+
+import copy
+import functools
+import itertools
+import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, rank_scores
+from torchrankmetrics.metrics import metric as metric_module
+
+NAMES = ["mrr", "mr", "z_mrr", "hits_at_3", "median_rank"]
+MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {"inside": torch.inference_mode, "outside": nullcontext}
+SOURCES = ["scores", "ranks", "accumulated"]
+
+
+def data(seed: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 9, (5, 11), generator=generator).float()
+    target = torch.randint(0, 11, (5,), generator=generator)
+    columns = {
+        "group": torch.randint(0, 3, (5,), generator=generator),
+        "weight": torch.rand(5, generator=generator),
+        "sample_id": torch.arange(5) + 5 * seed,
+    }
+    return scores, target, columns
+
+
+def update(metric: Any, seed: int, source: str = "scores") -> None:
+    scores, target, columns = data(seed)
+    if source == "scores":
+        metric.update(scores, target, **columns)
+    elif source == "ranks":
+        ranks = rank_scores(scores, target)
+        metric.update(Ranks(ranks.optimistic, ranks.pessimistic, ranks.num_candidates), **columns)
+    else:
+        metric(scores, target, **columns)
+
+
+def bits(metric: RankCollection) -> list[str]:
+    return [value.item().hex() for value in metric.compute().values()]
+
+
+@functools.cache
+def expected(*seeds: int) -> list[str]:
+    metric = RankCollection(NAMES)
+    for seed in seeds:
+        update(metric, seed)
+    return bits(metric)
+
+
+@pytest.fixture(params=["ranks", "counts", "counts, compacted often"])
+def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param.endswith("often"):
+        monkeypatch.setattr(metric_module, "_COMPACT_FROM", 3)
+    return str(request.param.split(",")[0])
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(("first", "second", "third"), list(itertools.product(MODES, MODES, MODES)))
+def test_updates_in_any_order_of_modes(storage: str, first: str, second: str, third: str, source: str) -> None:
+    metric = RankCollection(NAMES, storage=storage)
+    with MODES[first]():
+        update(metric, 1, source)
+        assert bits(metric) == expected(1)
+    with MODES[second]():
+        update(metric, 2, source)
+        assert bits(metric) == expected(1, 2)
+    with MODES[third]():
+        assert bits(metric) == expected(1, 2)
+        metric.reset()
+        update(metric, 3, source)
+        assert bits(metric) == expected(3)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_what_is_kept_is_ordinary(storage: str, source: str) -> None:
+    metric = RankCollection(NAMES, storage=storage, compute_on_cpu=True)
+    with torch.inference_mode():
+        for seed in (1, 2, 3):
+            update(metric, seed, source)
+        metric.to("cpu")
+        metric.compute()
+    rows = next(iter(metric.values(copy_state=False))).rows
+    assert rows
+    assert not any(block.is_inference() for block in rows)
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize(
+    "copied",
+    [lambda m: m.clone(), copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: _loaded(m)],
+    ids=["clone", "deepcopy", "pickle", "state_dict"],
+)
+@pytest.mark.parametrize("mode", MODES)
+def test_copies_after_updates_inside(storage: str, mode: str, copied: Callable[[Any], Any], source: str) -> None:
+    metric = RankCollection(NAMES, storage=storage)
+    with torch.inference_mode():
+        update(metric, 1, source)
+        metric.compute()
+    with MODES[mode]():
+        other = copied(metric)
+    update(other, 2)
+    update(metric, 3)
+    assert bits(metric) == expected(1, 3)
+    assert bits(other) == expected(1, 2)
+
+
+def _loaded(metric: RankCollection) -> RankCollection:
+    metric.persistent(True)
+    other = RankCollection(NAMES)
+    nn.ModuleDict({"metric": other}).load_state_dict(nn.ModuleDict({"metric": metric}).state_dict())
+    return other
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("incoming_mode", MODES)
+def test_merge_state_across_modes(storage: str, mode: str, incoming_mode: str) -> None:
+    metric, incoming = RankCollection(NAMES, storage=storage), RankCollection(NAMES, storage=storage)
+    with torch.inference_mode():
+        update(metric, 1)
+        metric.compute()
+    with MODES[incoming_mode]():
+        update(incoming, 2)
+    with MODES[mode]():
+        metric.merge_state(incoming)
+    update(metric, 3)
+    assert bits(metric) == expected(1, 2, 3)
+
+
+def test_values_logged_inside_can_be_used_with_gradients_outside() -> None:
+    metric = MeanReciprocalRank()
+    with torch.inference_mode():
+        update(metric, 1)
+    weight = torch.ones((), dtype=torch.float64, requires_grad=True)
+    (metric.compute() * weight).backward()
+    assert weight.grad is not None
+    assert weight.grad.item().hex() == expected(1)[0]
