@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,7 +83,8 @@ def _weights(values: Any, n: int, device: torch.device) -> tuple[Tensor, Tensor 
     """float64 bits of the weights; and, on an accelerator, which are wrong."""
     if isinstance(values, int | float) and not isinstance(values, bool):
         values = torch.full((n,), float(values), dtype=torch.float64, device=device)
-    tensor = torch.as_tensor(values) if not isinstance(values, Tensor) else values.detach()
+    # by way of NumPy, which reads Python's floats as float64
+    tensor = torch.as_tensor(np.asarray(values)) if not isinstance(values, Tensor) else values.detach()
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
     _check_place(tensor, "weight", n, device, from_tensor=isinstance(values, Tensor))
