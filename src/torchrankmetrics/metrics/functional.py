@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -67,7 +68,7 @@ def evaluate(
 
 
 def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:
-    ranks = values if isinstance(values, Tensor) else torch.as_tensor(values)
+    ranks = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))  # floats are float64
     if ranks.numel() == 0:
         ranks = ranks.to(torch.int64)
     if num_candidates is None:
