@@ -2,6 +2,7 @@
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.comparison import compare
 from torchrankmetrics.metrics.functional import evaluate
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.named import (
@@ -77,6 +78,7 @@ __all__ = [
     "ZHitsAtK",
     "ZMeanRank",
     "ZMeanReciprocalRank",
+    "compare",
     "evaluate",
     "rank_scores",
 ]

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.clusters import given_clusters, named_clusters
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.ranking import rows as columns
 from torchrankmetrics.ranking.canonical import Rows
@@ -85,7 +85,7 @@ def confidence_intervals(
     if method not in get_args(Method):
         raise ValueError(f"method must be 'normal' or 'bootstrap', got {method!r}")
     check_number("resamples", resamples, 100)
-    keys = cluster_keys(analysis.rows, cluster)
+    keys = _clusters(analysis.rows, cluster)
     # a p-value and a count are no estimates of anything
     asked = {key: m for key, m in members.items() if m.view != "p_value" and m.definition.aggregation != "count"}
     if method == "normal":
@@ -139,36 +139,16 @@ def estimate(
     return through(definition.g, float(units.mean[0]), error, (low, high), limits)
 
 
-def cluster_keys(rows: Rows, cluster: Any) -> IntArray | None:
-    """Cluster of every row: a column by name, or an array aligned with the rows.
-
-    Raises:
-        TypeError: if keys are not integers.
-        ValueError: if the name is unknown, a task has no such column, or the array does not fit.
-    """
-    if cluster is None:
-        return None
-    if isinstance(cluster, str):
-        if cluster not in ("group", "sample_id"):
-            raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {cluster!r}")
-        keys = rows[:, columns.GROUP if cluster == "group" else columns.SAMPLE_ID]
-        if (keys == ABSENT).any():
-            raise ValueError(f"cluster={cluster!r} needs a {cluster} for every task: pass {cluster}= to every update")
-        return keys
-    keys = np.asarray(cluster.cpu() if isinstance(cluster, torch.Tensor) else cluster)
-    if keys.dtype.kind not in "iu":
-        raise TypeError(f"cluster must hold integers, got {keys.dtype}")
-    if keys.shape != (len(rows),):
-        raise ValueError(
-            f"cluster must have one key per row of the table, shape ({len(rows)},); got {keys.shape}. "
-            "Make it from the table: cluster = query_of[collection.table().sample_id]"
-        )
+def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
+    if cluster is None or isinstance(cluster, str):
+        return None if cluster is None else named_clusters(rows, cluster)
+    keys = given_clusters(cluster, len(rows), "table()")
     if (rows[:, columns.SAMPLE_ID] == ABSENT).any():
         raise ValueError(
             "cluster as an array needs a sample_id for every task: rows without one are sorted and merged, and "
             "nothing tells which task is which; pass sample_id= to every update, or cluster='group'"
         )
-    return keys.astype(np.int64)
+    return keys
 
 
 def check_level(level: float) -> None:

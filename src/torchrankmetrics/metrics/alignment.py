@@ -1,0 +1,151 @@
+"""The same tasks in the evaluations of several models, row by row."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.clusters import given_clusters, named_clusters
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking.canonical import Rows, canonical_rows
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, rows_of
+from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.theory.candidates import IntArray
+
+_SHOWN = 3
+
+
+def aligned_rows(runs: list[Any], names: list[str], cluster: Any = None) -> tuple[list[Rows], IntArray | None]:
+    """Rows of every run in one common order of tasks, and the cluster of each task.
+
+    By (side, sample id) where the tasks have sample ids, else by order.
+
+    Args:
+        runs: each a ``RankTable``, ``RankCollection`` or ``Ranks``.
+        names: what to call them in errors.
+        cluster: None, "group", "sample_id", or int64 keys aligned with the tasks of the first run: the rows of its
+            ``table()`` for a collection with sample ids, else the tasks in their order.
+
+    Raises:
+        TypeError: if a run is of another type, or the keys are not integers.
+        ValueError: if the runs are not of the same tasks (the first that are missing are told), or the order is lost.
+    """
+    given = [_rows(run, name) for run, name in zip(runs, names, strict=True)]
+    named = [bool((rows[:, columns.SAMPLE_ID] != ABSENT).any()) for rows in given]
+    if any(named):
+        for rows, name in zip(given, names, strict=True):
+            if (rows[:, columns.SAMPLE_ID] == ABSENT).any():
+                raise ValueError(
+                    f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
+                )
+    # an analysis tells of NaN scores, of repeats that differ, and of what an accelerator has flagged
+    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
+    if any(named):
+        ordered = [analysis.rows for analysis in analyses]
+        _check_same_ids(ordered, names)
+    else:
+        ordered = given
+        for run, rows, name in zip(runs, ordered, names, strict=True):
+            _check_order(run, rows, name)
+            if len(rows) != len(ordered[0]):
+                raise ValueError(
+                    f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample ids tasks are "
+                    "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
+                )
+    for rows, name in zip(ordered[1:], names[1:], strict=True):
+        _check_same_tasks(ordered[0], rows, names[0], name)
+    keys = _clusters(cluster, runs[0], given[0], ordered[0], names[0])
+    return ordered, keys
+
+
+def _rows(run: Any, name: str) -> Rows:
+    if isinstance(run, Ranks):
+        rows = rows_of(run)
+    elif isinstance(run, RankTable):
+        rows = run.rows
+    elif isinstance(run, RankCollection):
+        rows = RankTable.concatenate([RankTable(block) for block in run._leader.rows]).rows
+    else:
+        raise TypeError(f"{name} must be a RankTable, a RankCollection or Ranks, got {type(run).__name__}")
+    if len(rows) == 0:
+        raise ValueError(f"{name} has no ranking tasks")
+    return rows.cpu().numpy()
+
+
+def _check_order(run: Any, rows: Rows, name: str) -> None:
+    if isinstance(run, Ranks):
+        return
+    merged = bool((rows[:, columns.COUNT] != 1).any())
+    stored = isinstance(run, RankCollection) and run._leader.storage == "counts"
+    # rows sorted as compact() and table() sort them have lost the order of tasks
+    sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
+    if merged or stored or sorted_:
+        raise ValueError(
+            f"{name} has no sample ids and its rows are sorted or merged (by table(), compact() or storage='counts'): "
+            "nothing tells which task is which. Pass sample_id= to every update, or compare Ranks or the collections"
+        )
+
+
+def _check_same_ids(ordered: list[Rows], names: list[str]) -> None:
+    first = _ids(ordered[0])
+    for rows, name in zip(ordered[1:], names[1:], strict=True):
+        other = _ids(rows)
+        missing = [(names[0], other - first), (name, first - other)]
+        parts = [f"{where} lacks {len(lost)}: {_listed(lost)}" for where, lost in missing if lost]
+        if parts:
+            raise ValueError(f"{names[0]} and {name} are not of the same tasks (side, sample_id): {'; '.join(parts)}")
+
+
+def _ids(rows: Rows) -> set[tuple[int, int]]:
+    return set(zip(_side(rows).tolist(), rows[:, columns.SAMPLE_ID].tolist(), strict=True))
+
+
+def _listed(lost: set[tuple[int, int]]) -> str:
+    sides = {code: name for name, code in SIDES.items()}
+    shown = ", ".join(f"({sides[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
+    return shown + (", ..." if len(lost) > _SHOWN else "")
+
+
+def _check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
+    """Tasks at the same place must be the same in all but their ranks."""
+    for what, x, y in (
+        ("side", _side(a), _side(b)),
+        ("num_candidates", a[:, columns.NUM_CANDIDATES], b[:, columns.NUM_CANDIDATES]),
+        ("group", a[:, columns.GROUP], b[:, columns.GROUP]),
+        ("weight", _weight(a), _weight(b)),
+    ):
+        different = np.flatnonzero(x != y)
+        if len(different):
+            at = int(different[0])
+            sample = a[at, columns.SAMPLE_ID]
+            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(_side(a)[at]), int(sample))})}"
+            raise ValueError(
+                f"{name_a} and {name_b} differ in {what} at {len(different)} tasks, first {task}: {x[at]} and {y[at]}; "
+                "models can be compared on the same tasks only, filtered and weighted the same way"
+            )
+
+
+def _clusters(cluster: Any, run: Any, given: Rows, ordered: Rows, name: str) -> IntArray | None:
+    if cluster is None or isinstance(cluster, str):
+        return None if cluster is None else named_clusters(ordered, cluster)
+    # a collection shows its rows through table(), where repeats are dropped and the rest sorted
+    if ordered is given or isinstance(run, RankCollection):
+        return given_clusters(cluster, len(ordered), name)
+    keys = given_clusters(cluster, len(given), name)
+    tasks = np.column_stack([_side(given), given[:, columns.SAMPLE_ID]])
+    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
+    if (keys != keys[first][index.reshape(-1)]).any():
+        raise ValueError(f"cluster must be the same for all repeats of a task of {name}")
+    return keys[first]
+
+
+def _side(rows: Rows) -> Rows:
+    side: Rows = rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)
+    return side
+
+
+def _weight(rows: Rows) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.ascontiguousarray(rows[:, columns.WEIGHT]).view(np.float64)

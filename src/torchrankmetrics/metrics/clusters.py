@@ -1,0 +1,43 @@
+"""Keys of what is drawn together: tasks of a group, of a triple, of a query."""
+
+from typing import Any
+
+import numpy as np
+import torch
+
+from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking.canonical import Rows
+from torchrankmetrics.ranking.rows import ABSENT
+from torchrankmetrics.theory.candidates import IntArray
+
+
+def named_clusters(rows: Rows, name: str) -> IntArray:
+    """Cluster of every row (n,) from a column.
+
+    Raises:
+        ValueError: if there is no such column, or a task has nothing in it.
+    """
+    if name not in ("group", "sample_id"):
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {name!r}")
+    keys = rows[:, columns.GROUP if name == "group" else columns.SAMPLE_ID]
+    if (keys == ABSENT).any():
+        raise ValueError(f"cluster={name!r} needs a {name} for every task: pass {name}= to every update")
+    return keys
+
+
+def given_clusters(keys: Any, size: int, of: str) -> IntArray:
+    """Cluster of every row (size,) from an array.
+
+    Raises:
+        TypeError: if the keys are not integers.
+        ValueError: if there is not one per row.
+    """
+    array = np.asarray(keys.cpu() if isinstance(keys, torch.Tensor) else keys)
+    if array.dtype.kind not in "iu":
+        raise TypeError(f"cluster must hold integers, got {array.dtype}")
+    if array.shape != (size,):
+        raise ValueError(
+            f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "
+            "With sample ids: cluster = query_of[collection.table().sample_id]"
+        )
+    return array.astype(np.int64)

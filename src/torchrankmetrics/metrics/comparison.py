@@ -1,0 +1,311 @@
+"""compare: two models on the same tasks, with an interval and a p-value of their difference."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+
+from torchrankmetrics.metrics.alignment import aligned_rows
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.intervals import check_level, check_number, in_clusters
+from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
+from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking.canonical import Rows
+from torchrankmetrics.ranking.rows import SIDE_BITS, SIDES
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.inference.bootstrap import (
+    Smooth,
+    mean_replicates,
+    percentile_interval,
+    replicate_values,
+    studentised_interval,
+)
+from torchrankmetrics.theory.inference.intervals import slopes
+from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference
+from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
+from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.views import View, apply_view, has_view, view_slope
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference a - b of a metric on the same tasks; ``print`` tells it in a line.
+
+    Attributes:
+        metric: canonical key.
+        a: value of the first model; with several seeds, their mean.
+        b: value of the second.
+        difference: a - b.
+        low: lower end of its confidence interval.
+        high: upper end.
+        level: of confidence.
+        p_value: two-sided, of "no difference"; None for metrics without a test (the median and its kin).
+        p_adjusted: by Holm over the metrics that were asked for together.
+        test: what gave the p-value.
+        num_tasks: ranking tasks that both models were compared on.
+        num_clusters: independent clusters of them; None: every task on its own.
+        effective_clusters: number of clusters of equal size that would be worth as much.
+        seeds: variance by source, with several seeds.
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    level: float
+    p_value: float | None
+    p_adjusted: float | None
+    test: str
+    num_tasks: int
+    num_clusters: int | None = None
+    effective_clusters: float | None = None
+    seeds: SeedSplit | None = None
+
+    def __str__(self) -> str:
+        p = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}"
+        if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
+            p += f", by Holm {self.p_adjusted:.2g}"
+        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
+        text = (
+            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({self.test}); "
+            f"{self.num_tasks} tasks{clusters}"
+        )
+        if self.seeds is not None:
+            split = self.seeds
+            shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
+            text += (
+                f"; {split.num_seeds[0]} and {split.num_seeds[1]} seeds: {shares[0]:.0f} % of the variance is training "
+                f"seeds, {shares[1]:.0f} % test tasks, {100 - sum(shares):.0f} % both"
+            )
+        return text
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """One ``Comparison`` per metric, with p-values adjusted for their number: read ``result["mrr"]``, or print."""
+
+    rows: tuple[Comparison, ...]
+
+    def __getitem__(self, key: str) -> Comparison:
+        for row in self.rows:
+            if row.metric == key:
+                return row
+        raise KeyError(f"{key!r} was not compared; there are {', '.join(row.metric for row in self.rows)}")
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.rows))
+
+
+@overload
+def compare(
+    a: Any,
+    b: Any,
+    metric: str | RankDefinition = ...,
+    *,
+    level: float = ...,
+    cluster: Any = ...,
+    resamples: int = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> Comparison: ...
+@overload
+def compare(
+    a: Any,
+    b: Any,
+    metric: Sequence[str | RankDefinition],
+    *,
+    level: float = ...,
+    cluster: Any = ...,
+    resamples: int = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> Comparisons: ...
+def compare(
+    a: Any,
+    b: Any,
+    metric: Any = "mrr",
+    *,
+    level: float = 0.95,
+    cluster: Any = None,
+    resamples: int = 2000,
+    permutations: int = 9999,
+    seed: int = 0,
+) -> Comparison | Comparisons:
+    """Compare two models on the same tasks, aligned by (side, sample id), or by order when neither has sample ids.
+
+    Interval: paired bootstrap, studentised for means of f. p-value: sign-flip permutation; exact McNemar for hits
+    without clusters and weights. With lists of runs (training seeds) it generalises to other seeds: hierarchical
+    bootstrap and Student's t, and ``seeds`` splits the variance. Nothing is synchronised across processes.
+
+    Args:
+        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
+        b: the other model, of the same tasks.
+        metric: a name in any view but p_value, with its side and rank type, or a ``RankDefinition``; or several: then
+            p-values are also adjusted by Holm.
+        level: of confidence.
+        cluster: what is drawn together: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the
+            rows of its ``table()`` if it is a collection with sample ids, else in the order given.
+        resamples: of the bootstrap.
+        permutations: of the sign-flip test; p is at least 1 / (permutations + 1).
+        seed: of both.
+
+    Raises:
+        TypeError, ValueError: for bad options, and tasks that are not the same (the first that are missing are told).
+
+    >>> from torchrankmetrics import Ranks
+    >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
+    >>> print(compare(a, b, "hits@3"))
+    hits_at_3: 1.0000 - 0.3333 = +0.6667 [+0.1667, +1.0000] at 95 %, p = 0.12 (exact McNemar); 6 tasks
+    """
+    check_level(level)
+    check_number("resamples", resamples, 100)
+    check_number("permutations", permutations, 99)
+    runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
+    several = len(runs_a) > 1 or len(runs_b) > 1
+    if several and min(len(runs_a), len(runs_b)) < 2:
+        raise ValueError(
+            "a and b must both be lists of at least 2 runs to tell training seeds apart, got "
+            f"{len(runs_a)} and {len(runs_b)}"
+        )
+    single = isinstance(metric, str | RankDefinition)
+    asked = [_parse(entry) for entry in ([metric] if single else metric)]
+    if not asked:
+        raise ValueError("metric is empty: name at least one")
+    names = [f"a[{i}]" if several else "a" for i in range(len(runs_a))]
+    names += [f"b[{i}]" if several else "b" for i in range(len(runs_b))]
+    rows, keys = aligned_rows([*runs_a, *runs_b], names, cluster)
+    options = (level, resamples, permutations, seed)
+    results = [_Question(name, rows, len(runs_a), keys).answer(*options) for name in asked]
+    tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
+    for i, p in zip(tested, holm(list(tested.values())), strict=True):
+        results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
+    return results[0] if single else Comparisons(tuple(results))
+
+
+class _Question:
+    """One metric on the tasks of its side, with all runs side by side."""
+
+    def __init__(self, name: MetricName, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
+        used = np.ascontiguousarray(rows[0][:, columns.WEIGHT]).view(np.float64) > 0
+        if name.side is not None:
+            used &= (rows[0][:, columns.SIDE] & ((1 << SIDE_BITS) - 1)) == SIDES[name.side]
+        if not used.any():
+            raise ValueError(f"no tasks of side {name.side!r} to compare {name.definition.name!r} on")
+        self.definition = name.definition
+        self.view: View = name.view or "base"
+        self.rank_type: RankType = name.rank_type or "realistic"
+        parts = [name.side, None if self.rank_type == "realistic" else self.rank_type]
+        self.key = "_".join([*(part for part in parts if part), key_of(self.definition, self.view)])
+        self.samples: list[RankSample] = [sample_of(part[used]) for part in rows]
+        self.num_a = num_a
+        self.keys = None if keys is None else keys[used]
+
+    def answer(self, level: float, resamples: int, permutations: int, seed: int) -> Comparison:
+        values = [base_value(self.definition, sample, self.rank_type) for sample in self.samples]
+        slope = 1.0
+        if self.view != "base":
+            moments = DEFAULT_EXPECTATION.moments(self.definition, self.samples[0].candidate_counts)
+            values = [apply_view(self.definition, self.view, value, moments) for value in values]
+            slope = view_slope(self.definition, self.view, moments)
+        a, b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
+        split = p = None
+        if not is_mean(self.definition, self.rank_type):
+            low, high = self._any_interval(level, resamples, seed)
+            test = "bootstrap interval only"
+        elif len(self.samples) > 2:
+            result = seeded_difference(self._units(), self.num_a, self._elementwise(), level, resamples, seed)
+            low, high, p, test = result.low, result.high, result.p_value, "t over seeds and tasks"
+            split = dataclasses.replace(
+                result.split,
+                **{part: getattr(result.split, part) * slope**2 for part in ("seeds", "tasks", "interaction")},
+            )
+        else:
+            low, high = self._paired_interval(level, resamples, seed)
+            p, test = self._test(permutations, seed)
+        low, high = sorted((low * slope, high * slope)) if slope == slope else (low * slope, high * slope)
+        number = effective = None
+        if self.keys is not None:
+            units = self._units()
+            number, effective = units.size, units.effective
+        tasks = self.samples[0].num_tasks
+        return Comparison(self.key, a, b, a - b, low, high, level, p, None, test, tasks, number, effective, split)
+
+    def _values(self) -> FloatArray:
+        return np.stack([task_values(self.definition, sample, self.rank_type) for sample in self.samples], 1)
+
+    def _units(self) -> Units:
+        sample = self.samples[0]
+        return units_of(self._values(), sample.weight, sample.count, self.keys)
+
+    def _elementwise(self) -> Smooth:
+        g = self.definition.g
+
+        def smooth(means: FloatArray) -> tuple[FloatArray, FloatArray]:
+            flat = means.ravel()
+            return evaluate(g, flat, "g").reshape(means.shape), slopes(g, flat).reshape(means.shape)
+
+        return smooth
+
+    def _paired_interval(self, level: float, resamples: int, seed: int) -> tuple[float, float]:
+        units, elementwise = self._units(), self._elementwise()
+        if is_share(self.definition):  # few discordant tasks leave no spread to studentise by
+            means = mean_replicates(units, resamples, seed)
+            return percentile_interval(means[:, 0] - means[:, 1], level)[1:]
+
+        def difference(means: FloatArray) -> tuple[FloatArray, FloatArray]:
+            value, slope = elementwise(means)
+            return value[:, 0] - value[:, 1], slope * np.array([1.0, -1.0])
+
+        return studentised_interval(units, difference, level, resamples, seed)[1:]
+
+    def _any_interval(self, level: float, resamples: int, seed: int) -> tuple[float, float]:
+        if len(self.samples) > 2:
+            raise ValueError(
+                f"{self.key!r} over several seeds has no variance formula: compare single runs, or a mean of f"
+            )
+        # equal seeds draw equal tasks: the pairs stay together
+        keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
+        first, second = (
+            replicate_values(self.definition, sample, self.rank_type, resamples, seed, keys) for sample in self.samples
+        )
+        return percentile_interval(first - second, level)[1:]
+
+    def _test(self, permutations: int, seed: int) -> tuple[float, str]:
+        values, weight = self._values(), self.samples[0].weight
+        moved = values[:, 0] - values[:, 1]
+        if is_share(self.definition) and self.keys is None and np.ptp(weight) == 0 and not (moved % 1).any():
+            return mcnemar_p_value(int((moved > 0).sum()), int((moved < 0).sum())), "exact McNemar"
+        d = weight * moved
+        if self.keys is not None:
+            _, index = np.unique(self.keys, return_inverse=True)
+            d = np.bincount(index, d).astype(np.float64)
+        return sign_flip_p_value(d, permutations, seed), "sign-flip permutation"
+
+
+def _runs(models: Any, name: str) -> list[Any]:
+    if isinstance(models, list | tuple):
+        if not models:
+            raise ValueError(f"{name} is an empty list: pass at least one run")
+        return list(models)
+    return [models]
+
+
+def _parse(metric: Any) -> MetricName:
+    name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
+    if name.view == "p_value" or name.definition.aggregation == "count":
+        raise ValueError(
+            f"{metric!r} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
+        )
+    if name.view is not None and not has_view(name.definition, name.view):
+        raise ValueError(f"{metric!r} has no meaning: {name.definition.name!r} has no best value")
+    return name
