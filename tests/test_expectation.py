@@ -21,6 +21,7 @@ from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
 from torchrankmetrics.theory.expectation.precomputed import PrecomputedExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
+from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
 
 ENTRIES = json.loads((Path(__file__).parent / "data" / "moments.json").read_text())
 
@@ -226,3 +227,13 @@ def test_variance_runs_smoothly_through_the_mean_rank():
         [DEFAULT_EXPECTATION.moments(d.power_mean_rank(p), counts).variance for p in np.arange(0.35, 1.6, 0.05)]
     )
     assert (np.abs(np.diff(slope)) < 0.35 * np.abs(slope).max()).all()
+
+
+@pytest.mark.parametrize(
+    ("N", "weights"),
+    [([30, 20, 9], None), ([6] * 6, None), ([2] * 16, None), ([2] * 12 + [1] * 5, [1] * 8 + [3] * 9), ([90, 70], None)],
+)
+def test_integral_of_the_standard_deviation(N, weights):
+    counts = CandidateCounts.of(N, weights)
+    result, expected = (f(d.RANK_STANDARD_DEVIATION, counts) for f in (rank_standard_deviation, enumeration))
+    check(result, expected.mean, expected.variance, (1e-8, 1e-6))

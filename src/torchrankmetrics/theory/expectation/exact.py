@@ -16,6 +16,7 @@ from torchrankmetrics.theory.expectation.means import mean_of_f
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
+from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
 
 Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
 
@@ -28,6 +29,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     power_mean,
     enumeration,
     power_mean_by_gauss,
+    rank_standard_deviation,
 )
 
 _PROBE = CandidateCounts.of([1, 2, 3])

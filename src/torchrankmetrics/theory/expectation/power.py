@@ -5,7 +5,7 @@ For every a < 2 that is not 0 or 1, with mu = E[S] and Lambda(t) = log E exp(-t 
     E[(S / mu)^a] - 1 = 1 / Gamma(-a) * integral over t > 0 of t^(-a - 1) e^-t (e^Lambda(t) - 1) dt,
 
 and for larger a likewise, less the leading Taylor terms b_k t^k of e^Lambda, whose integrals are Gamma functions. With
-t = e^u the integrand is analytic in a strip and the trapezoid sum converges geometrically, whatever the number of tasks.
+t = e^u the integrand is analytic in a strip and the trapezoid sum converges geometrically for any number of tasks.
 The mean needs the exponent a and the variance 2 a from the same Lambda: E and V of (S / mu)^a are 1 + d(a) and
 d(2a) - 2 d(a) - d(a)^2, which does not cancel.
 """
