@@ -82,7 +82,8 @@ class RankCollection(MetricCollection):
         if not hasattr(self, "_shared"):  # torchmetrics calls this before the store exists
             return
         if additional_metrics:
-            metrics = [metrics, *additional_metrics]
+            several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
+            metrics = [*(metrics if several else [metrics]), *additional_metrics]
         members: dict[str, RankMetric] = {}
         for key, member in self._expand(metrics):
             if key in self._modules or key in members:
