@@ -1,4 +1,4 @@
-"""Brute force for everything under ranking/: plain Python loops, written from the definitions; imports nothing from the library."""
+"""Brute force for everything under ranking/: plain loops, written from the definitions, without the library."""
 
 import math
 

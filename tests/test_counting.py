@@ -145,7 +145,7 @@ class TestChoice:
             rank_scores(torch.zeros(1, 1), torch.tensor([0]), counting="numba")
 
     def test_numba_is_for_the_cpu(self):
-        with pytest.raises(ValueError, match="counting.*CPU, got meta"):
+        with pytest.raises(ValueError, match=r"counting.*CPU, got meta"):
             counting.choose(torch.zeros(1, 1, device="meta"), "numba")
 
 

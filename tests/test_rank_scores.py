@@ -2,11 +2,11 @@ import math
 
 import hypothesis.strategies as st
 import pytest
-import reference_ranks as reference
 import torch
 from hypothesis import given, settings
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import reference_ranks as reference
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.exclusion import exclusion_from_pairs
@@ -392,7 +392,7 @@ class TestAcceleratorPaths:
     @settings(deadline=None, max_examples=80)
     @given(problems())
     def test_nan_by_a_third_comparison(self, problem):
-        rows, B, N, form, tasks, _ = problem
+        rows, B, N, _, tasks, _ = problem
         scores = torch.tensor(rows).reshape(B, N)
         row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
         true = scores[row, column]

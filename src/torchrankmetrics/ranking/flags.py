@@ -1,4 +1,4 @@
-"""Faults of single tasks, as bits that travel with the rows: found on the device without waiting for it, told at ``compute``."""
+"""Faults of single tasks, bits that travel with the rows: found without waiting for the device, told at ``compute``."""
 
 NAN = 1
 TARGET_RANGE = 2

@@ -48,7 +48,8 @@ def rank_scores(scores: Tensor, target: Any, *, exclude: Any = None, counting: s
 @torch.no_grad()
 def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor | None, counting: str) -> Ranks:
     """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
-    tasks = check_target(_check_scores(scores), target)
+    _check_scores(scores)
+    tasks = check_target(target, scores.shape, scores.device)
     allowed = check_exclude(exclude, scores.shape, scores.device)
     if restriction is not None:
         allowed = allowed._replace(restriction=restriction)
@@ -104,7 +105,7 @@ class Allowed(NamedTuple):
         return flags
 
 
-def _check_scores(scores: Tensor) -> Tensor:
+def _check_scores(scores: Tensor) -> None:
     if not isinstance(scores, Tensor):
         raise TypeError(f"scores must be a torch.Tensor of shape (B, N), got {type(scores).__name__}")
     if scores.ndim != 2:
@@ -113,20 +114,19 @@ def _check_scores(scores: Tensor) -> Tensor:
         raise ValueError(f"scores must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
     if scores.is_complex():
         raise TypeError(f"scores must be real numbers, got {scores.dtype}")
-    return scores
 
 
-def check_target(scores: Tensor, target: Any) -> Tasks:
-    """Read a target of any form for scores (B, N); only shape and device of the scores are looked at."""
-    B, N = scores.shape
+def check_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Tasks:
+    """Read a target of any form for scores of a shape (B, N) on a device."""
+    B, N = shape
     row: Tensor | None = None
     if isinstance(target, Tensor) and target.ndim == 1:
         if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
             raise TypeError(f"target must hold integers, the column of the true candidate; got {target.dtype}")
         if len(target) != B:
             raise ValueError(f"target must be ({B},), one column per row of scores ({B}, {N}); got ({len(target)},)")
-        if target.device != scores.device:
-            raise ValueError(f"target must be on the device of scores, {scores.device}; got {target.device}")
+        if target.device != device:
+            raise ValueError(f"target must be on the device of scores, {device}; got {target.device}")
         column = target.to(torch.int64)
     else:
         if isinstance(target, Tensor) and target.ndim == 2 and target.shape[1] == 1 and (B == 2 or len(target) != 2):
@@ -136,10 +136,10 @@ def check_target(scores: Tensor, target: Any) -> Tasks:
             )
         if not isinstance(target, Tensor | tuple | list):
             raise TypeError(f"target must be a torch.Tensor or a tuple (rows, columns), got {type(target).__name__}")
-        row, column = pair_columns(target, "target", scores.device)
+        row, column = pair_columns(target, "target", device)
         if len(row) and B == 0:
             raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")
-    if scores.device.type == "cpu":
+    if device.type == "cpu":
         if (first := first_outside(row, column, B, N)) is not None:
             where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
             raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")
@@ -151,7 +151,7 @@ def check_target(scores: Tensor, target: Any) -> Tasks:
     return Tasks(row, column.clamp(0, N - 1), wrong)
 
 
-def check_exclude(exclude: Any, shape: torch.Size, device: torch.device) -> Allowed:
+def check_exclude(exclude: Any, shape: tuple[int, ...], device: torch.device) -> Allowed:
     """Read an exclusion of any form for scores of a shape on a device."""
     B, N = shape
     if exclude is None:

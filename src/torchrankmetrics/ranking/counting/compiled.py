@@ -3,10 +3,13 @@
 Read natively: float32, float64, integers and booleans; float16 and bfloat16 as the integers their bits stand for, in
 the order of the numbers. Row-major scores only (any slice of them); other strides are counted in plain torch.
 """
+# what Numba compiles is typed by Numba
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="assignment,call-arg"
 
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numba
@@ -70,11 +73,11 @@ def count(
         _count_tasks(*arguments, 0, tasks, 0, N, result)
     elif tasks >= threads:
         cuts = [tasks * i // threads for i in range(threads + 1)]
-        _share(arguments, [(a, b, 0, N, result) for a, b in zip(cuts, cuts[1:], strict=False)])
+        _share(arguments, [(a, b, 0, N, result) for a, b in pairwise(cuts)])
     else:
         cuts = [N * i // threads for i in range(threads + 1)]
         parts = [np.empty_like(result) for _ in range(threads)]
-        _share(arguments, [(0, tasks, a, b, part) for a, b, part in zip(cuts, cuts[1:], parts, strict=False)])
+        _share(arguments, [(0, tasks, a, b, part) for (a, b), part in zip(pairwise(cuts), parts, strict=True)])
         result = np.sum(parts, axis=0)
     return torch.from_numpy(result)
 
@@ -102,18 +105,18 @@ def _numbers(vector: Tensor) -> Any:
     return vector.numpy()
 
 
-def _count(cells, true, half):  # type: ignore[no-untyped-def]
+def _count(cells, true, half):
     """Below, not above and NaN among cells; which of the two below it is, the type of the cells says."""
 
 
 @overload(_count)
-def _choose_count(cells, true, half):  # type: ignore[no-untyped-def]
+def _choose_count(cells, true, half):
     if cells.dtype == numba.uint16:
         return _count_halves
     return _count_wide if cells.dtype.bitwidth == 64 else _count_numbers
 
 
-def _count_numbers(cells, true, half):  # type: ignore[no-untyped-def]
+def _count_numbers(cells, true, half):
     # counters as wide as the cells, or else the loop does not vectorise; the casts keep Numba from widening them
     below, not_above, nan = np.int32(0), np.int32(0), np.int32(0)
     for j in range(cells.shape[0]):
@@ -123,7 +126,7 @@ def _count_numbers(cells, true, half):  # type: ignore[no-untyped-def]
     return below, not_above, nan
 
 
-def _count_wide(cells, true, half):  # type: ignore[no-untyped-def]
+def _count_wide(cells, true, half):
     below, not_above, nan = 0, 0, 0
     for j in range(cells.shape[0]):
         below += cells[j] < true
@@ -132,7 +135,7 @@ def _count_wide(cells, true, half):  # type: ignore[no-untyped-def]
     return below, not_above, nan
 
 
-def _count_halves(cells, true, half):  # type: ignore[no-untyped-def]
+def _count_halves(cells, true, half):
     # sign and magnitude become a two's complement, so that order is kept and -0 equals 0; NaN lies beyond +-inf.
     # 16-bit counters fill a vector register with twice the cells, and are emptied before they overflow
     sign, magnitude = np.int16(np.int16(true) >> np.int16(15)), np.int16(np.int16(true) & np.int16(0x7FFF))
@@ -158,7 +161,7 @@ def _count_halves(cells, true, half):  # type: ignore[no-untyped-def]
 
 
 @numba.njit(nogil=True, cache=True)
-def _count_tasks(  # type: ignore[no-untyped-def]
+def _count_tasks(
     cells,
     step,
     N,

@@ -83,10 +83,10 @@ def _sweep(
     keep = ~drop[0] if drop is not None and drop.shape[0] == 1 else None
     mask = drop if drop is not None and keep is None else None
     part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
-    outs = list(zip(*(line.split(height) for line in part), strict=True))
+    outs = list(zip(*(torch.split(line, height) for line in part), strict=True))
     # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
     widen = scores.dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu"
-    references = (true.float() if widen else true)[:, None].split(height)
+    references = torch.split((true.float() if widen else true)[:, None], height)
     flag = buffer[:0]
     for left in range(0, N, width):
         columns = slice(left, min(left + width, N))
@@ -112,17 +112,19 @@ def _sweep(
 
 def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Tensor]:
     if row is None:
-        return matrix.split(height)
-    return (matrix.index_select(0, rows) for rows in row.split(height))
+        return torch.split(matrix, height)
+    return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
 def _dropped(drop: Tensor, row: Tensor | None, tasks: int) -> Tensor:
-    """How many columns a mask takes from each task, int64 (P,); in tiles, for torch sums booleans through an int64 copy."""
+    """How many columns a mask takes from each task, int64 (P,)."""
+    # in tiles, for torch sums booleans through an int64 copy
     number = torch.zeros(len(drop), dtype=torch.int64, device=drop.device)
     width = max(1, min(drop.shape[1], _TILE))
     height = max(1, _TILE // width)
     for left in range(0, drop.shape[1], width):
-        for rows, block in zip(number.split(height), drop[:, left : left + width].split(height), strict=True):
+        part = drop[:, left : left + width]
+        for rows, block in zip(torch.split(number, height), torch.split(part, height), strict=True):
             rows += block.sum(1)
     if len(drop) == 1:
         return number.expand(tasks)
@@ -149,7 +151,7 @@ def _count_known(
         _add_known_masked(total, scores, true, row, column, known, restriction)
         return total
     task, position = known.entries(row)
-    for some, where in zip(task.split(_ENTRIES), position.split(_ENTRIES), strict=True):
+    for some, where in zip(torch.split(task, _ENTRIES), torch.split(position, _ENTRIES), strict=True):
         _tally(total, scores, true, row, column, some, known.columns[where], None, restriction)
     return total
 

@@ -1,0 +1,212 @@
+"""Ranks of candidates that never stand in one matrix: scores in chunks, or embeddings multiplied tile by tile."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Allowed, Tasks, check_exclude, check_target, ranks_from_counts
+
+_TILE = 1 << 20
+_WIDEST, _NARROWEST = 4096, 1024
+
+
+class RankAccumulator:
+    """Ranks of a batch whose candidates arrive in chunks of columns, in order; as ``rank_scores`` on the whole matrix.
+
+    Args:
+        true_scores: (tasks,) score of each true candidate, from the same computation as the chunks: a product of
+            another shape may round differently, and then a candidate equal to the truth no longer ties with it.
+        target: as ``rank_scores`` takes it, columns of the whole matrix. The own column is left out by index.
+        shape: (B, N) of the whole matrix.
+        exclude: as ``rank_scores`` takes it, for the whole matrix.
+        counting: as ``rank_scores`` takes it.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError at ``compute`` if not all N columns came.
+
+    >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
+    >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
+    >>> for chunk in scores.split(3, dim=1):
+    ...     ranks.update(chunk)
+    >>> ranks.compute()
+    Ranks(optimistic=[3], pessimistic=[4], num_candidates=[4])
+    """
+
+    def __init__(
+        self, true_scores: Tensor, target: Any, shape: tuple[int, int], *, exclude: Any = None, counting: str = "auto"
+    ) -> None:
+        self._tasks: Tasks = check_target(target, shape, true_scores.device)
+        self._allowed: Allowed = check_exclude(exclude, shape, true_scores.device)
+        if true_scores.shape != self._tasks.column.shape:
+            expected = tuple(self._tasks.column.shape)
+            raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
+        self._flags = self._allowed.flag(self._tasks)
+        self._true = true_scores.detach()
+        self._shape = tuple(shape)
+        self._seen = 0
+        self._counting = counting
+        self._known = None if self._allowed.known is None else _SortedPairs(self._allowed.known, shape[1])
+        self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
+
+    @torch.no_grad()
+    def update(self, scores: Tensor) -> None:
+        """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
+        B, N = self._shape
+        if scores.ndim != 2 or len(scores) != B or self._seen + scores.shape[1] > N:
+            left = N - self._seen
+            raise ValueError(f"scores must be ({B}, n) with n up to the {left} columns left, got {tuple(scores.shape)}")
+        if scores.dtype != self._true.dtype:
+            raise TypeError(f"scores must have the dtype of true_scores, {self._true.dtype}; got {scores.dtype}")
+        if scores.device != self._true.device:
+            raise ValueError(f"scores must be on the device of true_scores, {self._true.device}; got {scores.device}")
+        left, right = self._seen, self._seen + scores.shape[1]
+        if left == right:
+            return
+        column = self._tasks.column
+        column = torch.where((column >= left) & (column < right), column - left, -1)
+        drop = None
+        if self._allowed.restriction is not None:
+            drop = self._allowed.restriction[None, left:right]
+        elif self._allowed.mask is not None:
+            drop = self._allowed.mask[:, left:right]
+        known = None if self._known is None else self._known.within(left, right)
+        count = choose(scores, self._counting)
+        self._counts += count(scores.detach(), self._true, self._tasks.row, column, known, drop)
+        self._seen = right
+
+    def compute(self) -> Ranks:
+        """Ranks among all N columns."""
+        if self._seen != self._shape[1]:
+            raise ValueError(f"compute needs all {self._shape[1]} columns; update has been given {self._seen}")
+        return ranks_from_counts(self._counts, self._true, self._flags)
+
+
+def rank_embeddings(
+    queries: Tensor,
+    candidates: Tensor,
+    target: Any,
+    *,
+    similarity: str = "dot",
+    exclude: Any = None,
+    chunk_size: int | None = None,
+) -> Ranks:
+    """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
+
+    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: 2 q.e - |e|^2,
+    which orders as -|q - e|; l1: -sum |q - e|. The true score comes from a tile of the same shape and product. Where
+    the arithmetic is exact (small integers) the ranks are those of ``rank_scores`` on the whole matrix; elsewhere
+    scores that differ by less than the rounding of the product may swap or tie, as between any two ways to compute it.
+
+    Args:
+        queries: (B, d) floats.
+        candidates: (N, d) floats, same dtype and device; only read.
+        target: as ``rank_scores`` takes it.
+        similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
+        exclude: as ``rank_scores`` takes it.
+        chunk_size: candidates a tile; None: 1024 to 4096, about 2^20 scores.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity.
+
+    >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
+    >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
+    Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
+    """
+    _check_embeddings(queries, candidates, similarity, chunk_size)
+    B, N = len(queries), len(candidates)
+    tasks = check_target(target, (B, N), queries.device)
+    width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
+    width = min(width, N)
+    product = _PRODUCTS[similarity]
+    with torch.no_grad():
+        queries, candidates = queries.detach(), candidates.detach()
+        buffer = queries.new_empty(B, width)
+        ranks = RankAccumulator(
+            _true_scores(queries, candidates, tasks, product, buffer), target, (B, N), exclude=exclude
+        )
+        for left in range(0, N, width):
+            start = min(left, N - width)  # the last tile reaches back: every product has the same shape
+            scores = product(queries, candidates[start : start + width], buffer)
+            ranks.update(scores[:, left - start :])
+    return ranks.compute()
+
+
+def _true_scores(queries: Tensor, candidates: Tensor, tasks: Tasks, product: "_Product", buffer: Tensor) -> Tensor:
+    column = tasks.column
+    row = torch.arange(len(queries), device=column.device) if tasks.row is None else tasks.row
+    true = queries.new_empty(len(column))
+    width = buffer.shape[1]
+    place = torch.arange(width, device=column.device)
+    for first in range(0, len(column), width):
+        here = slice(first, min(first + width, len(column)))
+        # repeated up to the width of a tile, for a narrower product may round differently
+        wide = column[here][place % (here.stop - here.start)]
+        true[here] = product(queries, candidates[wide], buffer)[row[here], place[: here.stop - here.start]]
+    return true
+
+
+_Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+def _dot(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
+    return torch.mm(queries, tile.T, out=out)
+
+
+def _cosine(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
+    return _dot(queries, tile, out).div_(torch.linalg.vector_norm(tile, dim=1))
+
+
+def _l2(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
+    return torch.addmm(-tile.square().sum(1)[None], queries, tile.T, alpha=2, out=out)
+
+
+def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
+    return torch.neg(torch.cdist(queries, tile, p=1), out=out)
+
+
+_PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
+
+
+def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chunk_size: int | None) -> None:
+    if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or not len(candidates):
+        raise ValueError(
+            "queries must be (B, d) and candidates (N, d) with N >= 1, "
+            f"got {tuple(queries.shape)} and {tuple(candidates.shape)}"
+        )
+    if not queries.is_floating_point() or queries.dtype != candidates.dtype:
+        raise TypeError(
+            f"queries and candidates must share a floating dtype, got {queries.dtype} and {candidates.dtype}"
+        )
+    if queries.device != candidates.device:
+        raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
+    if similarity not in _PRODUCTS:
+        names = ", ".join(f'"{name}"' for name in _PRODUCTS)
+        raise ValueError(f"similarity must be one of {names}; got {similarity!r}")
+    if chunk_size is not None and (not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 1):
+        raise ValueError(f"chunk_size must be an integer of at least 1, got {chunk_size!r}")
+
+
+class _SortedPairs:
+    """Known answers of a batch in the order of (row, column), to be cut into ranges of columns.
+
+    Written out once per batch; on an accelerator that waits for the device.
+    """
+
+    def __init__(self, known: Exclusion, num_columns: int) -> None:
+        row, column = known.pairs()
+        self._size = num_columns
+        self._key = (row * num_columns + column).sort().values
+        self._column = self._key % num_columns
+        self._rows = torch.arange(len(known), device=row.device) * num_columns
+        self._longest = known.longest
+
+    def within(self, left: int, right: int) -> Exclusion:
+        """The known answers in [left, right), counted from left."""
+        start = torch.searchsorted(self._key, self._rows + left)
+        length = torch.searchsorted(self._key, self._rows + right) - start
+        return Exclusion(self._column - left, start, length, min(self._longest, right - left), right - left)

@@ -1,0 +1,172 @@
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
+from torchrankmetrics.ranking.known import KnownAnswers
+from torchrankmetrics.ranking.scores import rank_scores
+
+SIMILARITIES = {
+    "dot": lambda q, e: q @ e.T,
+    "cosine": lambda q, e: (q @ e.T) / e.square().sum(1).sqrt(),
+    "l2": lambda q, e: -(q[:, None] - e[None]).square().sum(2),
+    "l1": lambda q, e: -(q[:, None] - e[None]).abs().sum(2),
+}
+
+
+def same(a, b):
+    return all(
+        torch.equal(getattr(a, name), getattr(b, name))
+        for name in ("optimistic", "pessimistic", "num_candidates", "flags")
+    )
+
+
+def tasks_and_exclusions(generator, B, N, several):
+    target = torch.randint(0, N, (B,), generator=generator)
+    if several:
+        P = 3 * B
+        target = (torch.randint(0, B, (P,), generator=generator), torch.randint(0, N, (P,), generator=generator))
+    mask = torch.rand(B, N, generator=generator) < 0.4
+    restriction = torch.rand(N, generator=generator) < 0.4
+    restriction[target[1] if several else target] = False
+    pairs = mask.nonzero()
+    known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B).flip(0))
+    return target, {"none": None, "mask": mask, "pairs": pairs.T, "known": known, "restriction": restriction}
+
+
+EXCLUSIONS = ["none", "mask", "pairs", "known", "restriction"]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+    st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(sum),
+    st.sampled_from(EXCLUSIONS),
+    st.booleans(),
+    st.sampled_from(["torch", "auto"]),
+)
+def test_any_chunking_gives_the_ranks_of_the_whole(seed, B, sizes, kind, several, counting):
+    generator = torch.Generator().manual_seed(seed)
+    N = sum(sizes)
+    scores = torch.randint(-2, 3, (B, N), generator=generator).float()
+    scores[torch.rand(B, N, generator=generator) < 0.1] = float("nan")
+    target, exclusions = tasks_and_exclusions(generator, B, N, several)
+    row, column = target if several else (torch.arange(B), target)
+    ranks = RankAccumulator(scores[row, column], target, (B, N), exclude=exclusions[kind], counting=counting)
+    for chunk in scores.split(sizes, dim=1):
+        ranks.update(chunk)
+    assert same(ranks.compute(), rank_scores(scores, target, exclude=exclusions[kind]))
+
+
+@settings(deadline=None, max_examples=120)
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 5),
+    st.integers(1, 30),
+    st.sampled_from(sorted(SIMILARITIES)),
+    st.sampled_from([None, 1, 3, 7, 30]),
+    st.sampled_from(EXCLUSIONS),
+    st.booleans(),
+)
+def test_embeddings_of_integers_rank_as_their_matrix(seed, B, N, similarity, chunk_size, kind, several):
+    generator = torch.Generator().manual_seed(seed)
+    queries = torch.randint(-4, 5, (B, 6), generator=generator).float()
+    candidates = torch.randint(-4, 5, (N, 6), generator=generator).float()
+    candidates[torch.randint(0, N, (N // 2,), generator=generator)] = candidates[0].clone()  # equal candidates tie
+    target, exclusions = tasks_and_exclusions(generator, B, N, several)
+    ranks = rank_embeddings(
+        queries, candidates, target, similarity=similarity, exclude=exclusions[kind], chunk_size=chunk_size
+    )
+    scores = SIMILARITIES[similarity](queries, candidates)
+    assert same(ranks, rank_scores(scores, target, exclude=exclusions[kind]))
+
+
+def test_the_true_score_is_one_of_the_tile():
+    # with a truth from another product than the tile's, most of these copies would not tie
+    generator = torch.Generator().manual_seed(3)
+    queries, candidates = torch.randn(64, 200, generator=generator), torch.randn(3000, 200, generator=generator)
+    candidates[1000:2000] = candidates[:1000]
+    target = torch.randint(0, 1000, (64,), generator=generator)
+    ranks = rank_embeddings(queries, candidates, target, chunk_size=1000)
+    assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
+
+
+def test_nothing_of_the_graph_is_kept_and_no_candidate_is_written():
+    queries, candidates = torch.randn(2, 3, requires_grad=True), torch.randn(5, 3, requires_grad=True)
+    before = candidates.detach().clone()
+    ranks = rank_embeddings(queries * 2, candidates, torch.tensor([0, 1]), similarity="cosine")
+    assert not ranks.optimistic.requires_grad
+    assert torch.equal(candidates, before)
+
+
+def test_a_zero_vector_never_helps_by_cosine():
+    candidates = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
+    ranks = rank_embeddings(candidates[1:2].repeat(2, 1), candidates, torch.tensor([0, 1]), similarity="cosine")
+    assert ranks.optimistic.tolist() == [3, 2]
+
+
+def test_an_empty_batch():
+    assert len(rank_embeddings(torch.zeros(0, 3), torch.zeros(5, 3), torch.empty(0, dtype=torch.int64))) == 0
+
+
+ONE = torch.zeros(1)
+TARGET = torch.tensor([1])
+BAD = {
+    "shape": (lambda: RankAccumulator(torch.zeros(2), TARGET, (1, 4)), ValueError, "true_scores"),
+    "target": (lambda: RankAccumulator(ONE, TARGET + 3, (1, 4)), IndexError, "target"),
+    "exclude": (lambda: RankAccumulator(ONE, TARGET, (1, 4), exclude=torch.tensor([[0], [4]])), IndexError, "exclude"),
+    "restricted": (
+        lambda: RankAccumulator(ONE, TARGET, (1, 4), exclude=torch.ones(4).bool()),
+        ValueError,
+        "target.*column 1",
+    ),
+    "rows": (lambda: RankAccumulator(ONE, TARGET, (1, 4)).update(torch.zeros(2, 4)), ValueError, "scores"),
+    "too many": (
+        lambda: RankAccumulator(ONE, TARGET, (1, 4)).update(torch.zeros(1, 5)),
+        ValueError,
+        "4 columns left",
+    ),
+    "dtype": (
+        lambda: RankAccumulator(ONE, TARGET, (1, 4)).update(torch.zeros(1, 4).half()),
+        TypeError,
+        "scores.*half|16",
+    ),
+    "device": (
+        lambda: RankAccumulator(ONE, TARGET, (1, 4)).update(torch.zeros(1, 4, device="meta")),
+        ValueError,
+        "scores.*device",
+    ),
+    "too few": (lambda: RankAccumulator(ONE, TARGET, (1, 4)).compute(), ValueError, "compute.*4.*0"),
+    "width": (lambda: rank_embeddings(torch.zeros(1, 2), torch.zeros(4, 3), TARGET), ValueError, "queries.*candidates"),
+    "none": (lambda: rank_embeddings(torch.zeros(1, 2), torch.zeros(0, 2), TARGET), ValueError, "candidates"),
+    "integers": (lambda: rank_embeddings(torch.ones(1, 2).int(), torch.ones(4, 2).int(), TARGET), TypeError, "int32"),
+    "dtypes": (lambda: rank_embeddings(torch.ones(1, 2), torch.ones(4, 2).double(), TARGET), TypeError, "candidates"),
+    "similarity": (
+        lambda: rank_embeddings(torch.ones(1, 2), torch.ones(4, 2), TARGET, similarity="euclid"),
+        ValueError,
+        "similarity.*l2.*euclid",
+    ),
+    "chunk": (
+        lambda: rank_embeddings(torch.ones(1, 2), torch.ones(4, 2), TARGET, chunk_size=0),
+        ValueError,
+        "chunk_size",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_a_refused_chunk_changes_nothing():
+    ranks = RankAccumulator(ONE, TARGET, (1, 4))
+    ranks.update(torch.ones(1, 2) * 0)
+    with pytest.raises(ValueError):
+        ranks.update(torch.zeros(1, 3))
+    ranks.update(torch.ones(1, 2))
+    assert (ranks.compute().optimistic.item(), ranks.compute().pessimistic.item()) == (3, 4)

@@ -1,0 +1,165 @@
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+import reference_ranks as reference
+from torchrankmetrics.ranking import known as module
+from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
+
+TRIPLES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
+
+
+def as_tensor(triples):
+    return torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
+
+
+def rows_of(exclusion):
+    pairs = exclusion.pairs()
+    return [pairs[1][pairs[0] == i].tolist() for i in range(len(exclusion))]
+
+
+@settings(deadline=None, max_examples=150)
+@given(TRIPLES, TRIPLES, st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=8))
+def test_lookups_are_those_of_a_dictionary(train, test, queries):
+    graph = reference.Graph([*train, *test])
+    known = KnownTriples(as_tensor(train), as_tensor(test))
+    first, second = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2).T
+    assert rows_of(known.tails(first, second)) == [sorted(graph.answers("tail", query)) for query in queries]
+    assert rows_of(known.heads(first, second)) == [sorted(graph.answers("head", query)) for query in queries]
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    TRIPLES, TRIPLES, st.sampled_from(["tail", "head"]), st.sets(st.integers(0, 6)), st.sampled_from(["ids", "bool"])
+)
+def test_filtered_candidates_are_counted(train, test, side, outside, form):
+    graph = reference.Graph([*train, *test])
+    known = KnownTriples(as_tensor(train), as_tensor(test), num_entities=7)
+    expected = [graph.num_candidates(triple, side, range(7)) for triple in test]
+    assert known.num_candidates(as_tensor(test), side).tolist() == expected
+    # a task may be unknown to the index: it counts itself all the same
+    assert KnownTriples(as_tensor(train), num_entities=7).num_candidates(as_tensor(test), side).tolist() == [
+        reference.Graph(train).num_candidates(triple, side, range(7)) for triple in test
+    ]
+    allowed = sorted(set(range(7)) - outside | {reference.split(triple, side)[1] for triple in test})
+    candidates = torch.tensor(allowed, dtype=torch.int64)
+    if form == "bool":
+        candidates = torch.zeros(7, dtype=torch.bool).index_fill_(0, candidates, True)
+    expected = [graph.num_candidates(triple, side, allowed) for triple in test]
+    assert known.num_candidates(as_tensor(test), side, candidates=candidates).tolist() == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(TRIPLES, st.sampled_from(["tail", "head"]))
+def test_queries_are_unique_and_keep_every_task(test, side):
+    queries, target = KnownTriples(as_tensor(test)).queries(as_tensor(test), side)
+    asked = [reference.split(triple, side)[0] for triple in test]
+    assert len(queries) == len(set(asked))
+    assert [tuple(queries[row].tolist()) for row in target[0]] == asked
+    assert target[1].tolist() == [reference.split(triple, side)[1] for triple in test]
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 3), st.lists(st.tuples(*[st.integers(0, 4)] * 4), max_size=20))
+def test_keys_of_any_width(width, lines):
+    lines = torch.tensor(lines, dtype=torch.int64).reshape(-1, 4)
+    queries, answers = lines[:, :width], lines[:, 3]
+    known = KnownAnswers(queries[:, 0] if width == 1 else queries, answers)
+    asked = torch.cat([queries, queries + 3])
+    table = {}
+    for query, answer in zip(queries.tolist(), answers.tolist(), strict=True):
+        table.setdefault(tuple(query), set()).add(answer)
+    expected = [sorted(table.get(tuple(query), set())) for query in asked.tolist()]
+    assert rows_of(known(asked)) == expected
+    assert known.pairs(asked).T.tolist() == [[i, a] for i, answers in enumerate(expected) for a in answers]
+    if width == 1:
+        assert rows_of(known(asked[:, 0])) == expected
+
+
+def test_figure_1_of_berrendorf_et_al():
+    a, b, c, d, r, s = 0, 1, 2, 3, 0, 1
+    known = KnownTriples(as_tensor([(b, r, a), (a, s, b), (a, s, c), (a, s, d)]))
+    assert known.num_candidates(as_tensor([(a, s, b)]), "tail").tolist() == [2]
+
+
+def test_an_empty_index_excludes_nothing():
+    for known in (KnownTriples(), KnownTriples(as_tensor([]), num_entities=5)):
+        exclusion = known.tails(torch.tensor([0, 3]), torch.tensor([1, 2]))
+        assert rows_of(exclusion) == [[], []]
+        assert exclusion.longest == exclusion.num_columns == 0
+    assert known.num_candidates(as_tensor([(0, 0, 4)]), "head").tolist() == [5]
+    assert len(known.tails(torch.empty(0, dtype=torch.int64), torch.empty(0, dtype=torch.int64))) == 0
+
+
+def test_bounds_known_without_asking_the_device():
+    known = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)]))
+    exclusion = known.tails(torch.tensor([1]), torch.tensor([0]))
+    assert exclusion.longest == 2
+    assert exclusion.num_columns == 6
+
+
+def test_large_ids_do_not_overflow():
+    known = KnownAnswers(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
+    assert rows_of(known(torch.tensor([[2**30, 5], [2**30, 4]]))) == [[2**25], []]
+    with pytest.raises(ValueError, match=r"too large.*63-bit"):
+        KnownAnswers(torch.tensor([[2**40, 5]]), torch.tensor([2**30]))
+
+
+def test_copies_for_devices_are_made_once():
+    known = KnownAnswers([0], [1])
+    assert known.to("cpu") is known
+    assert known.to("meta") is known.to("meta")
+
+
+def test_lookups_do_not_wait_for_the_device():
+    # a meta tensor has no values: whatever asks for one is an error
+    ids = torch.empty(4, dtype=torch.int64, device="meta")
+    known = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)]))
+    for exclusion in (known.tails(ids, ids), known.heads(ids, ids)):
+        assert exclusion.start.device.type == exclusion.columns.device.type == "meta"
+        assert len(exclusion) == 4
+
+
+KNOWN = KnownTriples(as_tensor([(0, 0, 1)]), num_entities=3)
+TASK = as_tensor([(0, 0, 1)])
+IDS = torch.tensor([0, 1])
+BAD = {
+    "float queries": (lambda: KnownAnswers([[0.5]], [1]), TypeError, "queries"),
+    "float answers": (lambda: KnownAnswers([[0]], [1.0]), TypeError, "answers"),
+    "uneven": (lambda: KnownAnswers([[0], [1]], [1]), ValueError, "queries.*answers"),
+    "negative answer": (lambda: KnownAnswers([[0]], [-1]), IndexError, "answers.*-1"),
+    "negative query": (lambda: KnownAnswers([[-3]], [1]), IndexError, "queries.*-3"),
+    "width": (lambda: KnownAnswers([[0, 1]], [1])(torch.zeros(2, 3).long()), ValueError, r"queries.*\(B, 2\)"),
+    "float lookup": (lambda: KnownAnswers([[0]], [1])(torch.zeros(2)), TypeError, "queries"),
+    "triples shape": (lambda: KnownTriples(torch.zeros(2, 2).long()), ValueError, r"triples\[0\].*\(n, 3\)"),
+    "second split": (lambda: KnownTriples(TASK, torch.zeros(3).long()), ValueError, r"triples\[1\]"),
+    "float triples": (lambda: KnownTriples(torch.zeros(2, 3)), TypeError, "triples"),
+    "negative id": (lambda: KnownTriples(-TASK), IndexError, "triples.*-1"),
+    "entity above": (lambda: KnownTriples(TASK, num_entities=1), IndexError, "num_entities"),
+    "side": (lambda: KNOWN.num_candidates(TASK, "left"), ValueError, "side.*left"),
+    "task above": (lambda: KNOWN.num_candidates(TASK * 3, "tail"), IndexError, "triples.*3"),
+    "candidate above": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[3]), IndexError, "candidates.*3"),
+    "candidate negative": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[-1]), IndexError, "candidates"),
+    "candidate float": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[0.5]), TypeError, "candidates"),
+    "candidate mask": (
+        lambda: KNOWN.num_candidates(TASK, "tail", candidates=torch.ones(2).bool()),
+        ValueError,
+        r"candidates.*\(3,\)",
+    ),
+    "true one missing": (lambda: KNOWN.num_candidates(TASK, "tail", candidates=[0]), ValueError, "candidates.*tail.*1"),
+    "uneven lookup": (lambda: KNOWN.tails(IDS, IDS[:1]), ValueError, "heads and relations"),
+    "float heads": (lambda: KNOWN.tails(IDS.float(), IDS), TypeError, "heads"),
+    "two dimensions": (lambda: KNOWN.heads(IDS[None], IDS[None]), ValueError, "relations and tails"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_the_limit_is_a_power_of_two_below_an_int64():
+    assert module._LARGEST <= 2**63 - 1
