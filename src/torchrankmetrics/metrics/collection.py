@@ -1,31 +1,28 @@
 """RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
 
-import itertools
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric, MetricCollection
+from torchmetrics import MetricCollection
 
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
-from torchrankmetrics.metrics.metric import RankMetric, Storage, make_block
+from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.recipe import Recipe, Side
 from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.metrics.summary import Column, Summary, summarize
-from torchrankmetrics.metrics.views import has_meaning
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import make_block
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.sample import RANK_TYPES, RankType
-from torchrankmetrics.theory.views import VIEWS, View
+from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.theory.views import View
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
-Side = Literal["both", "head", "tail"]
-_KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
 class RankCollection(MetricCollection):
@@ -68,9 +65,8 @@ class RankCollection(MetricCollection):
         postfix: str | None = None,
         **kwargs: Any,
     ) -> None:
-        self._views, self._rank_types = _listed(views, "views", VIEWS), _listed(rank_types, "rank_types", RANK_TYPES)
-        self._sides = _listed(sides, "sides", get_args(Side))
-        self._member_kwargs = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
+        options = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
+        self._recipe = Recipe(views, rank_types, sides, options)
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._shared = Shared()
         self._shared.several = True
@@ -85,7 +81,7 @@ class RankCollection(MetricCollection):
             several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
             metrics = [*(metrics if several else [metrics]), *additional_metrics]
         members: dict[str, RankMetric] = {}
-        for key, member in self._expand(metrics):
+        for key, member in self._recipe.members(metrics):
             if key in self._modules or key in members:
                 raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
             if member.rows:
@@ -94,7 +90,7 @@ class RankCollection(MetricCollection):
         if not self._modules and not members:
             raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
         for key, member in members.items():
-            member.storage = self._member_kwargs["storage"]
+            member.storage = self._recipe.options["storage"]
             member._shared = self._shared
             member.persistent(False)
             self[key] = member
@@ -178,7 +174,7 @@ class RankCollection(MetricCollection):
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
-        columns = {}
+        columns: dict[tuple[str, str, bool], Column] = {}
         for member in self._members():
             macro = member.average == "macro"
             column = Column(member.definition, member.rank_type, macro, member.expectation)
@@ -240,9 +236,9 @@ class RankCollection(MetricCollection):
         weight: Any = None,
         sample_id: Any = None,
     ) -> None:
-        if side is None or group is None:
-            for member in self._members():
-                member._check_known(side, group)
+        for member in self._members():
+            member._check_not_synced()
+            member._check_known(side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
         leader._update_count += 1
@@ -263,11 +259,14 @@ class RankCollection(MetricCollection):
     def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
         if self._modules:
             leader = self._leader
+            rows = leader._own_rows()
             for member in self._members():
+                if member._is_synced:
+                    continue  # it holds the rows of all processes; its own come back with unsync
                 # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on;
                 # it may also do so before there are rows
-                apart = member is not leader and (copy or not leader.rows)
-                member.rows = list(leader.rows) if apart else leader.rows
+                apart = member is not leader and (copy or not rows)
+                member.rows = list(rows) if apart else rows
                 member._update_count = leader._update_count
         self._state_is_copy = copy
 
@@ -282,11 +281,13 @@ class RankCollection(MetricCollection):
             return self._shared.analysis(leader.rows)
 
     def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "RankCollection":
-        rows = self._leader.rows if self._modules else []
         for member in self._members():
-            member.rows = rows if member is self._leader else []  # moved once, not once per member
-        super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-        self._tie()
+            if member is not self._leader and not member._is_synced:
+                member.rows = []  # moved once, not once per member
+        try:
+            super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            self._tie()
         return self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
@@ -302,62 +303,3 @@ class RankCollection(MetricCollection):
             leader.rows = [rows.to(leader.device)]
             leader._update_count = max(leader._update_count, 1)
             self._tie()
-
-    def _expand(self, metrics: Any) -> Iterator[tuple[str, RankMetric]]:
-        if isinstance(metrics, str | RankMetric):
-            metrics = [metrics]
-        if isinstance(metrics, MetricCollection):
-            metrics = dict(metrics.items(keep_base=True, copy_state=False))
-        if isinstance(metrics, Mapping):
-            for key, entry in metrics.items():
-                if not isinstance(key, str) or not _KEY.fullmatch(key):
-                    raise ValueError(f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {key!r}")
-                yield key, self._member(entry)
-            return
-        if not isinstance(metrics, Sequence):
-            raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
-        seen: set[str] = set()
-        for entry in metrics:
-            for key, member in self._members_of(entry):
-                if isinstance(entry, str) and key in seen:
-                    continue  # asked for twice, by a product and by name
-                seen.add(key)
-                yield key, member
-
-    def _member(self, entry: Any) -> RankMetric:
-        """An instance as it is, or the one metric that a name says."""
-        if isinstance(entry, RankMetric):
-            return entry
-        if isinstance(entry, Metric | MetricCollection):
-            raise TypeError(
-                f"{type(entry).__name__} is not a RankMetric; put it beside the RankCollection in a MetricCollection"
-            )
-        name = parse_name(entry)
-        options = {"view": name.view or "base", "rank_type": name.rank_type or "realistic", "side": name.side}
-        return RankMetric(name.definition, **options, **self._member_kwargs)
-
-    def _members_of(self, entry: Any) -> Iterator[tuple[str, RankMetric]]:
-        if not isinstance(entry, str):
-            member = self._member(entry)
-            yield member.key, member
-            return
-        name = parse_name(entry)
-        views = self._views if name.view is None else (name.view,)
-        rank_types = self._rank_types if name.rank_type is None else (name.rank_type,)
-        sides = (name.side,) if name.says_side else tuple(None if side == "both" else side for side in self._sides)
-        # what the name itself says must have a meaning; what the products add to it is left out if it has none
-        said = has_meaning(name.definition, name.view or "base", name.rank_type or "realistic")
-        for side, rank_type, view in itertools.product(sides, rank_types, views):
-            if said and not has_meaning(name.definition, view, rank_type):
-                continue
-            member = RankMetric(name.definition, view=view, rank_type=rank_type, side=side, **self._member_kwargs)
-            yield member.key, member
-
-
-def _listed(values: Any, name: str, choices: tuple[str, ...]) -> tuple[Any, ...]:
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        raise ValueError(f"{name} must be a sequence of strings, not empty; got {values!r}")
-    for value in values:
-        if value not in choices:
-            raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")
-    return tuple(dict.fromkeys(values))

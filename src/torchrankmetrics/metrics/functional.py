@@ -8,9 +8,9 @@ from torch import Tensor
 
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
-from torchrankmetrics.metrics.metric import make_block
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import make_block
 from torchrankmetrics.ranking.table import RankTable
 
 
@@ -50,7 +50,7 @@ def evaluate(
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     collection = RankCollection(metrics, **options)
     members = {str(key): member for key, member in zip(collection.keys(), collection._members(), strict=True)}
-    sides = sorted({member.side for member in members.values()} - {None})
+    sides = sorted({member.side for member in members.values() if member.side is not None})
     if sides and not isinstance(ranks, RankTable):
         raise ValueError(f"sides {sides} are asked for, but ranks say none; pass RankTable.from_ranks(ranks, side=...)")
     if isinstance(ranks, RankTable):

@@ -19,8 +19,7 @@ from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.metrics.views import check_member, view_value
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import rows_of
-from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.rows import make_block
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -290,33 +289,6 @@ class RankMetric(Metric):
         if loaded:
             self.rows = list(self.rows)  # not the list of the state dict, which others may load too
             self._update_count = max(self._update_count, 1)
-
-
-def make_block(
-    scores: Tensor | Ranks,
-    target: Any,
-    exclude: Any,
-    *,
-    side: str | None,
-    group: Any,
-    weight: Any,
-    sample_id: Any,
-) -> Tensor:
-    """Turn the arguments of ``update`` into one int64 (tasks, 8) block of rows."""
-    # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
-    with torch.inference_mode(False), torch.no_grad():
-        if isinstance(scores, Ranks):
-            for name, value in (("target", target), ("exclude", exclude)):
-                if value is not None:
-                    raise ValueError(f"{name} must not be given with a Ranks: the ranks are known already")
-            ranks = scores
-        else:
-            if target is None:
-                raise ValueError(
-                    "target is missing: pass (B,) columns of the true candidates, or a Ranks in place of scores"
-                )
-            ranks = rank_scores(scores, target, exclude=exclude)
-        return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

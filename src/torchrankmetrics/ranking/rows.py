@@ -9,6 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import rank_scores
 
 OPTIMISTIC, PESSIMISTIC, NUM_CANDIDATES, SIDE, GROUP, SAMPLE_ID, WEIGHT, COUNT = range(8)
 WIDTH = 8
@@ -21,6 +22,36 @@ _ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
 def empty_rows(device: torch.device | None = None) -> Tensor:
     """Give the (0, 8) int64 block of a process without data."""
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
+
+
+def make_block(
+    scores: Tensor | Ranks,
+    target: Any,
+    exclude: Any,
+    *,
+    side: str | None,
+    group: Any,
+    weight: Any,
+    sample_id: Any,
+) -> Tensor:
+    """Turn scores, or ranks, and what is known of their tasks into one int64 (tasks, 8) block of rows.
+
+    Arguments and errors as ``rank_scores`` and ``rows_of``; with a ``Ranks`` there is no target and no exclude.
+    """
+    # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
+    with torch.inference_mode(False), torch.no_grad():
+        if isinstance(scores, Ranks):
+            for name, value in (("target", target), ("exclude", exclude)):
+                if value is not None:
+                    raise ValueError(f"{name} must not be given with a Ranks: the ranks are known already")
+            ranks = scores
+        else:
+            if target is None:
+                raise ValueError(
+                    "target is missing: pass (B,) columns of the true candidates, or a Ranks in place of scores"
+                )
+            ranks = rank_scores(scores, target, exclude=exclude)
+        return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
 
 
 def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = None, sample_id: Any = None) -> Tensor:

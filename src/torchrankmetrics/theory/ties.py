@@ -61,7 +61,8 @@ def block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
     if isinstance(f, Power | Log):
         return _smooth_means(lambda rank, _: evaluate(f, rank.ravel()).reshape(rank.shape), low, high)
     center = float(evaluate(f, np.ones(1))[0])
-    return center + adaptive_sums(f, center, low, high + 1)[0] / (high - low + 1)
+    mean: FloatArray = center + adaptive_sums(f, center, low, high + 1)[0] / (high - low + 1)
+    return mean
 
 
 def _smooth_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray) -> FloatArray:
@@ -85,4 +86,5 @@ def _smooth_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray
         start = start + length
         left = start <= high[which]
         which, start = which[left], start[left]
-    return total / (high - low + 1)
+    mean: FloatArray = total / (high - low + 1)
+    return mean
