@@ -29,6 +29,7 @@ from torchrankmetrics.metrics.named import (
     ZMeanRank,
     ZMeanReciprocalRank,
 )
+from torchrankmetrics.metrics.published import adjust
 from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
@@ -78,6 +79,7 @@ __all__ = [
     "ZHitsAtK",
     "ZMeanRank",
     "ZMeanReciprocalRank",
+    "adjust",
     "compare",
     "evaluate",
     "rank_scores",

@@ -1,0 +1,157 @@
+"""adjust: a published number put against chance, after the fact."""
+
+import math
+import warnings
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import Any, overload
+
+from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
+from torchrankmetrics.metrics.views import check_member, view_value
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.views import View
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give."""
+
+    value: float
+    low: float
+    high: float
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+@overload
+def adjust(
+    value: float,
+    metric: str | RankDefinition,
+    num_candidates: Any,
+    *,
+    view: View = ...,
+    expectation: ExpectationProvider | None = ...,
+) -> float: ...
+@overload
+def adjust(
+    value: str,
+    metric: str | RankDefinition,
+    num_candidates: Any,
+    *,
+    view: View = ...,
+    expectation: ExpectationProvider | None = ...,
+) -> Rounded: ...
+def adjust(
+    value: float | str,
+    metric: str | RankDefinition,
+    num_candidates: Any,
+    *,
+    view: View = "adjusted_index",
+    expectation: ExpectationProvider | None = None,
+) -> float | Rounded:
+    """Put a published base value against chance, from the candidate counts of its test set alone.
+
+    Args:
+        value: the base value; as a string with its digits, such as "0.355", it stands for all that round to it.
+        metric: a base metric by name, or a ``RankDefinition``.
+        num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
+            tasks serves the index and ratio of means of f, where the number of tasks does not matter.
+        view: "adjusted_index", "normalized", "z_score" or "p_value".
+        expectation: what gives null moments; None: exact.
+
+    Returns:
+        A float; for a string a ``Rounded`` with the interval that the rounding leaves.
+
+    Raises:
+        TypeError, ValueError: for bad options, and values that no ranks among so many candidates give.
+
+    Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv 2203.07544), section 3.
+
+    >>> adjust(3.5, "mr", 14)
+    0.6153846153846154
+    >>> print(adjust("3.5", "mr", 14))
+    0.6154 [0.6077, 0.6231]
+    """
+    name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
+    definition = name.definition
+    if name.view is not None or name.side is not None or name.rank_type is not None:
+        raise ValueError(
+            f"metric must name a base metric, such as {definition.name!r}; got {metric!r}. The view goes into view="
+        )
+    expectation = DEFAULT_EXPECTATION if expectation is None else expectation
+    check_member(definition, view, "realistic", expectation)
+    if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
+        _check_one_count(definition, view)
+        num_candidates = [num_candidates]
+    counts = CandidateCounts.of(num_candidates)
+    center, half = _read(value)
+    low, high = _range(definition, counts)
+    if not low <= center + half or not center - half <= high:
+        hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
+        raise ValueError(
+            f"value of {definition.name!r} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
+            f"got {value!r}"
+        )
+
+    def seen(x: float) -> float:
+        return view_value(definition, view, min(max(x, low), high), counts, expectation)
+
+    result = seen(center)
+    if math.isnan(result):
+        warnings.warn(
+            f"{key_of(definition, view)} is undefined (NaN): under random ranking its value is a constant",
+            RankMetricWarning,
+            stacklevel=2,
+        )
+    if not isinstance(value, str):
+        return result
+    return Rounded(result, *sorted((seen(center - half), seen(center + half))))
+
+
+def _read(value: Any) -> tuple[float, float]:
+    """Number and half a unit of its last printed digit."""
+    if isinstance(value, str):
+        try:
+            digits = Decimal(value.strip())
+        except InvalidOperation:
+            digits = Decimal("nan")
+        if not digits.is_finite():
+            raise ValueError(f'value must be a number or its digits, such as "0.355"; got {value!r}')
+        return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"value must be a float or a str of its digits, got {type(value).__name__}")
+    if not math.isfinite(value):
+        raise ValueError(f"value must be finite, got {value}")
+    return float(value), 0.0
+
+
+def _check_one_count(definition: RankDefinition, view: View) -> None:
+    if view in ("z_score", "p_value"):
+        raise ValueError(
+            f"num_candidates must have one count per task for view={view!r}: evidence grows with the number of tasks; "
+            "pass [N] * tasks"
+        )
+    if definition.aggregation != "mean" or definition.g != IDENTITY:
+        raise ValueError(
+            f"num_candidates must have one count per task for {definition.name!r}: its expectation depends on the "
+            "number of tasks; pass [N] * tasks"
+        )
+
+
+def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, float]:
+    """Values when every rank is 1 and when every rank is N; all numbers where there is no best value."""
+    if definition.optimum is None:
+        return 0.0, math.inf
+    N = counts.num_candidates
+    ends = [base_value(definition, RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
+    return min(ends), max(ends)
