@@ -1,0 +1,305 @@
+"""RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torchmetrics import MetricCollection
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.metrics.metric import RankMetric, Storage
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.recipe import Recipe, Side
+from torchrankmetrics.metrics.shared import Shared, local_rows
+from torchrankmetrics.metrics.summary import Column, Summary, summarize
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import make_block
+from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.theory.views import View
+
+DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
+
+
+class RankCollection(MetricCollection):
+    """A ``MetricCollection`` of rank metrics that rank each batch once and keep one store of rows for all.
+
+    Args:
+        metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
+            hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they say
+            their own; instances and dict entries are taken as they are.
+        views: of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning are left out.
+        rank_types: of "realistic", "optimistic", "pessimistic", "expected".
+        sides: of "both", "head", "tail"; "both" is the union of the tasks. Others than "both" need ``side`` in update.
+        expectation: what gives null moments; None: exact.
+        storage: "ranks" or "counts", as in ``RankMetric``.
+        prefix: put before every key, for example "val/".
+        postfix: put behind every key.
+        **kwargs: those of ``torchmetrics.Metric``, for every member.
+
+    Raises:
+        TypeError: if metrics are of another kind.
+        ValueError: for unknown names (with the nearest) or options, keys that a logger would refuse, and combinations
+            without a meaning that are asked for by name.
+
+    >>> collection = RankCollection(["mrr", "amri"], prefix="val/")
+    >>> collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
+    >>> {key: round(value.item(), 3) for key, value in collection.compute().items()}
+    {'val/mrr': 0.75, 'val/amri': 0.5}
+    """
+
+    def __init__(
+        self,
+        metrics: Any = None,
+        *,
+        views: Sequence[View] = ("base",),
+        rank_types: Sequence[RankType] = ("realistic",),
+        sides: Sequence[Side] = ("both",),
+        expectation: ExpectationProvider | None = None,
+        storage: Storage = "ranks",
+        prefix: str | None = None,
+        postfix: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        options = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
+        self._recipe = Recipe(views, rank_types, sides, options)
+        super().__init__({}, prefix=prefix, postfix=postfix)
+        self._shared = Shared()
+        self._shared.several = True
+        self._persistent_rows = False
+        self.add_metrics(DEFAULT_METRICS if metrics is None else metrics)
+
+    def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
+        """Add metrics, as the constructor takes them; they see all rows so far."""
+        if not hasattr(self, "_shared"):  # torchmetrics calls this before the store exists
+            return
+        if additional_metrics:
+            several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
+            metrics = [*(metrics if several else [metrics]), *additional_metrics]
+        members: dict[str, RankMetric] = {}
+        for key, member in self._recipe.members(metrics):
+            if key in self._modules or key in members:
+                raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
+            if member.rows:
+                raise ValueError(f"metric {key!r} has been updated before; reset it first, or add a fresh one")
+            members[key] = member
+        if not self._modules and not members:
+            raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
+        for key, member in members.items():
+            member.storage = self._recipe.options["storage"]
+            member._shared = self._shared
+            member.persistent(False)
+            self[key] = member
+        self._enable_compute_groups = True
+        self._groups = {0: [str(key) for key in self._modules]}
+        self._groups_checked = True
+        self._tie()
+
+    def update(  # type: ignore[override]
+        self,
+        scores: Tensor | Ranks,
+        target: Any = None,
+        *,
+        exclude: Any = None,
+        side: str | None = None,
+        group: Any = None,
+        weight: Any = None,
+        sample_id: Any = None,
+    ) -> None:
+        """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
+        self._take(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+
+    def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
+        """Update with a batch and give the values of that batch alone."""
+        self._take(*args, **kwargs)
+        analysis = self._leader._batch_analysis()
+        values = {}
+        for key, member in zip(self.keys(), self._members(), strict=True):
+            values[str(key)] = member._forward_cache = member._as_value(analysis)
+        return values
+
+    def compute(self) -> dict[str, Tensor]:
+        """Values of all metrics, 0-d float64, after one gather across processes."""
+        with self._shared.window():
+            return super().compute()
+
+    def reset(self) -> None:
+        """Forget all tasks."""
+        for member in self._members():
+            member.reset()
+        self._tie()
+
+    def merge_state(self, other: "RankCollection") -> None:
+        """Take over the rows of another collection, as if its updates had been made here."""
+        if not isinstance(other, RankCollection):
+            raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
+        count = self._leader._update_count + other._leader._update_count
+        self._leader.merge_state({"rows": list(other._leader.rows)})
+        self._leader._update_count = count
+        self._tie()
+
+    def mode(self, metric: str) -> Literal["max", "min"]:
+        """Direction of a metric for EarlyStopping and ModelCheckpoint: "max" if higher is better, else "min".
+
+        Args:
+            metric: a key of the collection, with or without its prefix, or a synonym of one.
+
+        Raises:
+            ValueError: if the collection has no such metric, or it has no direction.
+        """
+        name = str(metric)
+        name = name.removeprefix(self.prefix or "").removesuffix(self.postfix or "")
+        if name not in self._modules:
+            parsed = parse_name(name)
+            name = RankMetric(
+                parsed.definition,
+                view=parsed.view or "base",
+                rank_type=parsed.rank_type or "realistic",
+                side=parsed.side,
+            ).key
+        if name not in self._modules:
+            raise ValueError(f"{metric!r} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+        higher = self._modules[name].higher_is_better
+        if higher is None:
+            raise ValueError(f"{metric!r} has no direction: neither a high nor a low value is better")
+        return "max" if higher else "min"
+
+    def table(self) -> RankTable:
+        """All rows of all processes, sorted, distinct and counted, on the CPU."""
+        return RankTable(torch.from_numpy(self._synced_analysis().rows))
+
+    def summary(self) -> Summary:
+        """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
+        columns: dict[tuple[str, str, bool], Column] = {}
+        for member in self._members():
+            macro = member.average == "macro"
+            column = Column(member.definition, member.rank_type, macro, member.expectation)
+            columns.setdefault((member.definition.name, member.rank_type, macro), column)
+        return summarize(self._synced_analysis(), columns.values())
+
+    def confidence_intervals(
+        self,
+        level: float = 0.95,
+        method: Method = "normal",
+        cluster: Any = None,
+        *,
+        resamples: int = 2000,
+        seed: int = 0,
+    ) -> Intervals:
+        """Intervals of every metric: what it would be on other tasks of the same kind. Synchronises like ``compute``.
+
+        Args:
+            level: of confidence, in (0, 1).
+            method: "normal" (means of f, corrected for skewness; Wilson for hits) or "bootstrap" (studentised for means
+                of f, percentiles for all else); the median and its kin have a bootstrap only.
+            cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned with
+                the rows of ``table()``; None: every task is on its own.
+            resamples: number of bootstrap samples.
+            seed: of the bootstrap.
+
+        Raises:
+            TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
+
+        Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
+        """
+        members = {self._set_name(str(key)): member for key, member in zip(self._modules, self._members(), strict=True)}
+        return confidence_intervals(self._synced_analysis(), members, level, method, cluster, resamples, seed)
+
+    def persistent(self, mode: bool = True) -> None:
+        """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
+        self._persistent_rows = mode
+
+    def set_dtype(self, dst_type: Any) -> "RankCollection":
+        """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
+        return self
+
+    @property
+    def _leader(self) -> RankMetric:
+        member: RankMetric = next(iter(self._modules.values()))  # type: ignore[assignment]
+        return member
+
+    def _members(self) -> Iterator[RankMetric]:
+        yield from self._modules.values()  # type: ignore[misc]
+
+    def _take(
+        self,
+        scores: Tensor | Ranks,
+        target: Any = None,
+        exclude: Any = None,
+        *,
+        side: str | None = None,
+        group: Any = None,
+        weight: Any = None,
+        sample_id: Any = None,
+    ) -> None:
+        for member in self._members():
+            member._check_not_synced()
+            member._check_known(side, group)
+        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        leader = self._leader
+        leader._update_count += 1
+        leader._ingest(block)
+        if leader._update_count == 1 or not self._is_tied():
+            self._tie()
+        if leader.compute_on_cpu:
+            leader._move_list_states_to_cpu()
+
+    def _is_tied(self) -> bool:
+        rows = self._leader.rows
+        return not self._state_is_copy and all(member.rows is rows for member in self._members())
+
+    def _tie(self) -> None:
+        """Let all members hold the one list of rows of the first."""
+        self._compute_groups_create_state_ref()
+
+    def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
+        if self._modules:
+            leader = self._leader
+            rows = leader._own_rows()
+            for member in self._members():
+                if member._is_synced:
+                    continue  # it holds the rows of all processes; its own come back with unsync
+                # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on;
+                # it may also do so before there are rows
+                apart = member is not leader and (copy or not rows)
+                member.rows = list(rows) if apart else rows
+                member._update_count = leader._update_count
+        self._state_is_copy = copy
+
+    def _synced_analysis(self) -> Analysis:
+        leader = self._leader
+        with (
+            self._shared.window(),
+            leader.sync_context(
+                dist_sync_fn=leader.dist_sync_fn, should_sync=leader._to_sync, should_unsync=leader._should_unsync
+            ),
+        ):
+            return self._shared.analysis(leader.rows)
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "RankCollection":
+        for member in self._members():
+            if member is not self._leader and not member._is_synced:
+                member.rows = []  # moved once, not once per member
+        try:
+            super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            self._tie()
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._persistent_rows:
+            destination[prefix + "rows"] = local_rows(self._leader.rows, self._leader.device)
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        rows = state_dict.pop(prefix + "rows", None)
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if rows is not None:
+            leader = self._leader
+            leader.rows = [rows.to(leader.device)]
+            leader._update_count = max(leader._update_count, 1)
+            self._tie()

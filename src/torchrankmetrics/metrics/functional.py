@@ -1,0 +1,94 @@
+"""Numbers from arrays, without state: for people who have their ranks already."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import make_block
+from torchrankmetrics.ranking.table import RankTable
+
+
+def evaluate(
+    ranks: Any,
+    num_candidates: Any = None,
+    metrics: Any = None,
+    *,
+    weight: Any = None,
+    group: Any = None,
+    **options: Any,
+) -> dict[str, float]:
+    """Compute metrics of ranks that are known already.
+
+    Args:
+        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``.
+        num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
+        metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
+        weight: (tasks,) numbers >= 0; part of a ``RankTable``.
+        group: (tasks,) integers, for macro averages; part of a ``RankTable``.
+        **options: those of ``RankCollection``: views, rank_types, sides, expectation.
+
+    Returns:
+        Values by canonical key, as floats. Nothing is synchronised across processes.
+
+    Raises:
+        TypeError, ValueError: as ``Ranks`` and ``RankCollection``; for other rank types and the tie rate of float
+            ranks, for other views than base without num_candidates, and for sides of anything but a ``RankTable``.
+
+    >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
+    {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
+    """
+    complete = isinstance(ranks, Ranks | RankTable)
+    if complete and num_candidates is not None:
+        raise ValueError(f"num_candidates must not be given with a {type(ranks).__name__}: it has them already")
+    if metrics is None and not complete and num_candidates is None:
+        metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
+    collection = RankCollection(metrics, **options)
+    members = {str(key): member for key, member in zip(collection.keys(), collection._members(), strict=True)}
+    sides = sorted({member.side for member in members.values() if member.side is not None})
+    if sides and not isinstance(ranks, RankTable):
+        raise ValueError(f"sides {sides} are asked for, but ranks say none; pass RankTable.from_ranks(ranks, side=...)")
+    if isinstance(ranks, RankTable):
+        if weight is not None or group is not None:
+            raise ValueError("weight and group must not be given with a RankTable: its rows have them already")
+        rows = ranks.rows
+    else:
+        if not complete:
+            ranks = _as_ranks(ranks, num_candidates, list(members.values()))
+        for member in members.values():
+            member._check_known(member.side, group)
+        rows = make_block(ranks, None, None, side=None, group=group, weight=weight, sample_id=None)
+    analysis = Analysis([rows])
+    return {key: float(member._as_value(analysis)) for key, member in members.items()}
+
+
+def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:
+    ranks = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))  # floats are float64
+    if ranks.numel() == 0:
+        ranks = ranks.to(torch.int64)
+    if num_candidates is None:
+        for member in members:
+            if member.view != "base":
+                raise ValueError(f"num_candidates is needed for {member.key!r}; without it only base values are known")
+    floats = ranks.is_floating_point()
+    if floats:
+        wrong = ~(2 * ranks == (2 * ranks).round()) | ranks.isinf()
+        if wrong.any():
+            raise ValueError(f"ranks given as floats must be multiples of 1/2 (realistic ranks), got {ranks[wrong][0]}")
+        for member in members:
+            if member.rank_type != "realistic" or member.definition.aggregation == "tie_rate":
+                raise ValueError(
+                    f"{member.key!r} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
+                    "Pass Ranks(optimistic, pessimistic, num_candidates)"
+                )
+    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (ranks, None)
+    if num_candidates is None:
+        num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
+    elif not isinstance(num_candidates, int):
+        num_candidates = torch.as_tensor(num_candidates, device=ranks.device)
+    return Ranks(low, high, num_candidates)
