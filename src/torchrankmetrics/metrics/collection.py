@@ -97,6 +97,9 @@ class RankCollection(MetricCollection):
         self._enable_compute_groups = True
         self._groups = {0: [str(key) for key in self._modules]}
         self._groups_checked = True
+        # an update asks the first, and the first that needs a side or a group: its cost does not grow with the members
+        picky = {(member.side is not None, member.average): member for member in reversed(list(self._members()))}
+        self._checked = (self._leader, *picky.values())
         self._tie()
 
     def update(  # type: ignore[override]
@@ -236,7 +239,7 @@ class RankCollection(MetricCollection):
         weight: Any = None,
         sample_id: Any = None,
     ) -> None:
-        for member in self._members():
+        for member in self._checked:
             member._check_not_synced()
             member._check_known(side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)

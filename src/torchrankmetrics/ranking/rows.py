@@ -75,6 +75,8 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
         raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
     n, device = len(ranks), ranks.optimistic.device
     flags = ranks.flags
+    if flags is not None and device.type == "cpu" and not flags.any():
+        flags = None  # the common case: all columns but the ranks are constant
     per_task: dict[int, Tensor] = {}
     if group is not None:
         per_task[GROUP] = _integers(group, "group", n, device, scalar=True)
