@@ -155,7 +155,7 @@ class KnownTriples:
     """
 
     def __init__(self, *triples: Any, num_entities: int | None = None) -> None:
-        parts = [_as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
+        parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64)
         largest = int(known[:, [0, 2]].max()) if len(known) else -1
         if num_entities is None:
@@ -212,7 +212,7 @@ class KnownTriples:
     def _tasks(self, triples: Any, side: str) -> tuple[KnownAnswers, Tensor, Tensor]:
         if side not in ("tail", "head"):
             raise ValueError(f'side must be "tail" or "head", got {side!r}')
-        tasks = _as_triples(triples, "triples")
+        tasks = as_triples(triples, "triples")
         entities = tasks[:, [0, 2]]
         if len(tasks) and int(entities.max()) >= self.num_entities:
             limit = self.num_entities
@@ -251,7 +251,8 @@ def as_ids(values: Any, name: str) -> Tensor:
     return ids.to(torch.int64)
 
 
-def _as_triples(values: Any, name: str) -> Tensor:
+def as_triples(values: Any, name: str) -> Tensor:
+    """Read triples (n, 3) of ids of at least 0, as int64."""
     triples = as_ids(values, name)
     if triples.ndim != 2 or triples.shape[1] != 3:
         raise ValueError(f"{name} must be (n, 3): head, relation, tail; got {tuple(triples.shape)}")
