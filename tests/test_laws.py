@@ -18,6 +18,7 @@ from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMet
 from torchrankmetrics.metrics import analysis as analysis_module
 from torchrankmetrics.metrics import metric as metric_module
 from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.ranking import rows as rows_module
 from torchrankmetrics.theory.definitions import power_mean_rank
 
 VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
@@ -266,7 +267,7 @@ def counted(monkeypatch, module, name):
 
 @pytest.mark.parametrize("metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]])
 def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
-    ranked = counted(monkeypatch, metric_module, "rank_scores")
+    ranked = counted(monkeypatch, rows_module, "rank_scores")
     read = counted(monkeypatch, analysis_module, "canonical_rows")
     collection = RankCollection(metrics)
     for batch in range(3):
