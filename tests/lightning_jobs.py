@@ -1,0 +1,257 @@
+"""What test_lightning.py runs on each process: a model with scores fixed per epoch, and ways to log its metrics."""
+
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, distributed, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from torchrankmetrics import RankCollection
+from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
+
+SAMPLES, CANDIDATES, EPOCHS = 11, 13, 6
+SIGNAL = (0.2, 0.6, 2.5, 1.0, 0.5, 0.4)  # how far the true candidate stands out: best in epoch 2
+NAMES = ("mrr", "mr", "hits_at_1", "adjusted_mrr", "z_mrr", "tail_mrr")
+TARGET = torch.arange(SAMPLES) % CANDIDATES
+
+
+def score_table(dtype: torch.dtype = torch.float32) -> Tensor:
+    """(epochs, samples, candidates) scores."""
+    table = torch.randn(EPOCHS, SAMPLES, CANDIDATES, generator=torch.Generator().manual_seed(3))
+    for epoch, signal in enumerate(SIGNAL):
+        table[epoch, torch.arange(SAMPLES), TARGET] += signal
+    return table.to(dtype)
+
+
+def lightning_model(how: str, persistent: bool = False) -> Any:
+    """A LightningModule that logs a collection in one of several ways."""
+    import pytorch_lightning as pl
+
+    class Model(pl.LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(1))
+            self.register_buffer("table", score_table())
+            self.ranks = RankCollection(list(NAMES), prefix="val/")
+            self.ranks.persistent(persistent)
+            self.test_ranks = self.ranks.clone(prefix="test/")
+            self.loaders = nn.ModuleList(self.ranks.clone(prefix=f"val_{i}/") for i in range(2))
+            self.rows_in_sanity_check = 0
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.0)
+
+        def training_step(self, batch: list[Tensor], index: int) -> Tensor:
+            return (self.weight * batch[0].float().mean()).sum()
+
+        def scores(self, batch: list[Tensor]) -> tuple[tuple[Tensor, Tensor], dict[str, Any]]:
+            epoch = min(self.current_epoch, EPOCHS - 1)
+            return (self.table[epoch][batch[0]], TARGET[batch[0]]), {"side": "tail", "sample_id": batch[0]}
+
+        def validation_step(self, batch: list[Tensor], index: int, dataloader_idx: int = 0) -> None:
+            arguments, columns = self.scores(batch)
+            if how == "loaders":
+                self.loaders[dataloader_idx].update(*arguments, **columns)
+                self.log_dict(self.loaders[dataloader_idx], on_step=False, on_epoch=True, add_dataloader_idx=False)
+            elif how == "steps":
+                self.ranks.update(*arguments, **columns)
+                self.log_dict(self.ranks, on_step=False, on_epoch=True)
+            elif how == "forward":
+                self.ranks(*arguments, **columns)
+                self.log_dict(self.ranks, on_step=True, on_epoch=True)
+            else:
+                self.ranks.update(*arguments, **columns)
+
+        def on_validation_epoch_end(self) -> None:
+            if how == "epoch end":
+                self.log_dict(self.ranks)
+            elif how == "values":
+                self.log_dict(self.ranks.compute())
+                self.ranks.reset()
+
+        def test_step(self, batch: list[Tensor], index: int) -> None:
+            arguments, columns = self.scores(batch)
+            self.test_ranks.update(*arguments, **columns)
+
+        def on_test_epoch_end(self) -> None:
+            self.log_dict(self.test_ranks)
+
+    return Model()
+
+
+def loader(devices: int, sampler: str = "padded", batch_size: int = 2) -> DataLoader[Any]:
+    from pytorch_lightning.overrides.distributed import UnrepeatedDistributedSampler
+
+    data = TensorDataset(torch.arange(SAMPLES))
+    if sampler == "in step":
+        return DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, batch_size))
+    if sampler == "unrepeated" and devices > 1:
+        return DataLoader(data, batch_size, sampler=UnrepeatedDistributedSampler(data, shuffle=False))
+    return DataLoader(data, batch_size)
+
+
+def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dict[str, float]]]:
+    """A trainer on the CPU, and what it has logged at the end of each validation outside the sanity check."""
+    import pytorch_lightning as pl
+
+    history: list[dict[str, float]] = []
+
+    class Recorder(pl.Callback):
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            if not trainer.sanity_checking:
+                history.append({key: value.item() for key, value in trainer.callback_metrics.items() if "val" in key})
+
+    kwargs = {"logger": False, "enable_checkpointing": False, "max_epochs": EPOCHS, **kwargs}
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy="ddp" if devices > 1 else "auto",
+        default_root_dir=folder,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        **{**kwargs, "callbacks": [Recorder(), *kwargs.get("callbacks", [])]},
+    )
+    return trainer, history
+
+
+# ------------------------------------------------------------------------------------------------------- scenarios
+
+
+def fit(how: str) -> Callable[[int, str], Any]:
+    def scenario(devices: int, folder: str) -> Any:
+        trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2)
+        loaders = [loader(devices)] * 2 if how == "loaders" else loader(devices)
+        trainer.fit(lightning_model(how), loader(devices), loaders)
+        return history
+
+    return scenario
+
+
+def stages(devices: int, folder: str) -> Any:
+    """Validate and test without fit."""
+    trainer, history = trainer_for(devices, folder)
+    model = lightning_model("epoch end")
+    validated = trainer.validate(model, loader(devices), verbose=False)
+    return validated, trainer.test(model, loader(devices), verbose=False), history
+
+
+def sampled(sampler: str, batch_size: int) -> Callable[[int, str], Any]:
+    def scenario(devices: int, folder: str) -> Any:
+        trainer, history = trainer_for(devices, folder, use_distributed_sampler=sampler == "padded")
+        model = lightning_model("epoch end")
+        trainer.validate(model, loader(devices, sampler, batch_size), verbose=False)
+        return history, trainer.num_val_batches
+
+    return scenario
+
+
+def bfloat(devices: int, folder: str) -> Any:
+    trainer, history = trainer_for(devices, folder, precision="bf16-true", max_epochs=2)
+    trainer.fit(lightning_model("epoch end"), loader(devices), loader(devices))
+    return history
+
+
+def callbacks(devices: int, folder: str) -> Any:
+    """EarlyStopping, ModelCheckpoint, CSVLogger and TensorBoardLogger; then the checkpoint."""
+    from pytorch_lightning.callbacks import EarlyStopping, ModelCheckpoint
+    from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+
+    model = lightning_model("epoch end")
+    watched = {"monitor": "val/adjusted_mrr", "mode": model.ranks.mode("adjusted_mrr")}
+    best = ModelCheckpoint(folder, filename="{epoch}", auto_insert_metric_name=False, **watched)
+    trainer, history = trainer_for(
+        devices,
+        folder,
+        callbacks=[EarlyStopping(patience=2, **watched), best],
+        enable_checkpointing=True,
+        logger=[CSVLogger(folder, "csv", ""), TensorBoardLogger(folder, "board", "")],
+    )
+    trainer.fit(model, loader(devices), loader(devices))
+    saved = torch.load(best.best_model_path, weights_only=True)
+    return {
+        "history": history,
+        "best": Path(best.best_model_path).name,
+        "best score": best.best_model_score.item(),
+        "stopped": trainer.current_epoch,
+        "saved": sorted(saved["state_dict"]),
+        "csv": Path(folder, "csv", "metrics.csv").read_text() if trainer.is_global_zero else "",
+        "board": len(list(Path(folder, "board").glob("events*"))),
+    }
+
+
+def resume(persistent: bool) -> Callable[[int, str], Any]:
+    """From a checkpoint made amid a validation."""
+
+    def scenario(devices: int, folder: str) -> Any:
+        import pytorch_lightning as pl
+
+        path = str(Path(folder, "amid.ckpt"))
+
+        class SaveAmid(pl.Callback):
+            def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:
+                if trainer.current_epoch == 1 and not trainer.sanity_checking:
+                    trainer.save_checkpoint(path)
+
+        trainer, whole = trainer_for(devices, folder, callbacks=[SaveAmid()])
+        trainer.fit(lightning_model("epoch end", persistent), loader(devices), loader(devices))
+        state = torch.load(path, weights_only=True)["state_dict"]
+        again, resumed = trainer_for(devices, folder)
+        if persistent:
+            loaded = lightning_model("epoch end", persistent)
+            loaded.load_state_dict(state)
+            return sorted(set(state) - {"table", "weight"}), loaded.ranks.table().num_tasks
+        again.fit(lightning_model("epoch end"), loader(devices), loader(devices), ckpt_path=path)
+        return whole, resumed
+
+    return scenario
+
+
+SCENARIOS: dict[str, Callable[[int, str], Any]] = {
+    "epoch end": fit("epoch end"),
+    "steps": fit("steps"),
+    "forward": fit("forward"),
+    "values": fit("values"),
+    "loaders": fit("loaders"),
+    "stages": stages,
+    "padded": sampled("padded", 2),
+    "unrepeated": sampled("unrepeated", 2),
+    "in step": sampled("in step", 5),
+    "bf16-true": bfloat,
+    "callbacks": callbacks,
+    "resume": resume(persistent=False),
+    "persistent": resume(persistent=True),
+}
+
+
+@contextmanager
+def environment(rank: int, devices: int) -> Iterator[None]:
+    """What torchrun tells its processes; Lightning then starts none and takes the group that is there."""
+    if devices > 1:
+        names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID")
+        os.environ.update(zip(names, map(str, (rank, rank, devices, devices, 0, "tests")), strict=True))
+        yield
+    else:
+        # one process as most people have it: without a group
+        distributed.destroy_process_group()
+        yield
+        distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+
+
+def run_all(rank: int, devices: int, folder: str) -> dict[str, Any]:
+    """Every scenario on this process; what a scenario raises is its result."""
+    import logging
+
+    found: dict[str, Any] = {}
+    with environment(rank, devices), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        logging.getLogger("pytorch_lightning").setLevel(logging.ERROR)
+        for name, scenario in SCENARIOS.items():
+            target = Path(folder, name.replace(" ", "_"))
+            target.mkdir(exist_ok=True, parents=True)
+            found[name] = scenario(devices, str(target))
+    return found

@@ -1,0 +1,211 @@
+"""Lightning for real: two processes and one log the same values, whichever way the collection is logged."""
+
+import csv
+import io
+import re
+import tempfile
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torchmetrics import MetricCollection
+
+from distributed import WorkerPool
+from torchrankmetrics import RankCollection
+from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
+
+pytest.importorskip("pytorch_lightning", reason="needs the extra 'lightning'")
+
+import lightning_jobs
+from lightning_jobs import EPOCHS, NAMES, SAMPLES, TARGET, score_table
+
+Results = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def results() -> dict[str, list[Results]]:
+    """All scenarios on one process without a group, and on two; in one go, for Lightning is slow to import."""
+    found: dict[str, list[Results]] = {}
+
+    def start(name: str, devices: int) -> None:
+        pool = WorkerPool(devices, timeout=240)
+        with tempfile.TemporaryDirectory() as folder:
+            found[name] = pool.run(lightning_jobs.run_all, [(rank, devices, folder) for rank in range(devices)])
+        pool.close()
+
+    threads = [threading.Thread(target=start, args=args) for args in (("one", 1), ("two", 2))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(found) == {"one", "two"}, "a run failed, see above"
+    return found
+
+
+def direct(epoch: int, dtype: torch.dtype = torch.float32, prefix: str = "val/") -> dict[str, float]:
+    """The values without Lightning: all samples in one update."""
+    metrics = RankCollection(list(NAMES), prefix=prefix)
+    metrics.update(score_table(dtype)[epoch], TARGET, side="tail")
+    return {key: value.item() for key, value in metrics.compute().items()}
+
+
+def runs(results: dict[str, list[Results]], scenario: str) -> list[Any]:
+    return [found[scenario] for name in ("one", "two") for found in results[name]]
+
+
+@pytest.mark.parametrize("how", ["epoch end", "steps"])
+def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how: str) -> None:
+    for history in runs(results, how):
+        assert history == [direct(epoch) for epoch in range(EPOCHS)]  # and nothing leaks from the sanity check
+
+
+def test_forward_in_steps_logs_both(results: dict[str, list[Results]]) -> None:
+    for history in runs(results, "forward"):
+        for epoch, found in enumerate(history):
+            expected = direct(epoch)
+            assert {key: found[key] for key in expected} == expected
+            assert {
+                key.removesuffix("_epoch"): value for key, value in found.items() if key.endswith("_epoch")
+            } == expected
+
+
+def test_logging_the_computed_values(results: dict[str, list[Results]]) -> None:
+    for history in runs(results, "values"):
+        assert len(history) == EPOCHS
+        for epoch, found in enumerate(history):
+            assert found == pytest.approx(
+                direct(epoch), abs=1e-12
+            )  # Lightning averages what it takes for a batch value
+
+
+def test_several_dataloaders_with_a_clone_each(results: dict[str, list[Results]]) -> None:
+    for history in runs(results, "loaders"):
+        for epoch, found in enumerate(history):
+            assert found == {**direct(epoch, prefix="val_0/"), **direct(epoch, prefix="val_1/")}
+
+
+def test_validate_and_test(results: dict[str, list[Results]]) -> None:
+    for validated, tested, history in runs(results, "stages"):
+        assert validated == history == [direct(0)]
+        assert tested == [direct(0, prefix="test/")]
+
+
+def test_eleven_samples_on_two_processes(results: dict[str, list[Results]]) -> None:
+    for sampler in ("padded", "unrepeated", "in step"):
+        for history, _ in runs(results, sampler):
+            assert history == [direct(0)], sampler
+    assert {tuple(batches) for _, batches in runs(results, "in step")[1:]} == {(2,)}
+
+
+def test_bf16_true_leaves_values_exact(results: dict[str, list[Results]]) -> None:
+    for history in runs(results, "bf16-true"):
+        assert history == [direct(epoch, torch.bfloat16) for epoch in range(2)]
+
+
+def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]]) -> None:
+    best = max(range(EPOCHS), key=lambda epoch: direct(epoch)["val/adjusted_mrr"])
+    for found in runs(results, "callbacks"):
+        assert found["history"] == [direct(epoch) for epoch in range(best + 3)]
+        assert found["best"] == f"{best}.ckpt"
+        assert found["best score"] == direct(best)["val/adjusted_mrr"]
+        assert found["stopped"] == best + 3
+        assert found["saved"] == ["table", "weight"]
+        assert found["board"] == 1
+    for found in (results["one"][0]["callbacks"], results["two"][0]["callbacks"]):
+        lines = list(csv.DictReader(io.StringIO(found["csv"])))
+        assert set(direct(0)) <= set(lines[0])
+        assert [float(line["val/mrr"]) for line in lines] == pytest.approx(
+            [direct(epoch)["val/mrr"] for epoch in range(best + 3)]
+        )
+
+
+def test_resume_from_amid_a_validation(results: dict[str, list[Results]]) -> None:
+    expected = [direct(epoch) for epoch in range(EPOCHS)]
+    for whole, resumed in runs(results, "resume"):
+        assert whole == expected
+        assert resumed == expected[2:]
+
+
+def test_persistent_rows_are_saved_once(results: dict[str, list[Results]]) -> None:
+    for (keys, tasks), expected in zip(runs(results, "persistent"), (SAMPLES, 6, 6), strict=True):
+        assert keys == ["loaders.0.rows", "loaders.1.rows", "ranks.rows", "test_ranks.rows"]
+        assert tasks == expected  # on two processes those of the first, which writes the checkpoint
+
+
+DEFAULTS = {
+    "default": {},
+    "everything": {
+        "metrics": ["mrr", "mr", "hits_at_10", "gmr", "median_rank", "count", "tie_rate", "power_mean_rank_2.5"],
+        "views": ("base", "normalized", "adjusted_index", "z_score"),
+        "rank_types": ("realistic", "optimistic", "pessimistic"),
+        "sides": ("both", "head", "tail"),
+        "prefix": "val/",
+    },
+}
+
+
+@pytest.mark.parametrize("options", DEFAULTS.values(), ids=DEFAULTS)
+def test_every_key_passes_mlflow(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    validation = pytest.importorskip("mlflow.utils.validation", reason="needs mlflow-skinny")
+    keys = list(RankCollection(**options).keys())
+    prefix = options.get("prefix", "")
+    for key in keys:
+        validation._validate_metric_name(key)
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", str(key).removeprefix(prefix))
+    assert not any(str(one).startswith(f"{other}/") for one in keys for other in keys)
+
+
+def test_mlflow_takes_the_values_directly_and_through_lightning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow", reason="needs mlflow-skinny")
+    from pytorch_lightning.loggers import MLFlowLogger
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    store = (tmp_path / "runs").as_uri()
+    expected = direct(0)
+    mlflow.set_tracking_uri(store)
+    with mlflow.start_run() as run:
+        mlflow.log_metrics(expected)
+    assert mlflow.get_run(run.info.run_id).data.metrics == expected
+
+    logger = MLFlowLogger(tracking_uri=store)
+    trainer, history = lightning_jobs.trainer_for(1, str(tmp_path), logger=logger)
+    trainer.validate(lightning_jobs.lightning_model("epoch end"), lightning_jobs.loader(1), verbose=False)
+    assert history == [expected]
+    logged = {k: v for k, v in mlflow.get_run(logger.run_id).data.metrics.items() if k.startswith("val/")}
+    assert logged == expected
+
+
+def test_lightning_sees_a_collection_of_metrics() -> None:
+    metrics = RankCollection()
+    assert isinstance(metrics, MetricCollection)
+    assert metrics._enable_compute_groups  # otherwise Lightning copies states, and resets are lost
+    assert list(metrics.keys()) == list(dict(metrics.items(copy_state=False)))
+
+
+@settings(max_examples=200, deadline=None)
+@given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
+def test_unpadded_batches(size: int, batch_size: int, processes: int) -> None:
+    def sampler(rank: int) -> UnpaddedBatchSampler:
+        return UnpaddedBatchSampler(range(size), batch_size, num_replicas=processes, rank=rank)
+
+    if size < processes:
+        with pytest.raises(ValueError, match="dataset must have a sample for each"):
+            sampler(0)
+        return
+    dealt = [list(sampler(rank)) for rank in range(processes)]
+    assert sorted(index for batches in dealt for batch in batches for index in batch) == list(range(size))
+    assert {len(batches) for batches in dealt} == {len(sampler(0))}
+    assert all(1 <= len(batch) <= max(batch_size, 2) for batches in dealt for batch in batches)
+    assert len(sampler(0)) <= -(-size // (batch_size * processes))
+
+
+@pytest.mark.parametrize(("options", "message"), [({"batch_size": 0}, "batch_size"), ({"rank": 2}, "rank must be in")])
+def test_unpadded_batches_refuse(options: dict[str, int], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        UnpaddedBatchSampler(range(SAMPLES), **{"batch_size": 2, "num_replicas": 2, "rank": 0, **options})
