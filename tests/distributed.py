@@ -13,7 +13,7 @@ from typing import Any
 
 # a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_PRELOAD = ["torchrankmetrics", "torch.distributed", "hypothesis.strategies", "pytest"]
+_PRELOAD = ["torchrankmetrics", "torch.distributed", "hypothesis.strategies", "pytest", "pytorch_lightning", "numba"]
 
 
 class WorkerError(RuntimeError):
