@@ -12,11 +12,6 @@ E, R = 7, 2
 TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14)
 
 
-@pytest.fixture(autouse=True)
-def _quiet(monkeypatch):
-    monkeypatch.setenv("TQDM_DISABLE", "1")
-
-
 class Model:
     """Made-up scores with ties, and a record of what was asked."""
 

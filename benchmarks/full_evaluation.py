@@ -1,0 +1,107 @@
+"""A whole filtered evaluation, both sides, DistMult d = 200: rank_triples against pykeen's RankBasedEvaluator.
+
+python benchmarks/full_evaluation.py [--full] [--threads N] [--json PATH] [--data FOLDER]
+
+FOLDER holds train.tsv, valid.tsv and test.tsv of integer ids (head, relation, tail); without it Kinships, which comes
+with pykeen. Embeddings are small integers, so that both sides compute the same scores whatever the order of their sums.
+"""
+
+import contextlib
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pykeen.datasets import Kinships
+from pykeen.evaluation import RankBasedEvaluator
+from pykeen.models import DistMult
+from pykeen.triples import CoreTriplesFactory
+from timing import arguments, measure, report
+
+from torchrankmetrics import KnownTriples
+from torchrankmetrics.ranking.triples import rank_triples
+
+SIDES = ("tail", "head")
+
+
+def main() -> None:
+    given = arguments(__doc__.splitlines()[0], folder=True)
+    folder = given.data
+    name = "Kinships" if folder is None else folder.name
+    splits = kinships() if folder is None else [read(folder / f"{split}.tsv") for split in ("train", "valid", "test")]
+    everything = torch.cat(splits)
+    model = distmult(everything)
+    case = f"{name}: {len(splits[2])} triples, both sides"
+    rows = compare(case, model, splits, batch_sizes=(256, 64, 1024) if given.full else (256,))
+    report(rows, given.json)
+
+
+def kinships() -> list[torch.Tensor]:
+    dataset = Kinships()
+    return [dataset.training.mapped_triples, dataset.validation.mapped_triples, dataset.testing.mapped_triples]
+
+
+def read(path: Path) -> torch.Tensor:
+    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, delimiter="\t"))
+
+
+def distmult(triples: torch.Tensor) -> DistMult:
+    factory = CoreTriplesFactory.create(triples)
+    model = DistMult(triples_factory=factory, embedding_dim=200, random_seed=0)
+    generator = torch.Generator().manual_seed(0)
+    for representation in (model.entity_representations[0], model.relation_representations[0]):
+        weight = representation._embeddings.weight
+        weight.data = torch.randint(-3, 4, weight.shape, generator=generator).float()
+    return model.eval()
+
+
+def compare(
+    case: str, model: DistMult, splits: list[torch.Tensor], batch_sizes: tuple[int, ...]
+) -> list[dict[str, Any]]:
+    train, valid, test = splits
+    entities = model.entity_representations[0]._embeddings.weight.data
+    relations = model.relation_representations[0]._embeddings.weight.data
+
+    def floor() -> None:
+        # the products alone: one per unique query and side
+        for columns in ([0, 1], [1, 2]):
+            queries = torch.unique(test[:, columns], dim=0)
+            left = [relations if column == 1 else entities for column in columns]
+            for batch in queries.split(256):
+                (left[0][batch[:, 0]] * left[1][batch[:, 1]]) @ entities.T
+
+    def ours() -> Any:
+        known = KnownTriples(train, valid, test, num_entities=len(entities))
+        with contextlib.redirect_stderr(io.StringIO()):  # the progress bar
+            return rank_triples(
+                lambda h, r: (entities[h] * relations[r]) @ entities.T,
+                lambda r, t: (relations[r] * entities[t]) @ entities.T,
+                test,
+                known,
+            )
+
+    def theirs(batch_size: int) -> RankBasedEvaluator:
+        evaluator = RankBasedEvaluator(filtered=True, clear_on_finalize=False)
+        evaluator.evaluate(model, test, batch_size=batch_size, use_tqdm=False, additional_filter_triples=[train, valid])
+        return evaluator
+
+    check(ours(), theirs(256))
+    rows = [{"case": case, "way": "products alone", "role": "floor", **measure(floor)}]
+    rows.append({"case": case, "way": "rank_triples", "role": "ours", **measure(ours)})
+    for batch_size in batch_sizes:
+        timed = measure(lambda size=batch_size: theirs(size), seconds=0, least=2, warm=True)
+        rows.append({"case": case, "way": f"pykeen evaluate, batch {batch_size}", "role": "peer", **timed})
+    return rows
+
+
+def check(table: Any, evaluator: RankBasedEvaluator) -> None:
+    for side in SIDES:
+        ranks = table.select(side=side).ranks
+        for kind in ("optimistic", "pessimistic"):
+            expected = torch.from_numpy(np.concatenate(evaluator.ranks[side, kind]))
+            assert torch.equal(getattr(ranks, kind).double(), expected.double()), f"{side} {kind} ranks differ"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,72 @@
+"""What every benchmark needs: repeated timing, the machine and the versions, a table, a JSON file."""
+
+import argparse
+import importlib.metadata
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=description)
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="small sizes, under a minute (the default)")
+    size.add_argument("--full", action="store_true", help="the sizes of the published graphs")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--json", type=Path, help="write the results there")
+    if folder:
+        parser.add_argument("--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids")
+    given = parser.parse_args()
+    torch.set_num_threads(given.threads)
+    return given
+
+
+def measure(
+    run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, most: int = 50, warm: bool = False
+) -> dict[str, float]:
+    """Milliseconds: best, median and quartiles of runs within a budget of time, after one unmeasured unless warm."""
+    if not warm:
+        run()
+    times: list[float] = []
+    start = time.perf_counter()
+    while len(times) < least or (time.perf_counter() - start < seconds and len(times) < most):
+        before = time.perf_counter()
+        run()
+        times.append(1e3 * (time.perf_counter() - before))
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    return {"best": min(times), "median": statistics.median(times), "low": low, "high": high, "runs": len(times)}
+
+
+def machine() -> dict[str, Any]:
+    versions = {}
+    for name in ("torch", "numpy", "numba", "pykeen", "torchmetrics"):
+        try:
+            versions[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            versions[name] = "not installed"
+    return {"python": platform.python_version(), "threads": torch.get_num_threads(), **versions}
+
+
+def report(rows: list[dict[str, Any]], path: Path | None) -> None:
+    """Print one line per measurement, ratios against the floor of its case, and write the JSON if asked."""
+    about = machine()
+    print(", ".join(f"{key} {value}" for key, value in about.items()))
+    print(f"{'case':38} {'way':26} {'best ms':>9} {'median':>9} {'quartiles':>19} {'over floor':>10} {'over ours':>9}")
+    for row in rows:
+        print(
+            f"{row['case']:38} {row['way']:26} {row['best']:9.3f} {row['median']:9.3f} "
+            f"{row['low']:9.3f}-{row['high']:9.3f} {_ratio(rows, row, 'floor'):>10} {_ratio(rows, row, 'ours'):>9}"
+        )
+    if path is not None:
+        path.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+
+
+def _ratio(rows: list[dict[str, Any]], row: dict[str, Any], role: str) -> str:
+    base = [other["best"] for other in rows if other["case"] == row["case"] and other["role"] == role]
+    return f"{row['best'] / min(base):.2f}" if base else ""
