@@ -1,0 +1,369 @@
+"""Confidence intervals: errors by hand in Fractions, transforms undone, resampling enumerated, coverage simulated."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from torchrankmetrics import RankCollection, RankMetric, Ranks, evaluate
+from torchrankmetrics.metrics.intervals import estimate
+from torchrankmetrics.theory import definitions as d
+from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
+from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
+from torchrankmetrics.theory.inference.intervals import skewed_normal, wilson
+from torchrankmetrics.theory.inference.units import units_of
+from torchrankmetrics.theory.sample import RankSample
+
+RANKS = [1, 4, 2, 9, 1, 30, 3, 3, 12, 1]
+COUNTS = [40, 40, 38, 40, 35, 40, 40, 31, 40, 40]
+WEIGHTS = [1.0, 2.0, 1.0, 1.0, 0.5, 1.0, 3.0, 1.0, 1.0, 1.0]
+
+# f, g and its derivative, by hand
+BY_HAND = {
+    "mr": (lambda r: Fraction(r), lambda x: x, lambda x: 1),
+    "mrr": (lambda r: Fraction(1, r), lambda x: x, lambda x: 1),
+    "hits_at_3": (lambda r: Fraction(r <= 3), lambda x: x, lambda x: 1),
+    "imr": (lambda r: Fraction(r), lambda x: 1 / x, lambda x: -1 / x**2),
+    "hmr": (lambda r: Fraction(1, r), lambda x: 1 / x, lambda x: -1 / x**2),
+    "gmr": (lambda r: Fraction(math.log(r)), lambda x: math.exp(x), lambda x: math.exp(x)),
+    "igmr": (lambda r: Fraction(math.log(r)), lambda x: math.exp(-x), lambda x: -math.exp(-x)),
+    "power_mean_rank_2": (lambda r: Fraction(r) ** 2, lambda x: math.sqrt(x), lambda x: 0.5 / math.sqrt(x)),
+}
+
+
+def collect(metrics, weight=None, **columns):
+    collection = RankCollection(metrics)
+    ranks = Ranks(torch.tensor(RANKS), None, torch.tensor(COUNTS))
+    collection.update(ranks, weight=None if weight is None else torch.tensor(weight), **columns)
+    return collection
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+@pytest.mark.parametrize("weight", [None, WEIGHTS])
+def test_standard_error_is_the_formula(name, weight):
+    f, g, slope = BY_HAND[name]
+    w = [Fraction(x) for x in weight or [1.0] * len(RANKS)]
+    v = [x / sum(w) for x in w]
+    mean = sum(share * f(r) for share, r in zip(v, RANKS, strict=True))
+    n = len(RANKS)
+    square = Fraction(n, n - 1) * sum(share**2 * (f(r) - mean) ** 2 for share, r in zip(v, RANKS, strict=True))
+    interval = collect([name], weight).confidence_intervals()[name]
+    assert interval.value == pytest.approx(g(float(mean)), rel=1e-12)
+    assert interval.standard_error == pytest.approx(math.sqrt(square) * abs(slope(float(mean))), rel=1e-9)
+    assert interval.low < interval.value < interval.high
+
+
+def test_jackknife_of_clusters_is_leaving_one_out():
+    key = [0, 0, 1, 2, 2, 2, 3, 1, 4, 0]
+    collection = collect(["mrr"], WEIGHTS, group=torch.tensor(key))
+    result = collection.confidence_intervals(cluster="group")
+
+    def value(kept):
+        w = [(Fraction(x), Fraction(1, r)) for x, r, k in zip(WEIGHTS, RANKS, key, strict=True) if k in kept]
+        return sum(x * y for x, y in w) / sum(x for x, _ in w)
+
+    groups = set(key)
+    left = [value(groups) - value(groups - {k}) for k in groups]
+    assert result["mrr"].standard_error == pytest.approx(math.sqrt(Fraction(4, 5) * sum(x**2 for x in left)), rel=1e-12)
+    assert (result.num_tasks, result.num_clusters) == (10, 5)
+    weight = [sum(x for x, k in zip(WEIGHTS, key, strict=True) if k == g) for g in groups]
+    assert result.effective_clusters == pytest.approx(sum(weight) ** 2 / sum(x**2 for x in weight))
+
+
+def test_clusters_of_copies_are_worth_one_task_each():
+    copies = RankCollection(["mr", "gmr", "hits@3"])
+    for side in ("head", "tail"):
+        copies.update(Ranks(torch.tensor(RANKS), None, 40), side=side, sample_id=torch.arange(10))
+    single = RankCollection(["mr", "gmr", "hits@3"])
+    single.update(Ranks(torch.tensor(RANKS), None, 40))
+    both, alone = copies.confidence_intervals(cluster="sample_id"), single.confidence_intervals()
+    for name in ("mr", "gmr"):
+        assert both[name].standard_error == pytest.approx(alone[name].standard_error, rel=1e-12)
+    naive = copies.confidence_intervals()
+    assert all(naive[row.metric].high - naive[row.metric].low < row.high - row.low for row in both.rows)
+
+
+@pytest.mark.parametrize(("hits", "n"), [(0, 30), (1, 50), (4, 200), (90, 200), (50, 50)])
+def test_wilson_is_that_of_scipy(hits, n):
+    values = np.r_[np.ones(hits), np.zeros(n - hits)]
+    expected = stats.binomtest(hits, n).proportion_ci(0.95, method="wilson")
+    units = units_of(values, np.ones(n), np.ones(n, dtype=np.int64))
+    low, high = wilson(units, 0.95)
+    assert (max(low, 0), min(high, 1)) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
+def test_ends_of_the_skewed_interval_solve_halls_equation(level):
+    x = np.array(RANKS, dtype=np.float64)
+    n = len(x)
+    low, high = skewed_normal(units_of(x, np.ones(n), np.ones(n, dtype=np.int64)), level)
+    a = stats.skew(x) / math.sqrt(n)
+    for end, q in ((low, (1 + level) / 2), (high, (1 - level) / 2)):
+        t = (x.mean() - end) / (x.std(ddof=1) / math.sqrt(n))
+        transformed = t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6
+        assert transformed == pytest.approx(stats.t.ppf(q, n - 1), rel=1e-9)
+    assert high - x.mean() > x.mean() - low
+
+
+def test_without_skewness_it_is_students_interval():
+    x = np.array([3.0, 4.0, 5.0, 8.0, 11.0, 12.0, 13.0])
+    ends = skewed_normal(units_of(x, np.ones(7), np.ones(7, dtype=np.int64)), 0.9)
+    assert ends == pytest.approx(stats.t.interval(0.9, 6, x.mean(), stats.sem(x)), rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["normal", "bootstrap"])
+def test_views_are_affine_images_and_inverses_swap_ends(method):
+    names = ["mr", "amri", "amr", "z_mr", "imr", "mrr", "adjusted_mrr", "z_mrr", "hmr", "gmr", "igmr"]
+    result = collect(names).confidence_intervals(method=method, resamples=300)
+    for base, others in {"mr": ("amri", "amr", "z_mr"), "mrr": ("adjusted_mrr", "z_mrr")}.items():
+        moments = RankMetric(d.MEAN_RANK if base == "mr" else d.MEAN_RECIPROCAL_RANK).moments(COUNTS)
+        root = math.sqrt(moments.variance)
+        scale = {"amri": 1 - moments.mean, "amr": moments.mean, "adjusted_mrr": 1 - moments.mean, "z_mrr": root}
+        for other in others:
+            width = (result[base].high - result[base].low) / abs(scale.get(other, root))
+            assert result[other].high - result[other].low == pytest.approx(width, rel=1e-9)
+            assert result[other].low < result[other].value < result[other].high
+    for one, other in (("mr", "imr"), ("mrr", "hmr"), ("gmr", "igmr")):
+        assert result[one].low == pytest.approx(1 / result[other].high, rel=1e-12)
+        assert result[one].high == pytest.approx(1 / result[other].low, rel=1e-12)
+
+
+def test_expected_ranks_are_means_over_tie_orders():
+    collection = RankCollection(["mrr", "hits@3"], rank_types=["expected"])
+    collection.update(Ranks([1, 2, 5, 1], [3, 2, 6, 1], 9))
+    values = [(Fraction(1) + Fraction(1, 2) + Fraction(1, 3)) / 3, Fraction(1, 2), Fraction(11, 60), Fraction(1)]
+    mean = sum(values) / 4
+    error = math.sqrt(Fraction(4, 3) * sum((x - mean) ** 2 for x in values) / 16)
+    result = collection.confidence_intervals()
+    assert result["expected_mrr"].standard_error == pytest.approx(error, rel=1e-12)
+    assert result["expected_hits_at_3"].value == pytest.approx(0.75)
+
+
+@given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), min_size=2, max_size=12), st.floats(0.1, 50))
+@settings(deadline=None, max_examples=25)
+def test_counted_shuffled_and_scaled_tasks_give_the_same(entries, scale):
+    rank, count = (np.array(x, dtype=np.int64) for x in zip(*entries, strict=True))
+    merged = RankSample(rank, rank, np.full_like(rank, 60), np.full(len(rank), scale), count)
+    spread = np.repeat(rank, count)[::-1].copy()
+    for definition in (d.MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.hits_at(5)):
+        one = estimate(definition, merged, "realistic", 0.95, "normal", None, 100, 0)
+        plain = RankSample(spread, spread, np.full_like(spread, 60))
+        two = estimate(definition, plain, "realistic", 0.95, "normal", None, 100, 0)
+        assert (one.low, one.high, one.standard_error) == pytest.approx(
+            (two.low, two.high, two.standard_error), rel=1e-7
+        )
+
+
+@pytest.mark.parametrize("count", [[1, 1, 1, 1], [1, 2, 1]])
+@pytest.mark.parametrize("cluster", [None, [0, 1, 1, 2]])
+def test_bootstrap_draws_tasks_or_clusters_with_replacement(count, cluster):
+    """The law of the median over all resamples, enumerated."""
+    rank = np.array([1, 3, 7, 20][: len(count)], dtype=np.int64)
+    if cluster is not None and len(count) == 3:
+        cluster = cluster[:3]
+    sample = RankSample(rank, rank, np.full_like(rank, 20), count=np.array(count, dtype=np.int64))
+    tasks = [[int(r)] for r, c in zip(rank, count, strict=True) for _ in range(c)]
+    if cluster is not None:
+        by_key: dict[int, list[int]] = {}
+        for key, r, c in zip(cluster, rank, count, strict=True):
+            by_key.setdefault(key, []).extend([int(r)] * c)
+        tasks = list(by_key.values())
+    law: dict[float, float] = {}
+    for drawn in itertools.product(tasks, repeat=len(tasks)):
+        middle = float(np.median(list(itertools.chain(*drawn))))
+        law[middle] = law.get(middle, 0) + len(tasks) ** -len(tasks)
+    keys = None if cluster is None else np.array(cluster, dtype=np.int64)
+    found = replicate_values(d.MEDIAN_RANK, sample, "realistic", 4000, 1, keys)
+    assert set(found) <= set(law)
+    for value, p in law.items():
+        assert (found == value).mean() == pytest.approx(p, abs=4.5 * math.sqrt(p * (1 - p) / 4000))
+
+
+def test_studentised_interval_is_efron_and_tibshiranis():
+    """Against a plain loop over all resamples of five tasks."""
+    x, w = np.array([1.0, 2.0, 4.0, 9.0, 30.0]), np.array([1.0, 1.0, 2.0, 1.0, 1.0])
+
+    def mean_and_error(i):
+        v = w[i] / w[i].sum()
+        m = v @ x[i]
+        return m, math.sqrt(5 / 4 * (v**2) @ (x[i] - m) ** 2)
+
+    theta, error = mean_and_error(np.arange(5))
+    ratios = []
+    for drawn in itertools.product(range(5), repeat=5):
+        m, e = mean_and_error(np.array(drawn))
+        ratios.append(
+            0.0 if m == theta and e < 1e-12 else (m - theta) / e if e > 1e-12 else math.copysign(math.inf, m - theta)
+        )
+    high, low = (theta - np.quantile(ratios, q, method="nearest") * error for q in (0.2, 0.8))
+    units = units_of(x, w, np.ones(5, dtype=np.int64))
+    found = studentised_interval(units, lambda m: (m[:, 0], np.ones_like(m)), 0.6, 20000, 3)
+    assert found[0] == pytest.approx(error, rel=1e-12)
+    assert found[1:] == pytest.approx((low, high), rel=0.05)
+
+
+def long_tailed(size, rng):
+    """Ranks shaped like those of a good model on FB15k-237: a fifth at 1, half within 10, a long tail to 14,000."""
+    kind = rng.random(size)
+    near, far = 1 + rng.geometric(0.1, size), np.exp(rng.normal(4.2, 1.5, size))
+    return np.clip(np.where(kind < 0.2, 1, np.where(kind < 0.6, near, far)), 1, 14_000).astype(np.int64)
+
+
+METRICS = [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(1), d.hits_at(10), d.GEOMETRIC_MEAN_RANK]
+
+
+@pytest.mark.parametrize("clustered", [False, True])
+def test_intervals_cover(clustered):
+    """95 % intervals, 400 samples of 200 tasks or 100 clusters: within two standard errors (2 %) of 93 to 97 %."""
+    rng = np.random.default_rng(0)
+    population = long_tailed(100_000, rng)
+    if clustered:  # queries of 1 to 8 answers that are alike: neighbours in a half-sorted order
+        population = population[np.argsort(np.log(population) + rng.normal(0, 1.5, len(population)))]
+    truth = {m.name: evaluate(population, metrics=[m.name])[m.name] for m in METRICS}
+    hits = dict.fromkeys(truth, 0)
+    for _ in range(400):
+        if clustered:
+            size = rng.integers(1, 9, 100)
+            start = rng.integers(0, len(population) - 8, 100)
+            index = np.concatenate([np.arange(s, s + k) for s, k in zip(start, size, strict=True)])
+            keys = np.repeat(np.arange(100), size)
+        else:
+            index, keys = rng.integers(0, len(population), 200), None
+        sample = whole(population[index])
+        for metric in METRICS:
+            found = estimate(metric, sample, "realistic", 0.95, "normal", keys, 100, 0)
+            hits[metric.name] += found.low <= truth[metric.name] <= found.high
+    assert all(0.91 * 400 <= number <= 0.99 * 400 for number in hits.values()), hits
+
+
+def whole(ranks):
+    return RankSample(ranks, ranks, np.full(len(ranks), 14_000, dtype=np.int64))
+
+
+def test_plain_interval_of_rare_hits_would_fail():
+    """Wilson at p = 0.02, n = 200: exact coverage by the binomial law, where the plain interval has 90.8 % at best."""
+    n, p = 200, 0.02
+    covered = {"wilson": 0.0, "plain": 0.0}
+    for k in range(n + 1):
+        probability = stats.binom.pmf(k, n, p)
+        values = np.r_[np.ones(k), np.zeros(n - k)]
+        low, high = wilson(units_of(values, np.ones(n), np.ones(n, dtype=np.int64)), 0.95)
+        covered["wilson"] += probability * (low <= p <= high)
+        covered["plain"] += probability * (abs(k / n - p) <= 1.96 * math.sqrt(k / n * (1 - k / n) / n))
+    assert covered["wilson"] > 0.93 > covered["plain"]
+
+
+def test_median_has_a_bootstrap_only():
+    collection = collect(["median", "mrr"])
+    with pytest.raises(ValueError, match=r"'median_rank'.*method='bootstrap'"):
+        collection.confidence_intervals()
+    result = collection.confidence_intervals(method="bootstrap", resamples=500)
+    assert result["median_rank"].low <= 3 <= result["median_rank"].high
+    assert "median_rank" in str(result)
+    with pytest.raises(KeyError, match="there are median_rank, mrr"):
+        result["mr"]
+
+
+def test_what_is_no_estimate_is_left_out():
+    result = collect(["mrr", "count", "p_mrr", "tie_rate"]).confidence_intervals()
+    assert [row.metric for row in result.rows] == ["mrr", "tie_rate"]
+
+
+def test_synchronises_and_keeps_prefix_side_and_macro():
+    def gather(tensor, group=None):
+        return [tensor, tensor]
+
+    collection = RankCollection(
+        ["mrr", "tail_mr"], prefix="val/", dist_sync_fn=gather, distributed_available_fn=lambda: True
+    )
+    collection.update(Ranks(torch.tensor(RANKS), None, 40), side="head")
+    collection.update(Ranks([2, 9, 5], None, 40), side="tail")
+    result = collection.confidence_intervals()
+    assert result.num_tasks == 26
+    assert result["val/tail_mr"].value == pytest.approx(16 / 3)
+    assert collection.table().num_tasks == 26
+    macro = RankCollection([RankMetric(d.MEAN_RANK, average="macro")])
+    macro.update(Ranks([1, 3, 5], None, 40), group=torch.tensor([0, 0, 1]))
+    (row,) = macro.confidence_intervals().rows
+    assert row.value == pytest.approx(3.5)
+    assert row.standard_error == pytest.approx(math.sqrt(1.5 * (2.5**2 / 16 + 0.5**2 / 16 + 1.5**2 / 4)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"level": 95}, "level must be in"),
+        ({"method": "wald"}, "'normal' or 'bootstrap'"),
+        ({"method": "bootstrap", "resamples": 10}, "resamples must be an int of at least 100"),
+        ({"cluster": "group"}, "needs a group for every task"),
+        ({"cluster": "query"}, "'group', 'sample_id' or an int64 array"),
+        ({"cluster": [1, 2]}, "one key per row"),
+        ({"cluster": list(range(8))}, "needs a sample_id for every task"),
+    ],
+)
+def test_bad_options_are_refused(options, message):
+    collection = RankCollection(["mrr"])
+    collection.update(Ranks(torch.tensor(sorted(set(RANKS))), None, 40))
+    size = len(collection.table())
+    if len(options.get("cluster", "")) == 8:
+        options = {"cluster": list(range(size))}
+    with pytest.raises(ValueError, match=message):
+        collection.confidence_intervals(**options)
+
+
+def test_too_little_is_refused_and_nothing_is_nan():
+    collection = RankCollection(["mrr"])
+    assert math.isnan(collection.confidence_intervals()["mrr"].low)
+    collection.update(Ranks([3], None, 40), group=1)
+    for options in ({}, {"method": "bootstrap"}, {"cluster": "group"}):
+        with pytest.raises(ValueError, match="at least 2 independent tasks or clusters"):
+            collection.confidence_intervals(**options)
+    with pytest.raises(TypeError, match="cluster must hold integers"):
+        collection.confidence_intervals(cluster=[0.5])
+
+
+@pytest.mark.parametrize(("negatives", "answers"), [(3, (2,)), (2, (3, 1)), (4, (1, 2))])
+def test_inflation_of_shared_queries_by_all_orders(negatives, answers):
+    """Every order of negatives and answers of each query, in Fractions."""
+    for definition, f in (
+        (d.MEAN_RANK, Fraction),
+        (d.MEAN_RECIPROCAL_RANK, lambda r: Fraction(1, r)),
+        (d.hits_at(2), lambda r: Fraction(int(r <= 2))),
+    ):
+        total = sum(answers)
+        together = alone = Fraction(0)
+        for q in answers:
+            sums = []
+            for places in itertools.permutations(range(negatives + q), q):
+                ranks = [1 + sum(x not in places for x in range(p)) for p in places]
+                sums.append(sum(map(f, ranks)) / total)
+            mean = sum(sums) / len(sums)
+            together += sum((x - mean) ** 2 for x in sums) / len(sums)
+            values = [f(r) / total for r in range(1, negatives + 2)]
+            mean = sum(values) / len(values)
+            alone += q * sum((x - mean) ** 2 for x in values) / len(values)
+        query = np.repeat(np.arange(len(answers)), answers)
+        found = variance_inflation(definition, np.full(total, negatives + 1), query)
+        assert found == pytest.approx(float(together / alone), rel=1e-12)
+
+
+def test_inflated_expectation_lowers_z_only():
+    factor = variance_inflation(d.MEAN_RANK, [12] * 6, [1] * 6)
+    plain = evaluate([1, 2, 3, 1, 5, 2], 12, ["z_mr", "amri"])
+    inflated = evaluate([1, 2, 3, 1, 5, 2], 12, ["z_mr", "amri"], expectation=InflatedExpectation(factor))
+    assert inflated["z_mr"] == pytest.approx(plain["z_mr"] / math.sqrt(1 + 5 / 13))
+    assert inflated["amri"] == plain["amri"]
+    with pytest.raises(ValueError, match="at least 1"):
+        InflatedExpectation(0.5)
+    with pytest.raises(ValueError, match="equal for the answers of a query"):
+        variance_inflation(d.MEAN_RANK, [12, 13], [1, 1])
+    with pytest.raises(ValueError, match="not for 'gmr'"):
+        variance_inflation(d.GEOMETRIC_MEAN_RANK, [12, 12], [1, 1])
+    assert variance_inflation(d.MEAN_RANK, [12, 13], [1, 2]) == 1
+    assert variance_inflation(d.MEAN_RANK, [1, 1], [1, 1]) == 1
