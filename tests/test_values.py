@@ -58,7 +58,7 @@ def computed(metrics, tasks, average="micro", **options):
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @given(tasks=task_lists())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_base_values(average, tasks):
     names = [*METRICS, "count", "tie_rate"]
     for rank_type in RANK_TYPES:
@@ -71,7 +71,7 @@ def test_base_values(average, tasks):
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @given(tasks=task_lists(most=4, widest=4))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_expected_values_over_all_tie_orders(average, tasks):
     names = [name for name, metric in METRICS.items() if metric.expected]
     values = computed(names, tasks, average, rank_types=["expected"])
@@ -82,7 +82,7 @@ def test_expected_values_over_all_tie_orders(average, tasks):
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
 @given(tasks=task_lists(most=4, candidates=4))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_views(average, tasks):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
