@@ -19,7 +19,6 @@ from torchrankmetrics.metrics import analysis as analysis_module
 from torchrankmetrics.metrics import metric as metric_module
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.ranking import rows as rows_module
-from torchrankmetrics.ranking import rows as rows_module
 from torchrankmetrics.theory.definitions import power_mean_rank
 
 VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
