@@ -18,7 +18,9 @@ from torchrankmetrics.theory.candidates import IntArray
 _SHOWN = 3
 
 
-def aligned_rows(runs: list[Any], names: list[str], cluster: Any = None) -> tuple[list[Rows], IntArray | None]:
+def aligned_rows(
+    runs: list[Ranks | RankTable | RankCollection], names: list[str], cluster: Any = None
+) -> tuple[list[Rows], IntArray | None]:
     """Rows of every run in one common order of tasks, and the cluster of each task.
 
     By (side, sample id) where the tasks have sample ids, else by order.
@@ -30,7 +32,7 @@ def aligned_rows(runs: list[Any], names: list[str], cluster: Any = None) -> tupl
             ``table()`` for a collection with sample ids, else the tasks in their order.
 
     Raises:
-        TypeError: if a run is of another type, or the keys are not integers.
+        TypeError: if the keys are not integers.
         ValueError: if the runs are not of the same tasks (the first that are missing are told), or the order is lost.
     """
     given = [_rows(run, name) for run, name in zip(runs, names, strict=True)]
@@ -61,15 +63,13 @@ def aligned_rows(runs: list[Any], names: list[str], cluster: Any = None) -> tupl
     return ordered, keys
 
 
-def _rows(run: Any, name: str) -> Rows:
+def _rows(run: Ranks | RankTable | RankCollection, name: str) -> Rows:
     if isinstance(run, Ranks):
         rows = rows_of(run)
     elif isinstance(run, RankTable):
         rows = run.rows
-    elif isinstance(run, RankCollection):
-        rows = RankTable.concatenate([RankTable(block) for block in run._leader.rows]).rows
     else:
-        raise TypeError(f"{name} must be a RankTable, a RankCollection or Ranks, got {type(run).__name__}")
+        rows = RankTable.concatenate([RankTable(block) for block in run._leader.rows]).rows
     if len(rows) == 0:
         raise ValueError(f"{name} has no ranking tasks")
     return rows.cpu().numpy()

@@ -9,11 +9,14 @@ import numpy as np
 
 from torchrankmetrics.metrics.alignment import aligned_rows
 from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.intervals import check_level, check_number, in_clusters
 from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
 from torchrankmetrics.ranking import rows as columns
 from torchrankmetrics.ranking.canonical import Rows
+from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.rows import SIDE_BITS, SIDES
+from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -293,11 +296,15 @@ class _Question:
 
 
 def _runs(models: Any, name: str) -> list[Any]:
-    if isinstance(models, list | tuple):
-        if not models:
-            raise ValueError(f"{name} is an empty list: pass at least one run")
-        return list(models)
-    return [models]
+    runs = list(models) if isinstance(models, list | tuple) else [models]
+    if not runs:
+        raise ValueError(f"{name} is an empty list: pass at least one run")
+    for run in runs:
+        if not isinstance(run, RankTable | RankCollection | Ranks):
+            raise TypeError(
+                f"{name} must be a RankTable, a RankCollection, Ranks or a list of them; got {type(run).__name__}"
+            )
+    return runs
 
 
 def _parse(metric: Any) -> MetricName:

@@ -1,0 +1,108 @@
+"""adjust: the views of a collection from the base value alone, and the interval that rounding leaves."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchrankmetrics import RankDefinition, RankMetricWarning, adjust, evaluate
+from torchrankmetrics.theory.dependence import InflatedExpectation
+
+RANKS = [1, 4, 2, 9, 1, 30, 3, 3]
+COUNTS = [40, 40, 38, 14, 35, 40, 12, 31]
+MEANS = ["mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"]
+
+
+@pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score", "p_value"])
+@pytest.mark.parametrize("name", MEANS)
+def test_gives_what_a_collection_computes_from_the_ranks(name, view):
+    base = evaluate(RANKS, COUNTS, [name])[name]
+    ((_, expected),) = evaluate(RANKS, COUNTS, [name], views=[view]).items()
+    assert adjust(base, name, COUNTS, view=view) == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.lists(st.integers(2, 10**6), min_size=1, max_size=20), st.floats(0, 1))
+@settings(deadline=None, max_examples=50)
+def test_amri_needs_the_mean_count_only(counts, share):
+    mean = Fraction(sum(counts), len(counts))
+    rank = Fraction(1 + share * (float(mean) - 1))
+    expected = 1 - 2 * (rank - 1) / (mean - 1)
+    assert adjust(float(rank), "mr", counts) == pytest.approx(float(expected), abs=1e-9)
+    if mean.denominator == 1:
+        assert adjust(float(rank), "mr", int(mean)) == pytest.approx(float(expected), abs=1e-9)
+
+
+def test_the_number_of_entities_is_not_the_number_of_candidates():
+    """A mean rank of 250 on the filtered test set of FB15k-237: 14,541 entities, 14,306 candidates on average."""
+    by_hand = {14_541: 1 - 2 * 249 / 14_540, 14_306: 1 - 2 * 249 / 14_305}
+    for count, expected in by_hand.items():
+        assert adjust(250, "mr", count) == pytest.approx(expected, rel=1e-14)
+    assert round(100 * by_hand[14_541], 2) != round(100 * by_hand[14_306], 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "low", "high"),
+    [("0.355", "0.3545", "0.3555"), ("0.40", "0.395", "0.405"), ("0.4", "0.35", "0.45"), ("4e-1", "0.35", "0.45")],
+)
+def test_rounding_leaves_half_a_unit_of_the_last_digit(text, low, high):
+    found = adjust(text, "mrr", COUNTS)
+    assert (found.low, found.value, found.high) == pytest.approx(
+        tuple(adjust(float(x), "mrr", COUNTS) for x in (low, text, high))
+    )
+    assert float(found) == found.value
+    assert str(found).startswith(f"{found.value:.4f} [")
+
+
+def test_ends_are_in_order_for_decreasing_metrics_and_cut_to_what_is_possible():
+    found = adjust("3.5", "mr", 14)
+    assert (found.low, found.high) == pytest.approx((1 - 2 * 2.55 / 13, 1 - 2 * 2.45 / 13))
+    assert adjust("1", "mr", 14).high == 1
+    p = adjust("0.4", "mrr", COUNTS, view="p_value")
+    assert 0 < p.low < p.value < p.high < 1
+
+
+def test_own_metrics_and_expectations_are_taken():
+    dcg = RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2())
+    mean = np.mean([np.mean(1 / np.log2(1 + np.arange(1, n + 1))) for n in COUNTS])
+    assert adjust(0.6, dcg, COUNTS) == pytest.approx((0.6 - mean) / (1 - mean))
+    plain = adjust(0.4, "mrr", COUNTS, view="z_score")
+    inflated = adjust(0.4, "mrr", COUNTS, view="z_score", expectation=InflatedExpectation(4.0))
+    assert inflated == pytest.approx(plain / 2)
+
+
+def test_without_room_for_chance_it_is_nan_with_a_warning():
+    with pytest.warns(RankMetricWarning, match="adjusted_hits_at_10 is undefined"):
+        assert math.isnan(adjust(1.0, "hits@10", [5, 9, 10]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((35.5, "mrr", COUNTS), {}, r"in \[0.0\d+, 1\].*\(as a share, not in percent\)"),
+        ((41, "mr", 40), {}, r"in \[1, 40\]"),
+        (("0.2", "mr", 40), {}, r"in \[1, 40\]"),
+        ((0.9, "amri", 40), {}, "must name a base metric, such as 'mr'"),
+        ((0.9, "tail_mrr", 40), {}, "must name a base metric"),
+        ((0.3, "mrr", 40), {"view": "z_score"}, "one count per task for view='z_score'"),
+        ((3.0, "gmr", 40), {}, "one count per task for 'gmr'"),
+        ((0.3, "mmr", 40), {}, "did you mean"),
+        (("a third", "mrr", 40), {}, "its digits"),
+        (("nan", "mrr", 40), {}, "its digits"),
+        ((math.nan, "mrr", 40), {}, "finite"),
+        ((2.0, "rank_std", COUNTS), {}, "no meaning"),
+        ((0.3, "mrr", []), {}, "num_candidates is empty"),
+    ],
+)
+def test_what_cannot_be_is_refused(arguments, options, message):
+    with pytest.raises(ValueError, match=message):
+        adjust(*arguments, **options)
+
+
+def test_wrong_types_are_refused():
+    with pytest.raises(TypeError, match="value must be a float or a str"):
+        adjust(True, "mrr", 40)
+    with pytest.raises(TypeError, match="num_candidates must be integers"):
+        adjust(0.3, "mrr", 14305.6)
