@@ -76,7 +76,7 @@ class RankDefinition:
         g: post-transform of the aggregate.
         optimum: the value when every rank is 1; None: there is no best value (dispersion, counts).
             By default computed from f and g.
-        higher_is_better: direction; None: no direction. By default read off f and g at ranks 1 and 2^20.
+        higher_is_better: direction. By default read off f and g at ranks 1 and 2^20; without an optimum: no direction.
         has_null: False if the value under random ranking is not defined by the candidate counts (count, tie rate).
 
     Raises:
@@ -104,14 +104,15 @@ class RankDefinition:
         if self.aggregation not in get_args(Aggregation):
             known = ", ".join(map(repr, get_args(Aggregation)))
             raise ValueError(f"aggregation must be one of {known}; got {self.aggregation!r}")
-        if self.optimum is not None and math.isnan(self.optimum):
+        if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             ends = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64)))
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
                 raise ValueError(
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
                 )
             at_one, far = ends.tolist()
-            object.__setattr__(self, "optimum", at_one)
+            if math.isnan(self.optimum):
+                object.__setattr__(self, "optimum", at_one)
             if self.higher_is_better is None:
                 if at_one == far:
                     raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
