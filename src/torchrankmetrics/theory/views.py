@@ -11,9 +11,11 @@ VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p
 
 
 def has_view(definition: RankDefinition, view: View) -> bool:
-    """Whether a view has a meaning: all for metrics with an optimum; base and normalized for dispersion; else base."""
+    """Whether a view has a meaning: without a null base only; z and p need a direction, the index an optimum too."""
     if view == "base":
         return True
+    if view == "adjusted_index" and definition.optimum is None:
+        return False
     return definition.has_null and (view == "normalized" or definition.higher_is_better is not None)
 
 
