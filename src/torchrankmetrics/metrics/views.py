@@ -38,7 +38,8 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
     if not has_view(definition, view):
         allowed = [known for known in VIEWS if has_view(definition, known)]
         instead = " or ".join(map(repr, allowed))
-        raise ValueError(f"view={view!r} has no meaning for {definition.name!r}: it has no best value; use {instead}")
+        lacks = "expectation" if not definition.has_null else "best value"
+        raise ValueError(f"view={view!r} has no meaning for {definition.name!r}: it has no {lacks}; use {instead}")
     if rank_type == "expected" and not has_expected(definition):
         raise ValueError(
             f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "
