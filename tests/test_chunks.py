@@ -3,6 +3,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from allocations import Allocations
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.scores import rank_scores
@@ -105,6 +106,14 @@ def test_a_zero_vector_never_helps_by_cosine():
     candidates = torch.tensor([[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0]])
     ranks = rank_embeddings(candidates[1:2].repeat(2, 1), candidates, torch.tensor([0, 1]), similarity="cosine")
     assert ranks.optimistic.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+def test_the_matrix_never_exists(similarity):
+    queries, candidates = torch.zeros(64, 8), torch.zeros(100_000, 8)
+    with Allocations() as seen:
+        rank_embeddings(queries, candidates, torch.arange(64), similarity=similarity)
+    assert 0 < seen.largest <= 2 << 20  # the matrix would have 24 MiB
 
 
 def test_an_empty_batch():

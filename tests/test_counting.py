@@ -16,7 +16,7 @@ from torchrankmetrics.ranking.scores import rank_scores
 
 needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason='needs numba: extra "fast"')
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64, torch.bool]
+INTEGERS = [torch.uint8, torch.int32, torch.int64, torch.bool]  # a type compiles in seconds
 
 
 def make(generator, B, N, dtype, strides):
