@@ -376,6 +376,20 @@ def test_a_users_definition_gives_base_index_and_z_with_no_other_line():
     assert numbers(collection) == pytest.approx(want, rel=1e-13)
 
 
+def test_what_a_definition_does_not_say_is_derived_or_left_out():
+    given = RankDefinition("x", f=lambda r: 2 / r, optimum=2.0)
+    assert (given.optimum, given.higher_is_better) == (2.0, True)
+    views = ["base", "normalized", "adjusted_index", "z_score"]
+    open_ended = RankDefinition("x", f=lambda r: -r, optimum=None, higher_is_better=True)
+    for definition, allowed in ((given, views), (open_ended, ["base", "normalized", "z_score"])):
+        for view in views:
+            if view in allowed:
+                RankMetric(definition, view=view)
+            else:
+                with pytest.raises(ValueError, match=f"view='{view}' has no meaning for 'x': it has no best value"):
+                    RankMetric(definition, view=view)
+
+
 # ---- the promises of the issue
 
 
