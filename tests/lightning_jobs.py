@@ -124,7 +124,7 @@ def trainer_for(devices: int, folder: str, **kwargs: Any) -> tuple[Any, list[dic
 
 def fit(how: str) -> Callable[[int, str], Any]:
     def scenario(devices: int, folder: str) -> Any:
-        trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2)
+        trainer, history = trainer_for(devices, folder, num_sanity_val_steps=2, max_epochs=2)
         loaders = [loader(devices)] * 2 if how == "loaders" else loader(devices)
         trainer.fit(lightning_model(how), loader(devices), loaders)
         return history
@@ -197,10 +197,10 @@ def resume(persistent: bool) -> Callable[[int, str], Any]:
                 if trainer.current_epoch == 1 and not trainer.sanity_checking:
                     trainer.save_checkpoint(path)
 
-        trainer, whole = trainer_for(devices, folder, callbacks=[SaveAmid()])
+        trainer, whole = trainer_for(devices, folder, callbacks=[SaveAmid()], max_epochs=3)
         trainer.fit(lightning_model("epoch end", persistent), loader(devices), loader(devices))
         state = torch.load(path, weights_only=True)["state_dict"]
-        again, resumed = trainer_for(devices, folder)
+        again, resumed = trainer_for(devices, folder, max_epochs=4)
         if persistent:
             loaded = lightning_model("epoch end", persistent)
             loaded.load_state_dict(state)

@@ -60,11 +60,12 @@ def runs(results: dict[str, list[Results]], scenario: str) -> list[Any]:
 @pytest.mark.parametrize("how", ["epoch end", "steps"])
 def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how: str) -> None:
     for history in runs(results, how):
-        assert history == [direct(epoch) for epoch in range(EPOCHS)]  # and nothing leaks from the sanity check
+        assert history == [direct(epoch) for epoch in range(2)]  # and nothing leaks from the sanity check
 
 
 def test_forward_in_steps_logs_both(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "forward"):
+        assert len(history) == 2
         for epoch, found in enumerate(history):
             expected = direct(epoch)
             assert {key: found[key] for key in expected} == expected
@@ -75,7 +76,7 @@ def test_forward_in_steps_logs_both(results: dict[str, list[Results]]) -> None:
 
 def test_logging_the_computed_values(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "values"):
-        assert len(history) == EPOCHS
+        assert len(history) == 2
         for epoch, found in enumerate(history):
             assert found == pytest.approx(
                 direct(epoch), abs=1e-12
@@ -84,6 +85,7 @@ def test_logging_the_computed_values(results: dict[str, list[Results]]) -> None:
 
 def test_several_dataloaders_with_a_clone_each(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "loaders"):
+        assert len(history) == 2
         for epoch, found in enumerate(history):
             assert found == {**direct(epoch, prefix="val_0/"), **direct(epoch, prefix="val_1/")}
 
@@ -124,10 +126,9 @@ def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]
 
 
 def test_resume_from_amid_a_validation(results: dict[str, list[Results]]) -> None:
-    expected = [direct(epoch) for epoch in range(EPOCHS)]
     for whole, resumed in runs(results, "resume"):
-        assert whole == expected
-        assert resumed == expected[2:]
+        assert whole == [direct(epoch) for epoch in range(3)]
+        assert resumed == [direct(epoch) for epoch in (2, 3)]
 
 
 def test_persistent_rows_are_saved_once(results: dict[str, list[Results]]) -> None:

@@ -1,5 +1,6 @@
 """The value of one process, for any number of processes and any way the data fell on them, after one gather."""
 
+import functools
 import os
 import pickle
 import warnings
@@ -79,8 +80,14 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def of_one_process(batches: Shard, **kwargs: Any) -> dict[str, str]:
-    metrics = collection(**kwargs)
+@functools.cache
+def alone(names: tuple[str, ...], macro: bool) -> RankCollection:
+    return collection(names=names, macro=macro)
+
+
+def of_one_process(batches: Shard, names: Any = NAMES, macro: bool = False) -> dict[str, str]:
+    metrics = alone(tuple(names), macro)
+    metrics.reset()
     with quiet():
         for one in batches:
             update(metrics, one)
@@ -143,7 +150,7 @@ def job_values(shard: Shard, storage: str, macro: bool) -> list[dict[str, str]]:
         return [together, one_by_one, {"tasks": str(metrics.table().num_tasks)}]
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
 @example(drawn=([HEAD, TAIL], [[], [], [], [HEAD, TAIL]]), storage="ranks")
 @example(drawn=([], [[], []]), storage="counts")
 @given(drawn=shardings(), storage=st.sampled_from(STORAGES))
@@ -160,7 +167,7 @@ def test_any_sharding_has_the_bits_of_one_process(
         assert counted == tasks
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(drawn=shardings(max_size=6), storage=st.sampled_from(STORAGES))
 def test_any_sharding_with_a_gather_of_ones_own(drawn: tuple[Shard, list[Shard]], storage: str) -> None:
     """Many draws, no processes: the replaced gather hands each the rows of all."""
