@@ -1,7 +1,11 @@
 """adjust: the views of a collection from the base value alone, and the interval that rounding leaves."""
 
 import math
+import re
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,6 +103,18 @@ def test_without_room_for_chance_it_is_nan_with_a_warning():
 def test_what_cannot_be_is_refused(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         adjust(*arguments, **options)
+
+
+def test_example_shows_that_amri_alone_stays():
+    example = Path(__file__).parent.parent / "examples" / "published_numbers.py"
+    printed = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True).stdout
+    amri = 1 - 2 * (1233 - 1) / (14_306 - 1)
+    assert re.search(rf"FB15k-237 +mr +1233 +{amri:.4f}", printed)
+    spread = {}
+    for name in ("amri", "adjusted_mrr", "adjusted_hits_at_10", "adjusted_gmr"):
+        values = [float(x) for x in re.search(rf"^{name} +(.*)$", printed, flags=re.MULTILINE)[1].split()]
+        spread[name] = max(values) - min(values)
+    assert spread.pop("amri") < 0.005 < 0.05 < min(spread.values())
 
 
 def test_wrong_types_are_refused():
