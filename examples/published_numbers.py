@@ -3,8 +3,8 @@
     python examples/published_numbers.py
 
 First, values of a relation-frequency baseline, computed with this package on two graphs: candidates are scored by how
-often they occur with the relation in training, then by degree; realistic ranks, filtered by all splits. Second, one scorer
-of fixed quality among more and more candidates: AMRI stays, nothing else does.
+often they occur with the relation in training, then by degree; realistic ranks, filtered by all splits. Second, one
+scorer of fixed quality among more and more candidates: AMRI stays, nothing else does.
 """
 
 import numpy as np
