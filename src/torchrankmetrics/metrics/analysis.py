@@ -31,7 +31,7 @@ class Analysis:
     def __init__(self, blocks: Sequence[Tensor]) -> None:
         # one copy to the host, here and nowhere before
         rows = torch.cat(list(blocks)).cpu().numpy() if blocks else np.empty((0, columns.WIDTH), dtype=np.int64)
-        _raise_faults(rows)
+        fault.raise_faults(rows[:, columns.SIDE] >> SIDE_BITS)
         self.rows, differing = canonical_rows(rows)
         self._samples: dict[tuple[str | None, bool], RankSample] = {}
         self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
@@ -50,8 +50,12 @@ class Analysis:
     @property
     def num_nan(self) -> int:
         """Number of tasks with a NaN among their scores."""
-        hit = (self.rows[:, columns.SIDE] >> SIDE_BITS) & fault.NAN > 0
-        return int(self.rows[hit, columns.COUNT].sum())
+        return self._num_flagged(fault.NAN)
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of tasks that were ranked among sampled candidates."""
+        return self._num_flagged(fault.SAMPLED)
 
     @property
     def sides(self) -> list[str]:
@@ -77,6 +81,10 @@ class Analysis:
         if key not in self._values:
             self._values[key] = base_value(definition, self.sample(side, macro), rank_type)
         return self._values[key]
+
+    def _num_flagged(self, flag: int) -> int:
+        hit = (self.rows[:, columns.SIDE] >> SIDE_BITS) & flag > 0
+        return int(self.rows[hit, columns.COUNT].sum())
 
     def warn_undefined(self, key: str) -> None:
         """Tell once that a view is NaN because chance leaves it no room."""
@@ -107,14 +115,6 @@ def sample_of(rows: Rows, macro: bool = False) -> RankSample:
 def _side(rows: Rows) -> Rows:
     side: Rows = rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)
     return side
-
-
-def _raise_faults(rows: Rows) -> None:
-    seen = int(np.bitwise_or.reduce(rows[:, columns.SIDE])) >> SIDE_BITS if len(rows) else 0
-    for kind, (error, text) in fault.ERRORS.items():
-        if seen & kind:
-            number = int((((rows[:, columns.SIDE] >> SIDE_BITS) & kind) > 0).sum())
-            raise error(f"{text}; {number} ranking tasks broke this in an update on an accelerator (told at compute)")
 
 
 def _warn(message: str) -> None:

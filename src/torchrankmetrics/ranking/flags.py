@@ -1,4 +1,7 @@
-"""Faults of single tasks, bits that travel with the rows: found without waiting for the device, told at ``compute``."""
+"""Remarks on single tasks, bits that travel with the rows: made without waiting for the device, told at ``compute``."""
+
+import numpy as np
+import numpy.typing as npt
 
 NAN = 1
 TARGET_RANGE = 2
@@ -8,8 +11,9 @@ RANK_RANGE = 16
 RANK_ORDER = 32
 NO_CANDIDATES = 64
 WEIGHT = 128
+SAMPLED = 256
 
-# NAN is a warning (the ranks are right: NaN never helps); the others are errors
+# NAN is a warning (the ranks are right: NaN never helps), SAMPLED a note in the summary; the others are errors
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),
@@ -19,3 +23,12 @@ ERRORS = {
     NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts)"),
     WEIGHT: (ValueError, "weight must be finite and not negative, and not zero for a whole update"),
 }
+
+
+def raise_faults(flags: npt.NDArray[np.int64]) -> None:
+    """Raise the first error that an accelerator could only flag; flags are (rows,)."""
+    seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0
+    for kind, (error, text) in ERRORS.items():
+        if seen & kind:
+            number = int((flags & kind > 0).sum())
+            raise error(f"{text}; {number} ranking tasks broke this in an update on an accelerator (told at compute)")

@@ -90,7 +90,7 @@ class Ranks:
         positive, negatives = positive.detach(), negatives.detach()
         others, below, not_above, nan = choose(negatives)(negatives, positive).unbind()
         hit = (nan > 0) | (positive != positive)
-        return cls.trusted(others - not_above + 1, others - below + 1, others + 1, hit * fault.NAN)
+        return cls.trusted(others - not_above + 1, others - below + 1, others + 1, hit * fault.NAN + fault.SAMPLED)
 
     @property
     def realistic(self) -> Tensor:

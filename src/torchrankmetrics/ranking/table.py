@@ -1,12 +1,15 @@
 """RankTable: the rows of an evaluation, apart from any metric."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking import table_io
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, WIDTH, empty_rows, rows_of
@@ -47,6 +50,43 @@ class RankTable:
         if not tables:
             return cls(empty_rows())
         return cls(torch.cat([table.rows.to(tables[0].rows.device) for table in tables]))
+
+    @classmethod
+    def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
+        """Build from plain arrays by name; the inverse of ``to_numpy``.
+
+        Args:
+            arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
+                1 head, 2 tail), group, sample_id, count; numbers weight; booleans nan (a score was NaN) and sampled
+                (negatives were sampled). Only optimistic and num_candidates are required. A single number serves all
+                rows, but for optimistic and sample_id.
+
+        Raises:
+            TypeError: if an array has another kind of dtype.
+            ValueError: if a name is unknown or missing, or a shape or value is wrong.
+
+        >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
+        RankTable(2 tasks, sides: head, tail)
+        """
+        return cls(table_io.from_arrays(arrays))
+
+    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
+        return table_io.to_arrays(self.rows)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> "RankTable":
+        """Read a file written by ``save``, or by anybody who follows docs/format.md. Nothing in it is executed.
+
+        Raises:
+            OSError: if the file cannot be opened.
+            ValueError: if it is empty, damaged, of another kind, or of a later version.
+        """
+        return cls(table_io.read(path))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a compressed .npz of the columns; a file of that name is replaced at once or not at all."""
+        table_io.write(path, self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -1,0 +1,268 @@
+"""Tables that travel: what is saved is what is loaded, and nothing but a whole table is loaded."""
+
+import io
+import os
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
+from torchrankmetrics.ranking import flags
+from torchrankmetrics.ranking.rows import ABSENT, SIDE, SIDE_BITS
+
+EMPTY = RankTable.concatenate([])
+
+
+@st.composite
+def tables(draw):
+    n = draw(st.integers(0, 6))
+
+    def column(elements):
+        return draw(st.lists(elements, min_size=n, max_size=n))
+
+    top = draw(st.sampled_from([3, 200, 70_000, 2**62]))
+    triples = [sorted(column(st.integers(1, top))[:3] + [1, 1, 1])[-3:] for _ in range(n)]
+    ranks = Ranks(*(torch.tensor([t[i] for t in triples], dtype=torch.int64) for i in range(3)))
+    ids = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 300)
+    options = {
+        "side": draw(st.sampled_from([None, "head", "tail"])),
+        "group": draw(st.none() | st.just(column(ids))),
+        "sample_id": draw(st.none() | st.just(column(ids))),
+    }
+    if n and draw(st.booleans()):
+        options["weight"] = column(st.floats(0.01, 1e300))
+    table = RankTable.from_ranks(ranks, **options)
+    marks = column(st.sampled_from([0, flags.NAN, flags.SAMPLED, flags.NAN | flags.SAMPLED]))
+    table.rows[:, SIDE] |= torch.tensor(marks, dtype=torch.int64) << SIDE_BITS
+    return table
+
+
+@settings(max_examples=40, deadline=None)
+@given(table=tables())
+def test_arrays_and_files_give_the_same_rows(table, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "table.npz"
+    table.save(path)
+    for back in (RankTable.from_numpy(table.to_numpy()), RankTable.load(path)):
+        assert torch.equal(back.rows, table.rows)
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_metrics_of_a_loaded_table(tmp_path, storage):
+    metrics, options = ["mrr", "z_mrr", "p_mr"], {"rank_types": ["realistic", "expected"]}
+    collection = RankCollection(metrics, storage=storage, **options)
+    generator = torch.Generator().manual_seed(0)
+    for side in ("head", "tail"):
+        scores = torch.randint(0, 9, (50, 14), generator=generator).float()
+        collection.update(scores, torch.arange(50) % 14, side=side, weight=torch.rand(50, generator=generator) + 0.1)
+    collection.table().save(tmp_path / "a.npz")
+    table = RankTable.load(tmp_path / "a.npz")
+    expected = {key: value.item() for key, value in collection.compute().items()}
+    assert evaluate(table, metrics=metrics, **options) == expected
+
+
+def test_columns_that_say_nothing_are_left_out():
+    table = RankTable.from_ranks(Ranks([1, 2], None, 5))
+    assert set(table.to_numpy()) == {"optimistic", "pessimistic", "num_candidates"}
+    full = RankTable.from_ranks(
+        Ranks.from_negatives(torch.tensor([0.0, float("nan")]), torch.zeros(2, 3)),
+        side="head",
+        group=1,
+        weight=2.0,
+        sample_id=torch.tensor([0, 1]),
+    )
+    arrays = RankTable.concatenate([full, table, table]).compact().to_numpy()
+    names = "optimistic pessimistic num_candidates side group sample_id count weight nan sampled"
+    assert " ".join(arrays) == names
+    by_row = dict(zip(arrays["optimistic"][arrays["sampled"]], arrays["nan"][arrays["sampled"]], strict=True))
+    assert by_row == {1: False, 4: True}
+    assert sorted(arrays["group"]) == [ABSENT, ABSENT, 1, 1]
+    assert sorted(arrays["count"]) == [1, 1, 2, 2]
+
+
+def test_arrays_are_copies():
+    table = RankTable.from_ranks(Ranks([1, 2], None, 5), weight=2.0)
+    before = table.rows.clone()
+    for array in table.to_numpy().values():
+        array[:] = 4
+    assert torch.equal(table.rows, before)
+
+
+def test_single_numbers_serve_all_rows():
+    table = RankTable.from_numpy({"optimistic": [1, 2], "num_candidates": 5, "side": 1, "weight": 2, "sampled": True})
+    assert table.ranks.num_candidates.tolist() == [5, 5]
+    assert table.weight.tolist() == [2.0, 2.0]
+    assert len(table.select(side="head")) == 2
+
+
+def test_size_of_fb15k237(tmp_path):
+    """20,466 test triples on both sides, relation and triple id in each row, ranks of a middling model."""
+    random = np.random.default_rng(0)
+    parts = []
+    for side in (1, 2):
+        N = 14_541 - np.minimum(random.zipf(1.3, 20_466), 7000)
+        rank = np.floor(N ** random.random(20_466)).astype(int).clip(1)
+        group = (237 * random.random(20_466) ** 2).astype(int)
+        columns = {"optimistic": rank, "num_candidates": N, "side": side, "group": group}
+        parts.append(RankTable.from_numpy({**columns, "sample_id": np.arange(20_466)}))
+    table = RankTable.concatenate(parts)
+    table.save(tmp_path / "a.npz")
+    assert (tmp_path / "a.npz").stat().st_size < 400_000
+    assert torch.equal(RankTable.load(tmp_path / "a.npz").rows, table.rows)
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 2], None, 5))
+    table.save(tmp_path / "a.npz")
+    table.save(tmp_path / "b")
+    assert sorted(os.listdir(tmp_path)) == ["a.npz", "b"]  # no suffix is added, nothing is left lying about
+    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+# --- bad input -------------------------------------------------------------------------------------------------------
+
+GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"optimistic": [1.0, 2.0]}, TypeError, "optimistic must be integers, got float64"),
+        ({"group": [0.0, 1.0]}, TypeError, "group must be integers, got float64"),
+        ({"side": ["head", "tail"]}, TypeError, "side must be integers"),
+        ({"count": [True, True]}, TypeError, "count must be integers, got bool"),
+        ({"weight": ["a", "b"]}, TypeError, "weight must hold real numbers"),
+        ({"weight": [1j, 1]}, TypeError, "weight must hold real numbers"),
+        ({"nan": [0, 1]}, TypeError, "nan must hold booleans, got int64"),
+        ({"optimistic": 1}, ValueError, r"optimistic must be \(tasks,\), got shape \(\)"),
+        ({"optimistic": [[1, 2]]}, ValueError, r"optimistic must be \(tasks,\), got shape \(1, 2\)"),
+        ({"pessimistic": [1]}, ValueError, r"pessimistic must be \(tasks,\) = \(2,\) as optimistic, got shape \(1,\)"),
+        ({"sample_id": 3}, ValueError, r"sample_id must be \(tasks,\) = \(2,\)"),
+        ({"optimistic": [0, 1]}, ValueError, "between 1 and num_candidates; task 0 has optimistic=0"),
+        ({"pessimistic": [9, 9]}, ValueError, "between 1 and num_candidates"),
+        ({"optimistic": [2, 2], "pessimistic": [1, 2]}, ValueError, "must not be above pessimistic"),
+        ({"num_candidates": 0}, ValueError, "num_candidates must be at least 1"),
+        ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must fit in int64"),
+        ({"side": [0, 3]}, ValueError, r"side must be 0 \(none\), 1 \(head\) or 2 \(tail\); got 3 in row 1"),
+        ({"side": [0, -1]}, ValueError, "side must be 0"),
+        ({"weight": [1, -1]}, ValueError, "weight must be finite and not negative; got -1.0 in row 1"),
+        ({"weight": [np.nan, 1]}, ValueError, "weight must be finite"),
+        ({"weight": [1, np.inf]}, ValueError, "weight must be finite"),
+        ({"count": [1, 0]}, ValueError, "count must be at least 1; got 0 in row 1"),
+        ({"count": [1, 2], "sample_id": [0, 1]}, ValueError, "count must be 1 in rows with a sample_id"),
+        ({"relation": [1, 2]}, ValueError, "arrays must be among optimistic, .*; got 'relation'"),
+    ],
+)
+def test_bad_arrays(change, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        RankTable.from_numpy(GOOD | change)
+    np.savez(tmp_path / "a.npz", rank_table_version=1, **(GOOD | change))
+    with pytest.raises(ValueError, match=f"a.npz is no whole RankTable file: .*{message}"):
+        RankTable.load(tmp_path / "a.npz")
+
+
+def test_missing_arrays():
+    with pytest.raises(ValueError, match="arrays must hold optimistic and num_candidates; got none"):
+        RankTable.from_numpy({})
+    with pytest.raises(ValueError, match="arrays must hold num_candidates; got optimistic"):
+        RankTable.from_numpy({"optimistic": [1]})
+
+
+def test_faults_of_an_accelerator_are_not_saved(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 2], None, 5))
+    table.rows[1, SIDE] |= flags.TARGET_RANGE << SIDE_BITS
+    with pytest.raises(IndexError, match="1 ranking tasks"):
+        table.save(tmp_path / "a.npz")
+    assert not os.listdir(tmp_path)
+
+
+class Payload:
+    """Executed if anything unpickles it."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
+    trap, path = tmp_path / "trap", tmp_path / "a.npz"
+    pickled = np.empty(2, dtype=object)
+    pickled[:] = Payload(trap)
+    whole = {"rank_table_version": 1, **GOOD}
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as archive:
+        archive.writestr("optimistic.npy", pickle.dumps(Payload(trap)))
+        archive.writestr("readme.txt", "hello")
+
+    def npz(**arrays):
+        with io.BytesIO() as file:
+            np.savez(file, **arrays)
+            return file.getvalue()
+
+    def npy(array):
+        with io.BytesIO() as file:
+            np.save(file, array)
+            return file.getvalue()
+
+    files = {
+        "No data left": b"",
+        "single array": npy(np.arange(3)),
+        "version.*it has a": npz(a=np.arange(3)),
+        "it has nothing": npz(),
+        r"version is array\(2\); this library reads 1": npz(**{**whole, "rank_table_version": 2}),
+        r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
+        "got 'extra'": npz(**whole, extra=[1, 2]),
+        "arrays must hold num_candidates": npz(rank_table_version=1, optimistic=[1]),
+        "allow_pickle=False": npz(**{**whole, "group": pickled}),
+        "pickled": pickle.dumps(Payload(trap)),
+        "it has optimistic, readme.txt": buffer.getvalue(),
+        "allow_pickle=False| pickled": b"side,rank\ntail,3\n",
+    }
+    for message, content in files.items():
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=f"a.npz is no whole RankTable file: .*{message}"):
+            RankTable.load(path)
+    assert not trap.exists()
+    with pytest.raises(FileNotFoundError):
+        RankTable.load(tmp_path / "none.npz")
+    with pytest.raises(IsADirectoryError):
+        RankTable.load(tmp_path)
+
+
+def test_a_damaged_file_never_gives_other_ranks(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
+    path = tmp_path / "a.npz"
+    table.save(path)
+    whole = path.read_bytes()
+    refused = 0
+    for place in range(0, len(whole), 5):
+        for damaged in (whole[:place], whole[:place] + bytes([whole[place] ^ 0x5A]) + whole[place + 1 :]):
+            path.write_bytes(damaged)
+            try:
+                loaded = RankTable.load(path)
+            except ValueError:  # any other error fails the test
+                refused += 1
+            else:
+                assert torch.equal(loaded.rows, table.rows)  # a date of the archive was hit, say, not its content
+    assert refused > len(whole) // 5  # every cut, and much else
+
+
+def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    EMPTY.save(path)
+
+    def broken(file, **arrays):
+        file.write(b"half")
+        raise OSError("disk full")
+
+    monkeypatch.setattr(np, "savez_compressed", broken)
+    with pytest.raises(OSError, match="disk full"):
+        RankTable.from_ranks(Ranks([1], None, 2)).save(path)
+    assert os.listdir(tmp_path) == ["a.npz"]
+    assert len(RankTable.load(path)) == 0
