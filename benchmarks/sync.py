@@ -3,8 +3,8 @@
     python benchmarks/sync.py [--tasks 100000] [--metrics 20] [--repeats 5]
 
 Ways: a ``RankCollection``, its members one by one (as Lightning's ``log_dict`` asks), the same ``RankMetric`` objects
-in a plain ``MetricCollection``, and there metrics as one would write them on torchmetrics alone, with three list states.
-Every gather of torchmetrics is one barrier and two calls of ``all_gather``: of the shapes, and of the data.
+in a plain ``MetricCollection``, and there metrics as one would write them on torchmetrics alone, with three list
+states. Every gather of torchmetrics is one barrier and two calls of ``all_gather``: of the shapes, and of the data.
 """
 
 import argparse
