@@ -13,13 +13,16 @@ _TOLERANCE = 1e-14
 Functions = Callable[[FloatArray], FloatArray]  # (m,) float64 integers or points between them in, (rows, m) values out
 
 
-def smooth_sums(functions: Functions, start: IntArray, stop: IntArray, *, together: bool = False) -> FloatArray:
+def smooth_sums(
+    functions: Functions, start: IntArray, stop: IntArray, *, together: bool = False, tolerance: float = _TOLERANCE
+) -> FloatArray:
     """Sum several functions over the integers of each run [start, stop).
 
     Args:
         functions: all functions at once; each smooth inside a run.
         start: (runs,) first integers.
         stop: (runs,) one past the last integers.
+        tolerance: relative disagreement of a panel with its halves that passes.
         together: the error of a panel is measured by the sum over all runs, not over its own run.
 
     Returns:
@@ -27,7 +30,9 @@ def smooth_sums(functions: Functions, start: IntArray, stop: IntArray, *, togeth
     """
     run = np.arange(len(start))
     coarse = _panel_sums(functions, start, stop)
-    sums, scale = np.zeros_like(coarse), np.zeros_like(coarse)
+    short = stop - start <= _ORDER  # summed one by one: exact
+    sums, scale = np.where(short, coarse, 0.0), np.where(short, np.abs(coarse), 0.0)
+    coarse, run, start, stop = coarse[:, ~short], run[~short], start[~short], stop[~short]
     while len(start):
         middle = start + (stop - start) // 2
         left, right = _panel_sums(functions, start, middle), _panel_sums(functions, middle, stop)
@@ -35,7 +40,7 @@ def smooth_sums(functions: Functions, start: IntArray, stop: IntArray, *, togeth
         for row in range(len(sums)):
             np.maximum.at(scale[row], run, np.abs(fine[row]))
         reference = scale.sum(1, keepdims=True) if together else scale[:, run]
-        done = (np.abs(fine - coarse) <= _TOLERANCE * np.maximum(reference, 1e-300)).all(0) | (stop - start <= _ORDER)
+        done = (np.abs(fine - coarse) <= tolerance * np.maximum(reference, 1e-300)).all(0) | (stop - start <= _ORDER)
         for row in range(len(sums)):
             np.add.at(sums[row], run[done], fine[row][done])
         todo = ~done
@@ -55,6 +60,8 @@ def _panel_sums(functions: Functions, start: IntArray, stop: IntArray) -> FloatA
         unique, index = np.unique(length[long], return_inverse=True)
         x, a = gauss_counting(unique)
         nodes[long], weights[long] = start[long][:, None] + x[index], a[index]
-    inside = np.minimum(nodes, np.maximum(stop - 1, start)[:, None])  # the idle nodes of a short panel: any valid point
-    values = functions(inside.ravel())
-    return np.asarray((values.reshape(len(values), *nodes.shape) * weights).sum(-1))
+    used = weights > 0
+    values = functions(nodes[used])
+    spread = np.zeros((len(values), *nodes.shape))
+    spread[:, used] = values * weights[used]
+    return np.asarray(spread.sum(-1))

@@ -13,6 +13,7 @@ from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
 from torchrankmetrics.theory.expectation.extremes import extreme_rank
 from torchrankmetrics.theory.expectation.geometric import geometric_mean
 from torchrankmetrics.theory.expectation.means import mean_of_f
+from torchrankmetrics.theory.expectation.order_statistics import median_rank
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
@@ -27,6 +28,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     rank_variance,
     extreme_rank,
     power_mean,
+    median_rank,
     enumeration,
     power_mean_by_gauss,
     rank_standard_deviation,

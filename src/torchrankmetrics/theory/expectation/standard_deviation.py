@@ -23,7 +23,7 @@ from torchrankmetrics.theory.expectation.sums import prefix_rule
 _CONCENTRATED = 1e-3  # squared coefficient of variation of V up to which its moments suffice
 _STEP = 0.25
 _EARLY = 0.003  # t * (coefficient of variation) up to which E exp(-t V) is its Taylor polynomial
-_WORK = 1.5e8  # evaluations of exp
+_WORK = 5e7  # evaluations of exp
 _WEIGHTS = 256  # distinct weights, each with its own quadrature rule
 
 

@@ -1,0 +1,259 @@
+"""Null moments of the median rank and its inverse, from the law of B_x = #{r_i <= x}, a sum of Bernoulli variables.
+
+P(X_(j) <= x) = P(B_x >= j), so with a center c and D(x) = g(x) - g(c), summation by parts gives
+
+    E D(X_(j)) = sum over x >= c of (D(x + 1) - D(x)) P(X_(j) > x) - sum over x < c of the same times P(X_(j) <= x).
+
+For even n the middle two, a <= b, have P(a <= x, b > y) = P(B_x = n/2 = B_y) = J(x, y); with H(a + b) = g((a + b) / 2),
+
+    E H(a + b) = (E H(2 a) + E H(2 b)) / 2 - 1/2 sum over x of H''(2 x) J(x, x) - sum over x < y of H''(x + y) J(x, y),
+
+where H''(s) = H(s) - 2 H(s + 1) + H(s + 2). The same with D^2 for the second moments.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
+from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition
+from torchrankmetrics.theory.expectation.adaptive import smooth_sums
+from torchrankmetrics.theory.expectation.poisson_binomial import point, tails
+from torchrankmetrics.theory.expectation.provider import unavailable
+
+_NEGLIGIBLE = 45.0  # -log of a probability that changes no digit
+_NEGLIGIBLE_GAP = 35.0
+_TOLERANCE = 1e-12
+_FINEST = 1e-13
+_ORDER = 16
+_BLOCK = 1 << 18
+_WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
+
+
+@dataclass(frozen=True)
+class _Tasks:
+    """Distinct N, ascending, and how many tasks have each, both (u,)."""
+
+    N: IntArray
+    count: IntArray
+
+    def tails(self, x: FloatArray, j: int) -> tuple[FloatArray, FloatArray]:
+        """P(X_(j) <= x) and P(X_(j) > x), each (len(x),)."""
+        result = np.empty((2, len(x)))
+        for rows in self._blocks(len(x)):
+            p = np.minimum(x[rows, None] / self.N, 1.0)
+            q = np.maximum((self.N - x[rows, None]) / self.N, 0.0)
+            result[:, rows] = tails(p, q, self.count, j)
+        return result[0], result[1]
+
+    def joint(self, x: FloatArray, gap: FloatArray, j: int) -> FloatArray:
+        """P(B_x = j = B_y) for y = x + gap: no rank in (x, y], and j at most x."""
+        result = np.empty(len(x))
+        for rows in self._blocks(len(x)):
+            y = (x + gap)[rows, None]
+            taken = np.maximum(np.minimum(y, self.N) - x[rows, None], 0.0) / self.N
+            p = np.minimum(x[rows, None] / self.N, 1.0) / (1 - taken)
+            q = np.maximum((self.N - y) / self.N, 0.0) / (1 - taken)
+            result[rows] = np.exp(np.log1p(-taken) @ self.count) * point(p, q, self.count, j)
+        return result
+
+    def _blocks(self, rows: int) -> list[slice]:
+        size = max(1, _BLOCK // len(self.N))
+        return [slice(begin, begin + size) for begin in range(0, rows, size)]
+
+
+def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+    """Moments of the median and the inverse median of equally weighted ranks, midpoint for even n; None for others.
+
+    Raises:
+        ExpectationUnavailableError: if n is even and wide gaps meet many distinct N: too much work.
+    """
+    if definition.aggregation != "median" or definition.f != IDENTITY or not counts.equal_weights:
+        return None
+    if definition.g not in (IDENTITY, Power(-1)):
+        return None
+    tasks, n = _Tasks(counts.num_candidates, counts.count), counts.num_tasks
+    inverse = definition.g == Power(-1)
+    j, fixed = (n + 1) // 2, int(counts.count[counts.num_candidates == 1].sum())
+    if fixed >= n // 2 + 1:  # X_(n // 2 + 1) = 1, so the median cannot move
+        return Moments(1.0, 0.0)
+    center = _center(tasks, j)
+    g = _inverse_pieces(center) if inverse else _identity_pieces(center)
+    low, high = _window(tasks, j, center)
+    first, second = _order_moments(tasks, j, g, center, low, high)
+    if n % 2 == 0:
+        low_b, high_b = _window(tasks, j + 1, center)
+        upper = _order_moments(tasks, j + 1, g, center, low_b, high_b)
+        window = (min(low, low_b), max(high, high_b))
+        first, second = _middle_of_two(definition, tasks, j, g, window, (first, second), (upper[0], upper[1]))
+    origin = 1 / center if inverse else float(center)
+    return Moments(float(origin + first), float(second - first**2))
+
+
+def _middle_of_two(
+    definition: RankDefinition,
+    tasks: _Tasks,
+    j: int,
+    g: "_Pieces",
+    window: tuple[int, int],
+    lower: tuple[float, float],
+    upper: tuple[float, float],
+) -> tuple[float, float]:
+    """E D and E D^2 of the midpoint from those of the middle two; refined until the variance is right to 1e-9."""
+    first, second = (lower[0] + upper[0]) / 2, (lower[1] + upper[1]) / 2
+    tolerance = min(1e-6, 1e-11 * max(1.0, (second - first**2) / (upper[0] - lower[0]) ** 2))
+    while True:
+        correction = _gap_correction(tasks, j, g, *window, tolerance)
+        if correction is None:
+            raise unavailable(definition, "takes too long for this even number of tasks with so many distinct counts")
+        mean, square = first - correction[0], second - correction[1]
+        needed = 1e-10 * (square - mean**2) / max(abs(correction[1]), abs(second))
+        if tolerance <= needed or tolerance * abs(correction[1]) <= 1e-10 * (square - mean**2):
+            return mean, square
+        if tolerance <= _FINEST:
+            raise unavailable(definition, "has a variance that cancels to fewer than nine digits for these counts")
+        tolerance = max(0.1 * needed, _FINEST)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """D(x) = g(x) - g(c) and the differences that summation by parts needs, in closed form.
+
+    Attributes:
+        value: D(x).
+        step: D(x + 1) - D(x).
+        bend: second differences at s = x + y of D((x + y) / 2) and of its square, (2, m).
+    """
+
+    value: Callable[[FloatArray], FloatArray]
+    step: Callable[[FloatArray], FloatArray]
+    bend: Callable[[FloatArray], FloatArray]
+
+
+def _identity_pieces(center: int) -> _Pieces:
+    def bend(s: FloatArray) -> FloatArray:
+        return np.stack([np.zeros_like(s), np.full_like(s, 0.5)])
+
+    return _Pieces(lambda x: x - center, np.ones_like, bend)
+
+
+def _inverse_pieces(center: int) -> _Pieces:
+    def bend(s: FloatArray) -> FloatArray:
+        product = s * (s + 1) * (s + 2)
+        linear = 4 / product  # of 2 / s
+        return np.stack([linear, 4 * (6 * s * s + 12 * s + 4) / product**2 - 2 / center * linear])
+
+    return _Pieces(lambda x: (center - x) / (x * center), lambda x: -1 / (x * (x + 1)), bend)
+
+
+def _center(tasks: _Tasks, j: int) -> int:
+    """Smallest x with P(X_(j) <= x) >= 1/2."""
+    return _first(tasks, 1, int(tasks.N[-1]), lambda x: tasks.tails(x, j)[0][0] >= 0.5)
+
+
+def _first(tasks: _Tasks, low: int, high: int, condition: Callable[[FloatArray], bool]) -> int:
+    """Smallest integer in [low, high] that fulfils a monotone condition, which ``high`` does."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if condition(np.array([float(middle)])) else (middle + 1, high)
+    return low
+
+
+def _window(tasks: _Tasks, j: int, center: int) -> tuple[int, int]:
+    """The x outside of which both tails of X_(j) are negligible against those at the center."""
+    tail = max(tasks.tails(np.array([center - 1.0]), j)[0][0], tasks.tails(np.array([center + 0.0]), j)[1][0])
+    least = tail * math.exp(-_NEGLIGIBLE)
+    low = _first(tasks, 1, center, lambda x: tasks.tails(x, j)[0][0] > least)
+    high = _first(tasks, center, int(tasks.N[-1]), lambda x: tasks.tails(x, j)[1][0] <= least)
+    return low, high
+
+
+def _runs(tasks: _Tasks, low: int, high: int, cuts: int = 8) -> tuple[IntArray, IntArray]:
+    """[low, high) as runs between the kinks at the N_i, cut further into equal parts."""
+    inside = tasks.N[(low < tasks.N) & (high > tasks.N)]
+    even = np.linspace(low, high, cuts + 1).astype(np.int64)
+    edges = np.unique(np.concatenate([even, inside]))
+    return edges[:-1], edges[1:]
+
+
+def _order_moments(tasks: _Tasks, j: int, g: _Pieces, center: int, low: int, high: int) -> FloatArray:
+    """E D(X_(j)) and E D(X_(j))^2, (2,)."""
+
+    def weighted(x: FloatArray, probability: FloatArray) -> FloatArray:
+        step = g.step(x)
+        return np.stack([step * probability, step * (2 * g.value(x) + step) * probability])
+
+    sums = np.zeros(2)
+    for side, sign, begin, end in ((0, -1, low, center), (1, 1, center, high)):
+        if begin < end:
+            start, stop = _runs(tasks, begin, end)
+
+            def functions(x: FloatArray, side: int = side) -> FloatArray:
+                return weighted(x, tasks.tails(x, j)[side])
+
+            sums += sign * smooth_sums(functions, start, stop, together=True, tolerance=_TOLERANCE).sum(1)
+    return sums
+
+
+def _gap_correction(tasks: _Tasks, j: int, g: _Pieces, low: int, high: int, tolerance: float) -> FloatArray | None:
+    """What the midpoint of the middle two lacks of the mean of both, for D and D^2, (2,); None: too much work."""
+
+    def inner(x: FloatArray) -> FloatArray:
+        rules = [_gap_rule(tasks, value) for value in x]
+        index = np.repeat(np.arange(len(x)), [len(rule[0]) for rule in rules])
+        gap, weight = (np.concatenate([rule[k] for rule in rules]) for k in (0, 1))
+        terms = g.bend(2 * x[index] + gap) * weight * tasks.joint(x[index], gap, j)
+        return np.stack([np.bincount(index, term, len(x)) for term in terms])
+
+    start, stop = _runs(tasks, low, high, cuts=4)
+    outer = np.minimum(stop - start, 3 * _ORDER).sum()
+    middle = len(_gap_rule(tasks, float((low + high) // 2))[0])
+    if float(outer) * middle * len(tasks.N) * _ORDER > _WORK:
+        return None
+    return np.asarray(smooth_sums(inner, start, stop, together=True, tolerance=tolerance).sum(1))
+
+
+def _gap_rule(tasks: _Tasks, x: float) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights for sums over y - x = 0, 1, ...; the diagonal counts half.
+
+    x is an integer or a quadrature node between two: the panels end at the kinks y = N_i, at distances N_i - x that
+    need not be integers. The Gauss rule of the counting measure continues to such lengths: the sum stays smooth in x.
+    """
+
+    def log_mass(gap: float) -> float:
+        taken = np.maximum(np.minimum(x + gap, tasks.N) - x, 0.0) / tasks.N
+        with np.errstate(divide="ignore"):
+            return float(np.log1p(-taken) @ tasks.count)
+
+    low, high = 0, max(0, math.ceil(tasks.N[-1] - x) - 1)
+    while low < high:  # the last gap that is not negligible
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if log_mass(middle) > -_NEGLIGIBLE_GAP else (low, middle - 1)
+    kinks = tasks.N[(x < tasks.N) & (tasks.N - x < low + 1)] - x
+    last = min(low + 1.0, float(tasks.N[-1] - x))
+    doubled = (2 * x + 1 + _ORDER) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
+    ends = np.concatenate([[1.0], np.sort(np.r_[kinks[kinks > 1], doubled[(doubled > 1) & (doubled < last)]]), [last]])
+    nodes, weights = [np.zeros(1)], [np.full(1, 0.5)]
+    for begin, end in pairwise(ends.tolist()):
+        parts = max(1, math.ceil((end - begin) / max(_ORDER, (low + 1) / 4)))
+        length = (end - begin) / parts
+        if length > 0:
+            node, weight = _counting_rule(length)
+            for part in range(parts):
+                nodes.append(begin + part * length + node)
+                weights.append(weight)
+    return np.concatenate(nodes), np.concatenate(weights)
+
+
+@lru_cache(maxsize=4096)
+def _counting_rule(length: float) -> tuple[FloatArray, FloatArray]:
+    """Gauss rule for sums over 0, 1, ..., length - 1, continued to real lengths."""
+    order = max(1, min(_ORDER, math.floor(length)))
+    k = np.arange(1, order)
+    off = 0.5 * k * length * np.sqrt((1 - (k / length) ** 2) / (4 * k * k - 1))
+    root, vector = np.linalg.eigh(np.diag(np.full(order, (length - 1) / 2)) + np.diag(off, 1) + np.diag(off, -1))
+    return root, length * vector[0] ** 2

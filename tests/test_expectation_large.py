@@ -1,0 +1,147 @@
+"""Null moments of sets of real size: against a second, independent way; and what they cost."""
+
+import math
+import time
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from torchrankmetrics.theory import definitions as d
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
+from torchrankmetrics.theory.expectation.power import power_mean
+from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
+
+
+def filtered_counts(distinct, low, high, tasks, seed=0):
+    """Candidate counts of the shape of a filtered benchmark: so many distinct ones between two ends."""
+    random = np.random.default_rng(seed)
+    inner = random.choice(np.arange(low + 1, high), distinct - 2, replace=False)
+    values = np.r_[low, high, inner]
+    return CandidateCounts.of(np.r_[values, random.choice(values, tasks - distinct)])
+
+
+FB15K237 = filtered_counts(319, 10178, 14541, 40932)
+WN18RR = filtered_counts(107, 40434, 40943, 6268)
+METRICS = [
+    d.INVERSE_MEAN_RANK,
+    d.HARMONIC_MEAN_RANK,
+    d.GEOMETRIC_MEAN_RANK,
+    d.INVERSE_GEOMETRIC_MEAN_RANK,
+    d.RANK_VARIANCE,
+]
+METRICS += [d.power_mean_rank(p) for p in (-3, -2, -0.5, 0.1, 0.5, 0.9, 1.1, 2, 3, math.inf, -math.inf)]
+
+
+def close(a, b, mean, variance):
+    assert a.mean == pytest.approx(b.mean, rel=mean, abs=0)
+    assert a.variance == pytest.approx(b.variance, rel=variance, abs=0)
+
+
+@pytest.mark.parametrize("p", [-0.7, -0.5, 0.45, 0.5, 0.9, 0.99, 1.01, 1.1, 2, 2.5])
+@pytest.mark.parametrize("counts", [FB15K237, WN18RR], ids=["fb", "wn"])
+def test_laplace_and_gauss_agree(p, counts):
+    metric = d.power_mean_rank(p)
+    close(power_mean(metric, counts), power_mean_by_gauss(metric, counts), 1e-12, 1e-10)
+
+
+def test_half_power_is_a_polynomial():
+    """M_(1/2) = (sum v sqrt r)^2: its mean needs two moments of sqrt r, added exactly."""
+    counts = FB15K237
+    sums = {}
+    for n in counts.num_candidates:
+        root = np.sqrt(np.arange(1, n + 1, dtype=np.longdouble))
+        sums[int(n)] = (root.mean(), (root**2).mean())
+    first, second = (np.array([sums[int(n)][k] for n in counts.num_candidates]) for k in (0, 1))
+    share = counts.count * counts.weight
+    mean = (share * first).sum() ** 2 + (share * counts.weight * (second - first**2)).sum()
+    assert DEFAULT_EXPECTATION.moments(d.power_mean_rank(0.5), counts).mean == pytest.approx(float(mean), rel=1e-13)
+
+
+@pytest.mark.parametrize(("n", "N"), [(41, 1000), (801, 14541), (6267, 40943)])
+def test_odd_median_of_equal_counts(n, N):
+    """P(median > x) is a binomial tail."""
+    tail = binom.cdf(n // 2, n, np.arange(N) / N)
+    mean = tail.sum()
+    variance = ((2 * (np.arange(N) - mean) + 1) * tail).sum() + mean**2
+    result = DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n)
+    assert result.mean == pytest.approx(mean, rel=1e-11)
+    assert result.variance == pytest.approx(variance, rel=1e-9)
+    step = -1 / (np.arange(1, N) * np.arange(2, N + 1.0))
+    assert DEFAULT_EXPECTATION.moments(d.INVERSE_MEDIAN_RANK, [N] * n).mean == pytest.approx(
+        1 + (step * tail[1:]).sum(), rel=1e-11
+    )
+
+
+@pytest.mark.parametrize("metric", [d.MEDIAN_RANK, d.INVERSE_MEDIAN_RANK])
+def test_even_median_at_benchmark_size(metric):
+    """Symmetry at equal N, the neighbouring odd n elsewhere: the law hardly moves from 6267 to 6269."""
+    even = DEFAULT_EXPECTATION.moments(metric, WN18RR)
+    last = WN18RR.count.copy()
+    last[0] += 1
+    odd = DEFAULT_EXPECTATION.moments(metric, CandidateCounts.of(WN18RR.num_candidates, counts=last))
+    close(even, odd, 1e-3, 1e-3)
+    if metric is d.MEDIAN_RANK:
+        assert DEFAULT_EXPECTATION.moments(metric, [40943] * 6268).mean == pytest.approx(40944 / 2, rel=1e-12)
+
+
+def test_even_median_of_uniform_continuum():
+    """N = 1e8, n = 10: the midpoint of the middle two of ten uniforms, (5, 5) and (6, 5) beta with their covariance."""
+    n, m, N = 10, 5, 10**8
+    variance = lambda j: j * (n + 1 - j) / ((n + 1) ** 2 * (n + 2))  # noqa: E731
+    covariance = m * (n - m) / ((n + 1) ** 2 * (n + 2))
+    result = DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n)
+    assert result.mean == pytest.approx((N + 1) / 2, rel=1e-14)
+    expected = (variance(m) + variance(m + 1) + 2 * covariance) / 4 * N * N
+    assert result.variance == pytest.approx(expected, rel=1e-6)
+
+
+def test_standard_deviation_routes_meet(monkeypatch):
+    """By its first moments and by the double integral, where both are good."""
+    from torchrankmetrics.theory.expectation import standard_deviation
+
+    counts = filtered_counts(40, 300, 500, 700)
+    by_moments = standard_deviation.rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts)
+    monkeypatch.setattr(standard_deviation, "_CONCENTRATED", 0.0)
+    close(by_moments, standard_deviation.rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts), 1e-10, 1e-6)
+
+
+def test_standard_deviation_of_two_tasks():
+    """|r_1 - r_2| / 2: (N^2 - 1) / (6 N) on average; wider than any enumeration."""
+    N = 20_000
+    result = DEFAULT_EXPECTATION.moments(d.RANK_STANDARD_DEVIATION, [N, N])
+    mean = (N * N - 1) / (6 * N)
+    assert result.mean == pytest.approx(mean, rel=1e-6)
+    assert result.variance == pytest.approx((N * N - 1) / 24 - mean**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("counts", [FB15K237, WN18RR], ids=["fb", "wn"])
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: m.name)
+def test_cost_and_order(metric, counts):
+    start = time.process_time()
+    result = ExactExpectation().moments(metric, counts)
+    assert time.process_time() - start < 2  # 0.3 s on an idle core
+    assert result.variance > 0
+    assert math.isfinite(result.mean)
+
+
+def test_power_means_are_ordered():
+    for counts in (
+        FB15K237,
+        CandidateCounts.of([10**8] * 3),
+        CandidateCounts.of(np.full(9, 2**31 - 1, dtype=np.int32)),
+    ):
+        means = [
+            DEFAULT_EXPECTATION.moments(d.power_mean_rank(p), counts).mean
+            for p in (-math.inf, -3, -1, 0, 1, 2, 3, math.inf)
+        ]
+        assert means == sorted(means)
+
+
+def test_weights_with_many_values():
+    """Weights that differ in the 13th digit take the route of general weights and give what equal weights give."""
+    weights = np.where(np.arange(2000) % 2, 1.0, 1.0 + 1e-13)
+    N = np.random.default_rng(0).choice([900, 950, 1000], 2000)
+    for metric in METRICS[:4] + [d.power_mean_rank(2), d.power_mean_rank(0.5), d.RANK_STANDARD_DEVIATION]:
+        close(DEFAULT_EXPECTATION.moments(metric, N, weights), DEFAULT_EXPECTATION.moments(metric, N), 1e-11, 1e-9)
