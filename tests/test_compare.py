@@ -46,6 +46,7 @@ def test_sign_flip_is_the_studentised_test_enumerated(differences):
 @pytest.mark.parametrize("n", [14, 16, 19])
 def test_random_flips_approach_all_flips(n):
     values = np.random.default_rng(n).exponential(1.0, n) - 0.6
+    values = values[np.argsort(np.abs(values))]
     exact = sign_flip_p_value(values, permutations=1 << n)
     estimate = sign_flip_p_value(values, permutations=8000, seed=1)
     assert 0.01 < exact < 0.99
@@ -281,7 +282,7 @@ def test_variance_split_is_unbiased_and_its_test_keeps_the_level():
     assert truth[0] * 0.9 < found[0] < truth[0] * 1.5
     assert truth[1] * 0.9 < found[1] < truth[1] * 1.3
     assert rejected / runs <= 0.08
-    assert covered / runs >= 0.92
+    assert 0.92 <= covered / runs <= 0.985
 
 
 def test_seeds_of_models_and_their_variance_by_hand():

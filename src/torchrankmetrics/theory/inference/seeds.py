@@ -56,9 +56,9 @@ def seeded_difference(
     """Compare mean metrics over the seeds of A and of B, generalising to new seeds and new tasks.
 
     Variance: the two-way layout seeds x tasks by moments, parts below zero set to zero. Interval: hierarchical
-    bootstrap (runs of A, runs of B and tasks drawn with replacement; draws of S runs spread by sqrt(S / (S - 1)) too
-    little, which is made good), widened by Student's over the normal quantile. p-value: Student's t with
-    Welch-Satterthwaite degrees of freedom.
+    bootstrap (runs of A, runs of B and tasks drawn with replacement). Its draws spread too little over few runs and too
+    much where runs and tasks interact, so they are scaled to that variance, and widened by Student's over the normal
+    quantile. p-value: Student's t with Welch-Satterthwaite degrees of freedom.
 
     Args:
         units: f over tasks or clusters, one column per run, the runs of A first.
@@ -100,7 +100,7 @@ def seeded_difference(
     parts = [(b, size - 1) for b, size in zip(between, sizes, strict=True)] + [(tasks, units.size - 1)]
     freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
     replicates = _hierarchical(units, models, smooth, resamples, seed)
-    wider = float(student.ppf((1 + level) / 2, freedom) / norm.ppf((1 + level) / 2))
+    wider = float(student.ppf((1 + level) / 2, freedom) / norm.ppf((1 + level) / 2)) * error / float(replicates.std())
     ends = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
     low, high = (difference + wider * (float(end) - difference) for end in ends)
     p_value = float(2 * student.sf(abs(difference) / error, freedom))
@@ -115,9 +115,7 @@ def _hierarchical(units: Units, models: tuple[slice, slice], smooth: Smooth, res
         means = []
         for model in models:
             runs = values[:, model]
-            size = runs.shape[1]
-            picked = np.take_along_axis(runs, rng.integers(0, size, runs.shape), axis=1).mean(1)
-            center = runs.mean(1)
-            means.append(center + math.sqrt(size / (size - 1)) * (picked - center))
+            picked = rng.integers(0, runs.shape[1], runs.shape)
+            means.append(np.take_along_axis(runs, picked, axis=1).mean(1))
         replicates.append(means[0] - means[1])
     return np.concatenate(replicates)
