@@ -1,9 +1,24 @@
-"""Tests are many and small: one thread each, also for the processes they start."""
+"""Tests are many and small: one thread each, also for the processes they start; all of them once more on request."""
 
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from collections.abc import Generator
+from typing import Any
+
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    # what Lightning does on NCCL and not on gloo: a plain test on a CPU never sees it
+    with torch.inference_mode(item.config.getoption("--inference-mode")):
+        return (yield)

@@ -403,6 +403,7 @@ def job_options(rank: int) -> dict[str, Any]:
         world_and_pair.add_metrics({"pair_mr": MeanRank(process_group=pair)})
     update(world_and_pair, shard)
     found["world and pair"] = bits(world_and_pair.compute())
+    found["world and pair one by one"] = bits({str(k): m.compute() for k, m in world_and_pair.items(copy_state=False)})
 
     handed = []
 
@@ -437,6 +438,7 @@ def test_options_of_torchmetrics(pool: WorkerPool) -> None:
         assert found["metric step"] == {"mr": steps["mr"]}
         assert found["after steps"] == {"mr": steps["mr"]}
         assert found["world and pair"]["mr"] == every["mr"]
+        assert found["world and pair one by one"] == found["world and pair"]
         if rank != 1:
             assert found["pair"] == found["pair one by one"] == pair
             assert found["mixed"] == found["mixed one by one"] == {"mr": pair["mr"], "mrr": own["mrr"]}
