@@ -1,7 +1,8 @@
 """What the rows of an evaluation say, worked out once and shared by every metric that asks."""
 
+import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -81,6 +82,22 @@ class Analysis:
         if key not in self._values:
             self._values[key] = base_value(definition, self.sample(side, macro), rank_type)
         return self._values[key]
+
+    def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
+        """The tasks of each group apart, by ascending id.
+
+        Raises:
+            ValueError: if a task has no group.
+        """
+        group = self.rows[:, columns.GROUP]
+        if (group == ABSENT).any():
+            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        order = np.argsort(group, kind="stable")
+        ids, first = np.unique(group[order], return_index=True)
+        for one, left, right in zip(ids.tolist(), first, [*first[1:], len(order)][: len(ids)], strict=True):
+            part = copy.copy(self)
+            part.rows, part._samples, part._values = self.rows[order[left:right]], {}, {}
+            yield one, part
 
     def _num_flagged(self, flag: int) -> int:
         hit = (self.rows[:, columns.SIDE] >> SIDE_BITS) & flag > 0

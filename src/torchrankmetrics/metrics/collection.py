@@ -8,6 +8,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.names import parse_name
@@ -183,6 +184,10 @@ class RankCollection(MetricCollection):
             column = Column(member.definition, member.rank_type, macro, member.expectation)
             columns.setdefault((member.definition.name, member.rank_type, macro), column)
         return summarize(self._synced_analysis(), columns.values())
+
+    def breakdown(self, by: str = "group", names: Names = None) -> Breakdown:
+        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""
+        return break_down(self._synced_analysis(), self._members(), by, names)
 
     def confidence_intervals(
         self,

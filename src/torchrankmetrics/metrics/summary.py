@@ -1,7 +1,7 @@
 """A printable table of an evaluation: base value, adjusted index and z-score of every metric, by side."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torchrankmetrics.metrics.analysis import Analysis
@@ -33,15 +33,7 @@ class Summary:
     def __str__(self) -> str:
         head = ("side", "metric", "base", "adjusted index", "z-score")
         cells = [(row.side, row.metric, _text(row.base, 4), _text(row.index, 4), _text(row.z, 1)) for row in self.rows]
-        width = [max(len(line[i]) for line in (head, *cells)) for i in range(5)]
-        lines = [
-            "  ".join(
-                cell.ljust(w) if i < 2 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, width, strict=True))
-            )
-            for line in (head, *cells)
-        ]
-        lines.insert(1, "  ".join("-" * w for w in width))
-        return "\n".join([*(line.rstrip() for line in lines), *self.notes])
+        return "\n".join([*align(head, cells, 2), *self.notes])
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,8 @@ def summarize(analysis: Analysis, metrics: Iterable[Column]) -> Summary:
         for metric in metrics:
             value = analysis.value(metric.definition, metric.rank_type, side, metric.macro)
             sample = analysis.sample(side, metric.macro)
-            index, z = (_view(metric, view, value, sample) for view in ("adjusted_index", "z_score"))
+            views: tuple[View, View] = ("adjusted_index", "z_score")
+            index, z = (view_or_nan(metric.definition, view, value, sample, metric.expectation) for view in views)
             rows.append(SummaryRow(label, _label(metric), value, index, z))
     return Summary(tuple(rows), tuple(_notes(analysis)))
 
@@ -75,13 +68,39 @@ def _label(metric: Column) -> str:
     return "_".join([*(["macro"] if metric.macro else []), *kind, metric.definition.name])
 
 
-def _view(metric: Column, view: View, value: float, sample: RankSample) -> float:
-    if not has_view(metric.definition, view) or math.isnan(value):
+def view_or_nan(
+    definition: RankDefinition, view: View, value: float, sample: RankSample, expectation: ExpectationProvider
+) -> float:
+    """Put a base value into a view; NaN where that has no meaning or no expectation."""
+    if not has_view(definition, view) or math.isnan(value):
         return math.nan
     try:
-        return view_value(metric.definition, view, value, sample.candidate_counts, metric.expectation)
+        return view_value(definition, view, value, sample.candidate_counts, expectation)
     except ExpectationUnavailableError:
         return math.nan
+
+
+def align(head: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> list[str]:
+    """Lines of a table with its head, the first columns flush left, the others flush right."""
+    width = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    rule = ["-" * w for w in width]
+    return [
+        "  ".join(
+            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, width, strict=True))
+        )
+        for line in (head, rule, *lines)
+    ]
+
+
+def sampled_notes(analysis: Analysis) -> list[str]:
+    """What must be said of ranks among sampled candidates, if there are any."""
+    if not analysis.num_sampled:
+        return []
+    return [
+        f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and the like are not those of the full "
+        "candidate set;",
+        "only the mean rank (Ranks.full_rank_estimate) and AMRI estimate the full ones without bias",
+    ]
 
 
 def _notes(analysis: Analysis) -> list[str]:
@@ -99,7 +118,7 @@ def _notes(analysis: Analysis) -> list[str]:
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
-    return notes
+    return [*notes, *sampled_notes(analysis)]
 
 
 def _text(value: float, digits: int) -> str:

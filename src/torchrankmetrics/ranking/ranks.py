@@ -63,8 +63,8 @@ class Ranks:
     def from_negatives(cls, positive: Tensor, negatives: Tensor) -> "Ranks":
         """Rank each true score among sampled negatives, as OGB does; num_candidates is M + 1.
 
-        The mean rank and AMRI of such ranks estimate the full ones without bias; MRR and hits do not (docs: sampled
-        candidates).
+        AMRI of such ranks and ``full_rank_estimate`` estimate the full ones without bias; MRR and hits do not, and no
+        correction exists (docs/sampled.md). Summaries say so: the ranks are marked.
 
         Args:
             positive: (B,) scores of the true candidates, higher is better.
@@ -96,6 +96,39 @@ class Ranks:
     def realistic(self) -> Tensor:
         """(optimistic + pessimistic) / 2, float64 (tasks,)."""
         return (self.optimistic + self.pessimistic).to(torch.float64) / 2
+
+    def full_rank_estimate(self, num_candidates: Any) -> Tensor:
+        """Estimate the realistic ranks among all candidates from ranks s among m sampled negatives, without bias.
+
+        1 + (s - 1) (N - 1) / m, as s - 1 ~ Hypergeometric(N - 1, r - 1, m) for the full rank r. Its mean estimates the
+        mean rank. No other metric may be computed from it: f(estimate) is biased for every f that is not linear.
+
+        Args:
+            num_candidates: N, all candidates of each task after filtering: (tasks,) integers, or an int for all.
+
+        Returns:
+            (tasks,) float64.
+
+        Raises:
+            TypeError: if num_candidates are not integers.
+            ValueError: if the shape differs, a task has no negative, or N is below the number sampled from it.
+
+        >>> Ranks([1, 3], None, 11).full_rank_estimate(1001)
+        tensor([  1., 201.], dtype=torch.float64)
+        """
+        if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
+            num_candidates = torch.full_like(self.optimistic, num_candidates)
+        full = _integer_vector(num_candidates, "num_candidates", self.optimistic)
+        negatives = self.num_candidates - 1
+        for wrong, expected in (
+            (negatives < 1, "a sampled negative in every task"),
+            (full < self.num_candidates, "num_candidates of all candidates, the sampled ones and the true one included"),
+        ):
+            if wrong.any():
+                first = int(wrong.nonzero()[0])
+                m, N = int(negatives[first]), int(full[first])
+                raise ValueError(f"the estimate needs {expected}; task {first} has {m} negatives, num_candidates={N}")
+        return 1 + (self.realistic - 1) * (full - 1) / negatives
 
     def __len__(self) -> int:
         return len(self.optimistic)

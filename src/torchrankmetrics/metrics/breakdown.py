@@ -1,0 +1,143 @@
+"""A table of an evaluation by group: which relations, query patterns or degree buckets a model is good at."""
+
+import csv
+import importlib
+import io
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.names import key_of
+from torchrankmetrics.metrics.summary import align, sampled_notes, view_or_nan
+from torchrankmetrics.theory.views import View, has_view
+
+Cell = int | float | str
+Names = Mapping[int, str] | Sequence[str] | None
+_VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """One row per group: group (its name or id), count, and base value, adjusted index and z-score of every metric.
+
+    Attributes:
+        columns: names of the columns.
+        rows: cells in the order of the columns; NaN where a value has no meaning in its group.
+        notes: what a reader must know, printed below the table.
+    """
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, column: str) -> list[Cell]:
+        """Cells of one column, one per group."""
+        index = self._index(column)
+        return [row[index] for row in self.rows]
+
+    def __str__(self) -> str:
+        cells = [tuple(_text(cell) for cell in row) for row in self.rows]
+        return "\n".join([*align(self.columns, cells, 1), *self.notes])
+
+    def sort(self, column: str, *, descending: bool = False) -> "Breakdown":
+        """Order the rows by a column, NaN last; equal ones keep their order.
+
+        Raises:
+            ValueError: if there is no such column.
+        """
+        index = self._index(column)
+        missing = [row for row in self.rows if _is_nan(row[index])]
+        there: list[Any] = [row for row in self.rows if not _is_nan(row[index])]
+        there.sort(key=lambda row: row[index], reverse=descending)
+        return replace(self, rows=(*there, *missing))
+
+    def to_pandas(self) -> Any:
+        """Give a ``pandas.DataFrame``.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
+        try:
+            pandas = importlib.import_module("pandas")
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas; to_csv does without") from error
+        return pandas.DataFrame.from_records(list(self.rows), columns=list(self.columns))
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """Write as CSV with all digits, NaN as an empty cell; without a path give the text."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(self.columns)
+        writer.writerows(["" if _is_nan(cell) else cell for cell in row] for row in self.rows)
+        if path is None:
+            return text.getvalue()
+        Path(path).write_text(text.getvalue(), encoding="utf-8", newline="")
+        return None
+
+    def _index(self, column: str) -> int:
+        if column not in self.columns:
+            raise ValueError(f"column must be one of {', '.join(self.columns)}; got {column!r}")
+        return self.columns.index(column)
+
+
+def break_down(analysis: Analysis, metrics: Iterable[RankMetric], by: str, names: Names) -> Breakdown:
+    """Tabulate metrics by group; within a group micro and macro are the same.
+
+    Raises:
+        ValueError: if by is not "group", a task has no group, or a group has no name.
+    """
+    if by != "group":
+        raise ValueError(f'by must be "group", got {by!r}')
+    columns: dict[str, tuple[RankMetric, View]] = {}
+    for metric in metrics:
+        parts = [metric.side, None if metric.rank_type == "realistic" else metric.rank_type]
+        for view in _VIEWS:
+            known = view == "base" or (
+                has_view(metric.definition, view) and metric.expectation.answers(metric.definition)
+            )
+            if known and metric.definition.name != "count":
+                key = "_".join([*(part for part in parts if part), key_of(metric.definition, view)])
+                columns.setdefault(key, (metric, view))
+    rows = []
+    for group, part in analysis.by_group():
+        count = part.sample().num_tasks
+        if count:  # a group whose weights are all zero is dropped like its tasks
+            values = [_value(part, metric, view) for metric, view in columns.values()]
+            rows.append((_name(group, names), count, *values))
+    return Breakdown(("group", "count", *columns), tuple(rows), tuple(sampled_notes(analysis)))
+
+
+def _value(part: Analysis, metric: RankMetric, view: View) -> float:
+    value = part.value(metric.definition, metric.rank_type, metric.side, False)
+    if view == "base":
+        return value
+    return view_or_nan(metric.definition, view, value, part.sample(metric.side), metric.expectation)
+
+
+def _name(group: int, names: Names) -> Cell:
+    if names is None:
+        return group
+    if isinstance(names, str):
+        raise TypeError(f"names must be a dict of id -> name, or a sequence of names by id; got the string {names!r}")
+    inside = group in names if isinstance(names, Mapping) else 0 <= group < len(names)
+    if not inside:
+        raise ValueError(f"names must have a name for every group that occurs; group {group} has none")
+    return names[group]
+
+
+def _is_nan(cell: Cell) -> bool:
+    return isinstance(cell, float) and math.isnan(cell)
+
+
+def _text(cell: Cell) -> str:
+    if isinstance(cell, float):
+        return "-" if math.isnan(cell) else f"{cell:.4f}"
+    return str(cell)
