@@ -2,8 +2,9 @@
 
     python benchmarks/expectation.py [--samples 200] [--slow] [--json FILE]
 
-Small sets have an exact reference by enumeration. Large sets have the shape of filtered FB15k-237 and WN18RR counts, drawn
-at random; there PyKEEN's numbers are compared with ours. PyKEEN simulates where it has no closed form (--samples).
+Times are CPU seconds. Small sets have an exact reference by enumeration. Large sets have the shape of filtered
+FB15k-237 and WN18RR counts, drawn at random; there PyKEEN's numbers are compared with ours. PyKEEN simulates where it
+has no closed form (--samples).
 """
 
 import argparse
@@ -17,7 +18,7 @@ import numpy as np
 import torch
 
 from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.expectation.enumeration import enumeration
 from torchrankmetrics.theory.expectation.exact import STRATEGIES, ExactExpectation
 
@@ -38,8 +39,8 @@ METRICS = {
 
 
 def timed(function: Callable[[], object]) -> tuple[object, float]:
-    start = time.perf_counter()
-    return function(), time.perf_counter() - start
+    start = time.process_time()
+    return function(), time.process_time() - start
 
 
 def sets() -> dict[str, np.ndarray]:
@@ -57,14 +58,14 @@ def sets() -> dict[str, np.ndarray]:
     }
 
 
-def pykeen_moments(name: str, N: np.ndarray, samples: int) -> tuple[float, float] | None:
+def pykeen_moments(name: str, N: np.ndarray, samples: int) -> Moments | None:
     from pykeen.metrics.ranking import HitsAtK, rank_based_metric_resolver
 
     metric = HitsAtK(k=10) if name == "hits_at_10" else rank_based_metric_resolver.make(name)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return (
+            return Moments(
                 float(metric.expected_value(N, num_samples=samples)),
                 float(metric.variance(N, num_samples=samples)),
             )
@@ -72,16 +73,14 @@ def pykeen_moments(name: str, N: np.ndarray, samples: int) -> tuple[float, float
         return None
 
 
-def error(value: float, reference: float) -> float:
-    return abs(value / reference - 1) if reference else abs(value)
+def errors(result: Moments, reference: Moments) -> list[float]:
+    return [abs(result.mean / reference.mean - 1), abs(result.variance / reference.variance - 1)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=200, help="PyKEEN's Monte Carlo samples where it has no formula")
-    parser.add_argument(
-        "--slow", action="store_true", help="also PyKEEN's loops of minutes: geometric means, simulations"
-    )
+    parser.add_argument("--slow", action="store_true", help="also what takes PyKEEN minutes")
     parser.add_argument("--json", type=Path, help="write the rows here")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
@@ -100,18 +99,14 @@ def main() -> None:
                 direct = (s(metric, counts) for s in STRATEGIES if s is not enumeration)
                 quadrature = next(result for result in direct if result is not None)
             row = {"set": label, "metric": metric.name, "seconds": seconds}
-            row["error"] = (
-                [error(quadrature.mean, exact.mean), error(quadrature.variance, exact.variance)] if exact else None
-            )
+            row["error"] = errors(quadrature, exact) if exact else None
             slow = "geometric" in (name or "") or name in (
                 "inverse_arithmetic_mean_rank", "harmonic_mean_rank", "standard_deviation", "variance"
             )  # fmt: skip
             theirs, row["pykeen_seconds"] = None, None
             if name and (arguments.slow or exact or not slow):
                 theirs, row["pykeen_seconds"] = timed(lambda n=name, N=N: pykeen_moments(n, N, arguments.samples))
-            row["pykeen_error"] = (
-                [error(theirs[0], reference.mean), error(theirs[1], reference.variance)] if theirs else None
-            )
+            row["pykeen_error"] = errors(theirs, reference) if theirs else None
             rows.append(row)
             print(format_row(row))
     if arguments.json:

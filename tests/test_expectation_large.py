@@ -74,6 +74,26 @@ def test_odd_median_of_equal_counts(n, N):
     )
 
 
+@pytest.mark.parametrize(("n", "N"), [(100, 2000), (400, 500)])
+def test_even_median_of_equal_counts(n, N):
+    """E gap^2 = sum over x, y of P(B_x = n/2 = B_y), all pairs one by one."""
+    m = n // 2
+    x, y = np.meshgrid(np.arange(1, N), np.arange(1, N), indexing="ij")
+    x, y = x[x <= y], y[x <= y]
+    joint = (1 - (y - x) / N) ** n * binom.pmf(m, n, x / (N - (y - x)))
+    gap = joint[x == y].sum()
+    square = 2 * joint.sum() - gap
+    variances, means = [], []
+    for j in (m, m + 1):
+        tail = binom.cdf(j - 1, n, np.arange(N) / N)
+        means.append(tail.sum())
+        variances.append(((2 * (np.arange(N) - tail.sum()) + 1) * tail).sum() + tail.sum() ** 2)
+    assert means[1] - means[0] == pytest.approx(gap, rel=1e-9)
+    result = DEFAULT_EXPECTATION.moments(d.MEDIAN_RANK, [N] * n)
+    assert result.mean == pytest.approx(sum(means) / 2, rel=1e-11)
+    assert result.variance == pytest.approx(sum(variances) / 2 - (square - gap**2) / 4, rel=1e-9)
+
+
 @pytest.mark.parametrize("metric", [d.MEDIAN_RANK, d.INVERSE_MEDIAN_RANK])
 def test_even_median_at_benchmark_size(metric):
     """Symmetry at equal N, the neighbouring odd n elsewhere: the law hardly moves from 6267 to 6269."""
