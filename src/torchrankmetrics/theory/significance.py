@@ -28,7 +28,7 @@ from torchrankmetrics.theory.tails.laws import SumLaw, TwoPointLaw, UniformLaw
 from torchrankmetrics.theory.tails.summed import SummedLaw
 from torchrankmetrics.theory.tails.upper import log_at_least
 
-_PROBE = 2.0 ** np.arange(21)
+_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
 
 def has_p_value(definition: RankDefinition) -> bool:
@@ -113,8 +113,7 @@ def _direction(definition: RankDefinition) -> int:
         return 1 if g.p > 0 else -1
     if isinstance(g, Exponential):
         return g.sign
-    values = evaluate(definition.f, _PROBE.astype(np.float64))
-    steps = np.diff(_apply(g, np.linspace(values.min(), values.max(), 65)))
+    steps = np.diff(_apply(g, np.unique(evaluate(definition.f, _PROBE.astype(np.float64)))))
     return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
 

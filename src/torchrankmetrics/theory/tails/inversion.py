@@ -6,18 +6,21 @@ d / (1 - exp(-d t)) and |y| <= pi / d. The saddlepoint K'(t0) = s makes the inte
 """
 
 import math
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 from scipy.optimize import brentq
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.tails.laws import ComplexArray, Line, SumLaw
+from torchrankmetrics.theory.tails.laws import ComplexArray, SumLaw
 
-_BLOCK = 256
-_NEGLIGIBLE = 1e-8  # what is left out, should the integrand fall like a power
-_AGREEMENT = 1e-8
+_BLOCK = 64
+_NEGLIGIBLE = 1e-8  # what may be left out at the far end
+_SMALL = 1e-5  # the same for a line that is long, as few tasks make it
+_SHORT = 1024  # nodes
+_WHOLE = 4096  # nodes
+_AGREEMENT = 1e-7  # of two steps of integration, one half the other
+_LEAST_AGREEMENT = 1e-3
 _LEVELS = 6
 _MOST_NODES = 1 << 16
 
@@ -39,6 +42,9 @@ def log_upper_tail(law: SumLaw, s: float) -> float:
     """Log P(S >= s) for s between the mean and the top of S; on a lattice s must be one of its points.
 
     An atom at s without a known lattice counts half: pass an s that lies just below it.
+
+    Raises:
+        ArithmeticError: if the integral does not converge; no case is known.
     """
     t0 = _away_from_pole(law, s)
     width = math.sqrt(law.cumulants(t0)[1])
@@ -47,15 +53,19 @@ def log_upper_tail(law: SumLaw, s: float) -> float:
     step = 2 * math.pi / (width * (16 + 36 / spread)) if width > 0 else math.inf
     if math.isfinite(period):
         step = period / (2 * max(16, math.ceil(period / (2 * step))))
-    top = _log_size(law, t0, s)
-    cut = step * _MOST_NODES
-    total = step * _sum_along(law, s, t0, step, 0.0, top, cut)
+    integrand = _Integrand(law, s, t0, period / 2, step * _MOST_NODES)
+    total, end = _sum_along(integrand, step, 0.0)
+    total *= step
     for _ in range(_LEVELS):
-        finer = (total + step * _sum_along(law, s, t0, step, step / 2, top, cut)) / 2
+        finer = (total + step * _sum_along(integrand, step, step / 2, end)[0]) / 2
         step, change, total = step / 2, abs(finer - total), finer
-        if change <= _AGREEMENT * abs(total):
+        if change <= _AGREEMENT * total:
             break
-    return min(0.0, top + math.log(total / math.pi))
+    if not change <= _LEAST_AGREEMENT * total:
+        raise ArithmeticError(
+            f"P(S >= {s!r}) could not be inverted: steps of integration do not agree, {change=}, {total=}"
+        )
+    return min(0.0, integrand.top + math.log(total / math.pi))
 
 
 def _away_from_pole(law: SumLaw, s: float) -> float:
@@ -73,30 +83,48 @@ def _log_size(law: SumLaw, t0: float, s: float) -> float:
     return float(law.line(t0, 0.0, 1)(0.0)[0].real) - t0 * s
 
 
-def _sum_along(law: SumLaw, s: float, t0: float, step: float, offset: float, top: float, cut: float) -> float:
-    """Sum of the integrand over y = offset + step j >= 0, the ends of the half line counted half."""
-    end = math.inf if law.span is None else math.pi / law.span
-    size = _BLOCK if math.isinf(end) else min(_BLOCK, int(end / step) + 1)
-    line = law.line(t0, step, size)
-    total, y0 = 0.0, offset
-    while y0 < min(end + step / 4, cut):
-        y = y0 + step * np.arange(size)
-        value = _integrand(law, line, s, t0 + 1j * y, top) * _taper(y / cut)
-        weight = np.where(y > end + step / 4, 0.0, np.where((y == 0) | (np.abs(y - end) < step / 4), 0.5, 1.0))
-        total += float((weight * value.real).sum())
-        y0 += step * size
-        if np.abs(value).max() * y0 < _NEGLIGIBLE * step * abs(total):
+class _Integrand:
+    """exp(K(t) - t s - top) / t along t = t0 + i y, or with its lattice factor; ``top`` keeps it of order 1 / t0.
+
+    It ends at half the period of a lattice, and before it at ``cut``, towards which it is tapered: one that has not
+    decayed by then tells of atoms too fine to matter.
+    """
+
+    def __init__(self, law: SumLaw, s: float, t0: float, half_period: float, cut: float) -> None:
+        self._law, self._s, self._t0 = law, s, t0
+        self._half_period, self._cut = half_period, cut
+        self.end = min(half_period, cut)
+        self.falls = law.falls
+        self.top = _log_size(law, t0, s)
+
+    def blocks(self, step: float, offset: float) -> Iterator[tuple[FloatArray, ComplexArray]]:
+        """Yield the grid offset + step j, block by block, and the integrand there, its ends counted half."""
+        line = self._law.line(self._t0, step, _BLOCK)
+        while True:
+            y: FloatArray = offset + step * np.arange(_BLOCK, dtype=np.float64)
+            t = self._t0 + 1j * y
+            pole = t if self._law.span is None else -np.expm1(-self._law.span * t) / self._law.span
+            value: ComplexArray = np.exp(line(offset) - t * self._s - self.top) / pole
+            value[(y == 0) | (np.abs(y - self._half_period) < step / 4)] *= 0.5
+            if self._cut < self._half_period:
+                value *= np.cos(np.pi * np.clip(y / self._cut - 0.5, 0, 0.5)) ** 2
+            yield y, value
+            offset += step * _BLOCK
+
+
+def _sum_along(integrand: _Integrand, step: float, offset: float, end: float | None = None) -> tuple[float, float]:
+    """Sum of the integrand over the grid y = offset + step j <= end; without an end, to where it is negligible."""
+    last = integrand.end if end is None else end
+    whole = end is not None or (
+        last <= _WHOLE * step and not integrand.falls
+    )  # what rises again is seen if it is cheap
+    total = 0.0
+    for y, value in integrand.blocks(step, offset):
+        total += float(value.real[y < last + step / 4].sum())
+        reached = float(y[-1]) + step
+        if reached > last + step / 4:
             break
-    return total
-
-
-def _integrand(law: SumLaw, line: Line, s: float, t: npt.NDArray[Any], top: float) -> ComplexArray:
-    pole: npt.NDArray[Any] = t if law.span is None else -np.expm1(-law.span * t) / law.span
-    value: ComplexArray = np.exp(line(float(t[0].imag)) - t * s - top) / pole
-    return value
-
-
-def _taper(x: npt.NDArray[Any]) -> FloatArray:
-    """1 up to one half, then down to 0 at 1: an integrand that does not decay tells of atoms too fine to matter."""
-    result: FloatArray = np.where(x < 0.5, 1.0, np.cos(np.pi * np.clip(x - 0.5, 0, 0.5)) ** 2)
-    return result
+        left_out = float(np.abs(value).max()) * reached / step  # at most, should the integrand fall like a power
+        if not whole and left_out < (_NEGLIGIBLE if reached < _SHORT * step else _SMALL) * abs(total):
+            return total, reached - step / 2
+    return total, last

@@ -34,12 +34,14 @@ class SumLaw(Protocol):
         lowest, highest: the ends of the support of S.
         log_top: log P(S = highest).
         span: S - highest is a multiple of it; None: no span is known.
+        falls: |exp K| falls along a vertical line up to half the period of the lattice, and does not rise again.
     """
 
     lowest: float
     highest: float
     log_top: float
     span: float | None
+    falls: bool
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """K'(t) and K''(t) for real t >= 0: good for placing a line, not more."""
@@ -65,6 +67,7 @@ class UniformLaw:
         self.lowest, self.highest = float(min(ends)), float(max(ends))
         self.log_top = float(-(self._c * np.log(self._N)).sum())
         self.span = common_span(self._v[self._N > 1])
+        self.falls = counts.equal_weights
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``; L(x) = coth x - 1/x is Langevin's function."""
@@ -116,6 +119,7 @@ class TwoPointLaw:
         self.lowest, self.highest = certain + min(other, 0.0), certain + max(other, 0.0)
         self.log_top = float((self._c * np.log(self._top)).sum())
         self.span = common_span(self._v)
+        self.falls = counts.equal_weights
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""

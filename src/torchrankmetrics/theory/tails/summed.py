@@ -13,14 +13,14 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Log, Power, Transform
-from torchrankmetrics.theory.expectation.sums import PrefixRule, evaluate
+from torchrankmetrics.theory.expectation.sums import evaluate
 from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line
+from torchrankmetrics.theory.tails.panels import ORDER, counting_rule
 
 _TABLE = 1 << 16  # the values of a user's f are taken one by one up to here, for it may jump
 _RADIANS = 8.0  # what 16 nodes resolve to rounding
-_HEADS = (64, 256, 1024, 4096, 16384, _TABLE)
-_RATIOS = (2.0, 1.5, 1.2, 1.1, 1.05, 1.02)
+_HEAD = 64  # and those of a power or a logarithm up to here
 _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their largest terms are this close
 
 Transforms = Callable[[FloatArray], FloatArray]
@@ -47,6 +47,7 @@ class SummedLaw:
             steps.append(v * np.diff(np.unique(np.append(table, last))))
             self._parts.append(_Part(float(v), N, c, top, self._values, isinstance(f, Power | Log)))
         self.span = common_span(np.concatenate(steps))
+        self.falls = False
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
@@ -100,45 +101,44 @@ class _Part:
     def __init__(self, v: float, N: IntArray, c: FloatArray, top: FloatArray, values: Transforms, smooth: bool) -> None:
         self.v, self.N, self.c = v, N, c
         self._top, self._values, self._smooth = top, values, smooth
-        self._rules: dict[int, tuple[PrefixRule, FloatArray, IntArray]] = {}
+        self._rules: dict[int, tuple[FloatArray, FloatArray, IntArray]] = {}
 
     def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
         """Yield (anchor, counts, stops, values - anchor, weights) of N whose sums of exp(t v x) share a scale."""
-        rule, x, stop = self._rule(reach)
+        weights, x, stop = self._rule(reach)
         cluster = np.floor(t * self.v * (self._top[-1] - self._top) / _EXPONENT)
         for index in np.unique(cluster):
             members = cluster == index
             anchor, end = float(self._top[members].max()), int(stop[members][-1])
-            yield anchor, self.c[members], stop[members], x[:end] - anchor, rule.weights[:end]
+            yield anchor, self.c[members], stop[members], x[:end] - anchor, weights[:end]
 
     def lines(self, t0: float, reach: float, step: float, size: int) -> Iterator[Line]:
         """Yield functions that give the share of K(t0 + i (y + step j)) of one set of N each."""
         for anchor, c, stop, x, weights in self.scaled(t0, reach):
             yield _line(self.v * anchor * float(c.sum()), c, stop, self.v * x, weights, t0, step, size)
 
-    def _rule(self, reach: float) -> tuple[PrefixRule, FloatArray, IntArray]:
+    def _rule(self, reach: float) -> tuple[FloatArray, FloatArray, IntArray]:
         level = math.ceil(math.log(reach * self.v, 4)) if reach * self.v > 1 else 0
         if level not in self._rules:
-            rule = self._fine_enough(4.0**level)
-            stop = np.searchsorted(rule.nodes, self.N + 0.5)  # the nodes ascend, and panels end at every N
-            self._rules[level] = rule, self._values(rule.nodes), stop
+            nodes, weights = counting_rule(self._panels(4.0**level))
+            stop = np.searchsorted(nodes, self.N + 0.5)  # the nodes ascend, and panels end at every N
+            self._rules[level] = weights, self._values(nodes), stop
         return self._rules[level]
 
-    def _fine_enough(self, frequency: float) -> PrefixRule:
-        """The rule with the fewest nodes among those whose panels hold at most ``_RADIANS``."""
-        top = int(self.N[-1])
-        best: tuple[float, float, int] | None = None
-        for head in _HEADS if self._smooth else (_TABLE,):
-            for ratio in _RATIOS:
-                panels = max(0, math.ceil(math.log(top / head, ratio))) if top > head else 0
-                ends = np.minimum(float(head) * ratio ** np.arange(panels + 1), float(top))
-                if panels and frequency * np.abs(np.diff(self._values(ends))).max() > _RADIANS:
-                    continue
-                size = min(head, top) + 16 * panels
-                if best is None or size < best[0]:
-                    best = size, ratio, head
-        _, ratio, head = best or (0, _RATIOS[-1], _TABLE)
-        return PrefixRule(self.N, ratio, head)
+    def _panels(self, frequency: float) -> IntArray:
+        """Ends of panels, 0 and every N among them, that hold at most ``_RADIANS`` each unless they are short."""
+        head = min(_HEAD if self._smooth else _TABLE, int(self.N[-1]))
+        doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self.N[-1] / head))), dtype=np.int64)
+        ends = np.unique(np.r_[np.arange(head + 1), doubled, self.N])
+        while True:
+            turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
+            coarse = np.flatnonzero((turned > _RADIANS) & (np.diff(ends) > ORDER))
+            if not len(coarse):
+                return ends
+            pieces = np.minimum(np.ceil(turned[coarse] / _RADIANS), 64)[:, None]
+            share = np.minimum(np.arange(1, 65), pieces) / pieces
+            cuts = ends[coarse][:, None] + np.diff(ends)[coarse][:, None] * share
+            ends = np.unique(np.r_[ends, np.floor(cuts).astype(np.int64).ravel()])
 
 
 def _line(

@@ -31,6 +31,8 @@ def log_at_least(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
             return _log_tail(law, s - slack, 0.0)
         return _log_complement(_log_tail(negated, slack - s, 0.0))
     below_top = math.floor((law.highest - s + slack) / law.span)
+    if below_top == 0:
+        return law.log_top
     point = law.highest - below_top * law.span
     if point > law.cumulants(0.0)[0]:
         return _log_tail(law, point, law.span / 4)
@@ -41,7 +43,7 @@ def log_at_least(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
 
 
 def _log_tail(law: SumLaw, s: float, slack: float) -> float:
-    """Log P(S >= s) above the mean; on a lattice s is one of its points, and ``slack`` keeps rounding from missing it."""
+    """Log P(S >= s) above the mean; on a lattice s is one of its points, found within ``slack``."""
     if law.span is None or law.span < _COARSE * (law.highest - law.lowest):
         exact = log_upper_tail_of_atoms(law, s - slack, saddlepoint(law, s))
         if exact is not None:

@@ -1,0 +1,345 @@
+"""p-values against enumeration, exact integer laws and a second, independent way for large sets."""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchrankmetrics.theory import definitions as d
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
+from torchrankmetrics.theory.tails.convolution import log_upper_tail_of_atoms
+from torchrankmetrics.theory.tails.inversion import log_upper_tail, saddlepoint
+from torchrankmetrics.theory.tails.summed import SummedLaw
+
+DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))
+WAVES = d.RankDefinition("waves", f=lambda r: torch.sin(2 * r), optimum=1.0, higher_is_better=True)
+SQUASHED = d.RankDefinition("squashed", f=lambda r: -r.log(), g=lambda x: torch.tanh(x / 4))
+MEANS = [
+    d.MEAN_RANK,
+    d.MEAN_RECIPROCAL_RANK,
+    d.hits_at(1),
+    d.hits_at(2),
+    d.INVERSE_MEAN_RANK,
+    d.HARMONIC_MEAN_RANK,
+    d.GEOMETRIC_MEAN_RANK,
+    d.INVERSE_GEOMETRIC_MEAN_RANK,
+    d.power_mean_rank(2),
+    d.power_mean_rank(-0.5),
+    DCG,
+    DCG_AT_2,
+    WAVES,
+    SQUASHED,
+]
+EXTREMES = [d.power_mean_rank(math.inf), d.power_mean_rank(-math.inf)]
+WITHOUT = [d.MEDIAN_RANK, d.RANK_VARIANCE, d.RANK_STANDARD_DEVIATION, d.RANK_COUNT, d.TIE_RATE]
+
+
+def name(definition):
+    return definition.name
+
+
+def values(definition, ranks, weights):
+    """The metric of every row of ranks, by the plain formula."""
+    v = np.asarray(weights, float) / np.sum(weights)
+    if definition.aggregation in ("maximum", "minimum"):
+        return getattr(ranks, definition.aggregation[:3])(axis=1)
+    mean = definition.f(torch.from_numpy(ranks)).numpy() @ v
+    return definition.g(torch.from_numpy(mean)).numpy()
+
+
+def check_by_enumeration(definition, N, weights=None):
+    used = [1.0] * len(N) if weights is None else weights
+    outcomes = np.array(list(itertools.product(*[range(1, n + 1) for n in N])), float)
+    all_values = values(definition, outcomes, used)
+    for x in np.unique(all_values):
+        near = 1e-10 * abs(x) + 1e-14
+        good = all_values >= x - near if definition.higher_is_better else all_values <= x + near
+        assert p_value(definition, x, N, weights) == pytest.approx(good.mean(), rel=1e-9)
+
+
+SMALL = [
+    ([3], None),
+    ([1, 1], None),
+    ([1, 4, 1, 2], None),
+    ([5, 5, 5], None),
+    ([2, 3, 4, 3], None),
+    ([2, 3, 4], [1.0, 2.0, 0.5]),
+    ([4, 3, 2, 4], [0.3, 0.0, 0.9, 0.7]),
+    ([3, 3, 2, 2, 2], [1 / 2, 1 / 2, 1 / 3, 1 / 3, 1 / 3]),
+]
+
+
+@pytest.mark.parametrize("definition", MEANS + EXTREMES, ids=name)
+@pytest.mark.parametrize(("N", "weights"), SMALL)
+def test_every_attained_value_by_enumeration(definition, N, weights):
+    if definition in EXTREMES and weights is not None:
+        N = [n for n, w in zip(N, weights, strict=True) if w > 0]
+        weights = None
+    check_by_enumeration(definition, N, weights)
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    definition=st.sampled_from(MEANS),
+    N=st.lists(st.integers(1, 5), min_size=1, max_size=3),
+    seed=st.integers(0, 10**6),
+)
+def test_any_small_set_by_enumeration(definition, N, seed):
+    check_by_enumeration(definition, N, (np.random.default_rng(seed).random(len(N)) + 0.1).tolist())
+
+
+def integer_law(steps, most=None):
+    """Number of ways to every sum of one entry of each list of integers: exact Python integers, sums up to ``most``."""
+    law = {0: 1}
+    for step in steps:
+        new = {}
+        for total, ways in law.items():
+            for x in step:
+                if most is None or total + x <= most:
+                    new[total + x] = new.get(total + x, 0) + ways
+        law = new
+    return law
+
+
+def logarithm(ways, total):
+    return math.log(ways) - math.log(total) if 2 * ways < total else math.log1p(-float(Fraction(total - ways, total)))
+
+
+@pytest.mark.parametrize("N", [[14] * 398, [3, 14, 1, 7] * 15, [2] * 60, [9, 1000]], ids=str)
+def test_mean_rank_by_integer_convolution(N):
+    ways = [1]
+    for n in N:
+        padded = list(itertools.accumulate(ways + [0] * (n - 1)))
+        ways = [padded[j] - (padded[j - n] if j >= n else 0) for j in range(len(padded))]
+    at_most, total = list(itertools.accumulate(ways)), math.prod(N)
+    for j in np.unique(np.r_[0, 1, 2, np.linspace(0, len(ways) - 1, 20).astype(int), len(ways) - 2]).tolist():
+        exact = logarithm(at_most[j], total)
+        assert log_p_value(d.MEAN_RANK, (j + len(N)) / len(N), N) == pytest.approx(exact, rel=1e-11, abs=1e-11)
+        # a half-integer sum (ties) is as good as the next worse integer, no better
+        if j:
+            assert log_p_value(d.MEAN_RANK, (j + len(N) - 0.5) / len(N), N) == pytest.approx(
+                logarithm(at_most[j - 1], total), rel=1e-11, abs=1e-11
+            )
+
+
+@pytest.mark.parametrize(("N", "k"), [([40943] * 60, 1), ([3, 14, 1, 7, 20] * 12, 3), ([10**6] * 50, 10)], ids=str)
+def test_hits_by_poisson_binomial(N, k):
+    ways = [1]
+    for n in N:
+        hit = min(n, k)
+        ways = [(n - hit) * a + hit * b for a, b in zip([*ways, 0], [0, *ways], strict=True)]
+    at_least, total = list(itertools.accumulate(ways[::-1]))[::-1], math.prod(N)
+    for j, count in enumerate(at_least):
+        got = log_p_value(d.hits_at(k), j / len(N), N)
+        assert got == pytest.approx(logarithm(count, total), rel=1e-11, abs=1e-11) if count else got == -math.inf
+
+
+def test_hits_at_one_with_three_hits():
+    # the normal p-value of z = 7.3 would be 1.7e-13; binomial survival function as stated by scipy
+    assert p_value(d.hits_at(1), 3 / 6268, [40943] * 6268) == pytest.approx(5.331379724e-4, rel=1e-9)
+
+
+@pytest.mark.parametrize(("n", "N"), [(20, 5), (12, 6), (40, 4), (100, 3), (6, 14)])
+def test_reciprocal_rank_by_integer_lattice(n, N):
+    unit = math.lcm(*range(1, N + 1))
+    law = integer_law([[unit // k for k in range(1, N + 1)]] * n)
+    sums = sorted(law, reverse=True)
+    for i in np.unique(np.geomspace(1, len(sums), 25).astype(int) - 1).tolist():
+        exact = logarithm(sum(law[x] for x in sums[: i + 1]), N**n)
+        assert log_p_value(d.MEAN_RECIPROCAL_RANK, sums[i] / unit / n, [N] * n) == pytest.approx(
+            exact, rel=1e-9, abs=1e-9
+        )
+
+
+@pytest.mark.parametrize(("n", "N", "short"), [(16, 14, 3), (24, 14, 3), (398, 14, 2)])
+def test_reciprocal_rank_far_in_the_tail(n, N, short):
+    unit = math.lcm(*range(1, N + 1))
+    law = integer_law([[unit - unit // k for k in range(1, N + 1)]] * n, most=short * unit)
+    for most in sorted(law)[:: max(1, len(law) // 5)]:
+        exact = logarithm(sum(ways for x, ways in law.items() if x <= most), N**n)
+        assert log_p_value(d.MEAN_RECIPROCAL_RANK, 1 - most / unit / n, [N] * n) == pytest.approx(exact, abs=1e-2)
+
+
+@pytest.mark.parametrize(("n", "tail"), [(12, 1e-2), (12, 1e-6), (14, 3e-13)])
+def test_convolution_and_inversion_agree(n, tail):
+    law = SummedLaw(d.Power(-1), CandidateCounts.of([14] * n), 1)
+    s = float(np.quantile(np.linspace(0.3, 0.99, 1000), 1 - 0.4 * tail**0.1)) + 1e-7
+    exact = log_upper_tail_of_atoms(law, s, saddlepoint(law, s))
+    assert log_upper_tail(law, s) == pytest.approx(exact, abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("definition", "N"),
+    [(d.MEAN_RECIPROCAL_RANK, 300), (d.GEOMETRIC_MEAN_RANK, 300), (d.power_mean_rank(2), 300)],
+    ids=str,
+)
+def test_three_tasks_with_many_candidates(definition, N):
+    f = definition.f(torch.arange(1, N + 1, dtype=torch.float64)).numpy()
+    pairs, ordered = np.add.outer(f, f).ravel(), np.sort(f)
+    for ranks in [(1, 1, 2), (1, 2, 3), (2, 9, 100), (30, 50, 70), (100, 200, 290)]:
+        total = sum(f[r - 1] for r in ranks)
+        near = 1e-11 * total
+        if definition.higher_is_better:
+            p = (N - np.searchsorted(ordered, total - near - pairs)).sum() / N**3
+        else:
+            p = np.searchsorted(ordered, total + near - pairs, side="right").sum() / N**3
+        value = float(definition.g(torch.tensor(total / 3, dtype=torch.float64)))
+        assert p_value(definition, value, [N] * 3) == pytest.approx(p, rel=1e-3)
+
+
+def test_reciprocal_rank_of_wn18rr_size_by_a_fine_grid():
+    # the law of 6268 x 1/r on a grid, each atom split between two neighbours so that its mean stays
+    N, n, size, span = 40943, 6268, 1 << 20, 64.0
+    x = size / span / np.arange(1, N + 1)
+    left = np.floor(x).astype(int)
+    pmf = np.bincount(left, 1 - (x - left), size) + np.bincount(left + 1, x - left, size)
+    law = np.fft.irfft(np.fft.rfft(pmf / N) ** n, size)
+    normal = {}
+    for z in (1.645, 3.09, 4.75):
+        r = np.arange(1, N + 1.0)
+        mean, deviation = (1 / r).mean(), math.sqrt((1 / r).var() / n)
+        value = mean + z * deviation
+        p = p_value(d.MEAN_RECIPROCAL_RANK, value, [N] * n)
+        assert p == pytest.approx(law[math.ceil(value * n * size / span) :].sum(), rel=3e-3)
+        normal[z] = math.erfc(z / math.sqrt(2)) / 2 / p
+    assert [round(share, 2) for share in normal.values()] == [0.65, 0.08, 0.0]
+
+
+def lugannani_rice(x, n, s):
+    """log P(sum of n draws from x >= s), leading term and correction, from the whole table."""
+    low, high = 0.0, 1e6
+    for _ in range(200):
+        t = (low + high) / 2
+        e = np.exp(t * (x - x.max()))
+        mean = (e * x).sum() / e.sum()
+        low, high = (t, high) if n * mean < s else (low, t)
+    k0 = n * (t * x.max() + math.log(e.mean()))
+    k2 = n * ((e * (x - mean) ** 2).sum() / e.sum())
+    return k0 - t * s - math.log(t * math.sqrt(2 * math.pi * k2))
+
+
+def test_nothing_underflows_at_fb15k237_size():
+    N, n = 14541, 40932
+    got = log_p_value(d.MEAN_RECIPROCAL_RANK, 0.35, [N] * n)
+    assert got == pytest.approx(lugannani_rice(1 / np.arange(1, N + 1), n, 0.35 * n), abs=1e-2)
+    assert got / math.log(10) == pytest.approx(-47970.4, abs=0.1)
+    assert p_value(d.MEAN_RECIPROCAL_RANK, 0.35, [N] * n) == 0.0
+
+
+COUNTS = np.r_[[14] * 100, [1] * 3, [9] * 51, [13] * 77]
+
+
+@pytest.mark.parametrize(
+    ("definition", "inverse", "value"),
+    [
+        (d.MEAN_RANK, d.INVERSE_MEAN_RANK, 6.0),
+        (d.MEAN_RECIPROCAL_RANK, d.HARMONIC_MEAN_RANK, 0.31),
+        (d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK, 4.5),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("weights", [None, np.resize([0.5, 1.1, 1.7], len(COUNTS))])
+def test_a_metric_and_its_inverse_have_one_p_value(definition, inverse, value, weights):
+    assert log_p_value(definition, value, COUNTS, weights) == pytest.approx(
+        log_p_value(inverse, 1 / value, COUNTS, weights), rel=1e-7
+    )
+
+
+@pytest.mark.parametrize(("closed", "k"), [(d.MEAN_RANK, None), (d.hits_at(3), 3)], ids=["mr", "hits"])
+def test_closed_law_and_sum_over_ranks_agree(closed, k):
+    summed = d.RankDefinition("user", f=(lambda r: r + 0) if k is None else (lambda r: (r <= k).double()))
+    for value in (5.0, 6.0, 6.9, 7.5) if k is None else (0.2, 70 / 231, 0.5):
+        assert log_p_value(summed, value, COUNTS) == pytest.approx(log_p_value(closed, value, COUNTS), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "definition", [d.MEAN_RANK, d.MEAN_RECIPROCAL_RANK, d.hits_at(3), d.GEOMETRIC_MEAN_RANK], ids=name
+)
+def test_order_and_splitting_of_tasks_do_not_matter(definition):
+    weights = np.repeat([1.0, 2.0, 3.0], 77)
+    ranks = np.random.default_rng(0).integers(1, COUNTS + 1).astype(float)
+    value = float(values(definition, ranks[None], weights)[0])
+    expected = log_p_value(definition, value, COUNTS, weights)
+    order = np.random.default_rng(1).permutation(len(COUNTS))
+    assert log_p_value(definition, value, COUNTS[order], 7 * weights[order]) == pytest.approx(expected, rel=1e-8)
+    split = CandidateCounts.of(np.r_[COUNTS, 99], np.r_[weights, 0.0])
+    assert log_p_value(definition, value, split) == pytest.approx(expected, rel=1e-8)
+
+
+@pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.hits_at(1), d.MEAN_RANK], ids=name)
+def test_an_observed_value_counts_in_any_order_of_summation(definition):
+    rng = np.random.default_rng(0)
+    weights = 1 / np.repeat([3.0, 7.0, 50.0], [3, 7, 50])
+    v = weights / weights.sum()
+    ranks = rng.integers(1, 4, 60)
+    terms = v * definition.f(torch.from_numpy(ranks.astype(float))).numpy()
+    sums = {float(np.cumsum(rng.permutation(terms))[-1]) for _ in range(30)} | {math.fsum(terms)}
+    assert len(sums) > 2
+    found = [log_p_value(definition, s, [3] * 60, weights) for s in sums]
+    assert np.ptp(found) < 1e-6
+
+
+@pytest.mark.parametrize("definition", MEANS[:11], ids=name)
+def test_ends_and_impossible_values(definition):
+    N = [5, 7, 7]
+    ranks = np.array([[1.0, 1, 1], [5, 7, 7]])
+    best, worst = values(definition, ranks, [1.0, 1, 1])
+    beyond = best + 0.01 if definition.higher_is_better else best - 0.01
+    assert log_p_value(definition, beyond, N) == -math.inf
+    hits = {"hits_at_2": 2}.get(definition.name, 1)
+    assert p_value(definition, best, N) == pytest.approx(hits**3 / 245, rel=1e-12)
+    assert p_value(definition, worst, N) == 1
+    assert p_value(definition, worst - 0.01 if definition.higher_is_better else worst + 0.01, N) == 1
+
+
+@pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)], ids=name)
+def test_better_values_are_rarer(definition):
+    N = np.r_[[1000] * 300, [977] * 100]
+    grid = np.geomspace(0.004, 0.9, 40) if definition.higher_is_better else np.linspace(900, 2, 40)
+    found = [log_p_value(definition, x, N) for x in grid.tolist()]
+    assert all(a > b for a, b in itertools.pairwise(found[5:]))
+    assert all(a >= b for a, b in itertools.pairwise(found))
+
+
+def test_uniform_under_the_null():
+    # P(p <= a) <= a, and close to it where the law is fine
+    rng = np.random.default_rng(0)
+    N = np.full(200, 60)
+    mrr = (1 / rng.integers(1, N + 1, (200, 200))).mean(axis=1)
+    p = np.array([p_value(d.MEAN_RECIPROCAL_RANK, x, N) for x in mrr.tolist()])
+    for a in (0.05, 0.2, 0.5, 0.8):
+        assert (p <= a).mean() == pytest.approx(a, abs=4 * math.sqrt(a * (1 - a) / 200))
+
+
+def test_which_metrics_have_a_p_value():
+    assert all(has_p_value(definition) for definition in MEANS + EXTREMES)
+    assert not any(has_p_value(definition) for definition in WITHOUT)
+    assert not has_p_value(d.RankDefinition("bent", g=lambda x: (x - 3) ** 2, optimum=0.0, higher_is_better=False))
+
+
+@pytest.mark.parametrize("definition", WITHOUT, ids=name)
+def test_without_a_law_there_is_an_error(definition):
+    with pytest.raises(ValueError, match=definition.name):
+        log_p_value(definition, 1.0, [3, 4])
+
+
+@pytest.mark.parametrize(
+    ("value", "counts", "tolerance", "message"),
+    [
+        (math.nan, [3], 1e-9, "nan"),
+        (1.0, [3], -1e-9, "tolerance"),
+        (1.0, [3], 0.1, "tolerance"),
+        (1.0, [0], 1e-9, "at least 1"),
+        (1.0, [], 1e-9, "empty|integers"),
+    ],
+)
+def test_bad_input(value, counts, tolerance, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        log_p_value(d.MEAN_RANK, value, counts, tolerance=tolerance)
