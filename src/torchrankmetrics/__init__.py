@@ -30,10 +30,13 @@ from torchrankmetrics.metrics.named import (
     ZMeanReciprocalRank,
 )
 from torchrankmetrics.metrics.published import adjust
+from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.ranking.triples import rank_triples
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
@@ -44,6 +47,7 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 __version__ = "0.1.0"
 
 __all__ = [
+    "RELATION_CATEGORIES",
     "AdjustedHitsAtK",
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
@@ -65,6 +69,7 @@ __all__ = [
     "MonteCarloExpectation",
     "PowerMeanRank",
     "PrecomputedExpectation",
+    "RankAccumulator",
     "RankCollection",
     "RankCount",
     "RankDefinition",
@@ -82,5 +87,8 @@ __all__ = [
     "adjust",
     "compare",
     "evaluate",
+    "rank_embeddings",
     "rank_scores",
+    "rank_triples",
+    "relation_categories",
 ]
