@@ -4,6 +4,7 @@ import torch
 from hypothesis import given, settings
 
 from allocations import Allocations
+from torchrankmetrics.ranking import chunks as module
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.scores import rank_scores
@@ -92,6 +93,19 @@ def test_the_true_score_is_one_of_the_tile():
     target = torch.randint(0, 1000, (64,), generator=generator)
     ranks = rank_embeddings(queries, candidates, target, chunk_size=1000)
     assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
+
+
+def test_every_product_has_the_shape_of_a_tile(monkeypatch):
+    # a narrower product may round otherwise, so the last tile reaches back and the truths are filled up
+    shapes = []
+
+    def dot(queries, tile, out):
+        shapes.append(tuple(tile.shape))
+        return torch.mm(queries, tile.T, out=out)
+
+    monkeypatch.setitem(module._PRODUCTS, "dot", dot)
+    rank_embeddings(torch.zeros(2, 3), torch.zeros(11, 3), torch.tensor([0, 10]), chunk_size=4)
+    assert shapes == [(4, 3)] * 4
 
 
 def test_nothing_of_the_graph_is_kept_and_no_candidate_is_written():
