@@ -136,27 +136,28 @@ def test_paired_interval_is_studentised_by_the_delta_method():
 def test_aligned_by_side_and_sample_id_whatever_the_order():
     rng = np.random.default_rng(3)
     ids, group = torch.arange(100, 110), torch.arange(10) // 2
-    expected = compare(Ranks(A, None, 40), Ranks(B, None, 40), "mr")
+    expected = compare(Ranks(A, None, 40), Ranks(B, None, 40), "mrr")
     for shuffle in (rng.permutation(10), np.r_[np.arange(9, -1, -1), 3, 3]):  # also with repeats
         a = table(A, sample_id=ids, group=group)
         b = table(B, shuffle, sample_id=ids, group=group)
-        found = compare(a, b, "mr")
+        found = compare(a, b, "mrr")
         assert (found.difference, found.p_value, found.num_tasks) == (expected.difference, expected.p_value, 10)
-        key = compare(a, b, "mr", cluster="group")
+        key = compare(a, b, "mrr", cluster="group")
         assert key.num_clusters == 5
-        assert compare(b, a, "mr", cluster=group[torch.as_tensor(shuffle)]).p_value == key.p_value
-    collection = RankCollection(["mr"])
+        assert compare(b, a, "mrr", cluster=group[torch.as_tensor(shuffle)]).p_value == key.p_value
+        assert key.p_value != expected.p_value  # so that keys which fall on other tasks are seen
+    collection = RankCollection(["mrr"])
     for i in range(9, -1, -1):
         collection.update(Ranks([A[i]], None, 40), sample_id=ids[[i]], group=group[[i]])
-    assert compare(collection, b, "mr").p_value == expected.p_value
+    assert compare(collection, b, "mrr").p_value == expected.p_value
     by_table = group[collection.table().sample_id - 100]
-    assert compare(collection, b, "mr", cluster=by_table).p_value == key.p_value
+    assert compare(collection, b, "mrr", cluster=by_table).p_value == key.p_value
     head, tail = table(A, sample_id=ids), table(B, sample_id=ids)
     sided = [
         RankTable.concatenate([with_side(x, "head"), with_side(y, "tail")]) for x, y in ((head, tail), (tail, head))
     ]
-    assert compare(*sided, "mr").difference == pytest.approx(0)
-    assert compare(*sided, "tail_mr").difference == pytest.approx(-expected.difference)
+    assert compare(*sided, "mrr").difference == pytest.approx(0)
+    assert compare(*sided, "tail_mrr").difference == pytest.approx(-expected.difference)
 
 
 def with_side(source, side):
