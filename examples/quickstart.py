@@ -61,7 +61,7 @@ class ComplEx(pl.LightningModule):
         """Log the whole collection: Lightning computes and resets it."""
         self.log_dict(self.valid_ranks, prog_bar=False)
 
-    def test_step(self, batch: list[Tensor], _: int) -> None:
+    def test_step(self, batch: list[Tensor], batch_idx: int) -> None:
         """Rank both sides, filtered by all splits."""
         self._rank(self.test_ranks, self.known_at_test, batch[0])
 

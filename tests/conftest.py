@@ -1,4 +1,8 @@
-"""Tests are many and small: one thread each, also for the processes they start; all of them once more on request."""
+"""Tests are many and small: one thread each, also for the processes they start; all of them once more on request.
+
+Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
+``HYPOTHESIS_PROFILE=explore`` draws new ones.
+"""
 
 import os
 
@@ -7,9 +11,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 from collections.abc import Generator
 from typing import Any
 
+import hypothesis
 import pytest
 import torch
 
+hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 torch.set_num_threads(1)
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
-from torchrankmetrics.ranking import counting
+from torchrankmetrics.ranking import counting, flags
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.ranks import Ranks
@@ -155,4 +155,4 @@ def test_sampled_negatives_go_the_same_way():
     assert ranks.optimistic.tolist() == [3, 4]
     assert ranks.pessimistic.tolist() == [4, 4]
     assert ranks.num_candidates.tolist() == [4, 4]
-    assert ranks.flags.tolist() == [1, 1]
+    assert ranks.flags.tolist() == [flags.NAN + flags.SAMPLED] * 2

@@ -122,7 +122,10 @@ class Ranks:
         negatives = self.num_candidates - 1
         for wrong, expected in (
             (negatives < 1, "a sampled negative in every task"),
-            (full < self.num_candidates, "num_candidates of all candidates, the sampled ones and the true one included"),
+            (
+                full < self.num_candidates,
+                "num_candidates of all candidates, the sampled ones and the true one included",
+            ),
         ):
             if wrong.any():
                 first = int(wrong.nonzero()[0])

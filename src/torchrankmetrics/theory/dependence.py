@@ -1,82 +1,98 @@
-"""How far answers of one query depend on each other under the null, and what that does to the variance of a mean.
+"""Test answers of one query share their negatives, so their ranks are not independent under the null."""
 
-In filtered evaluation the q true answers of one query are ranked against the same M negatives, N = M + 1 candidates
-each. If all M + q scores are exchangeable, corr(f(r_i), f(r_j)) = 1 / (N + 1) for every f, so that the variance of
-their sum is q (1 + (q - 1) / (N + 1)) times that of one. Unfiltered, no two share a rank: the correlation is negative.
-"""
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.means import transform_moments
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 
 
-def variance_inflation(cluster_sizes: npt.ArrayLike, num_candidates: npt.ArrayLike) -> FloatArray:
-    """Variance of the mean of f over q answers of one query, as a multiple of that of q independent ranks.
-
-    1 + (q - 1) / (N + 1), at least 1; the same for every f. It multiplies a null variance; its root divides a z-score.
-
-    Args:
-        cluster_sizes: q >= 1, the number of answers of each query that are ranking tasks.
-        num_candidates: N >= 1, candidates of each of these tasks, filtered; broadcast against ``cluster_sizes``.
-
-    Raises:
-        TypeError: if one of them is not made of integers.
-        ValueError: if one of them is below 1, or their shapes do not broadcast.
-
-    Source: exchangeability of M + q scores; derived and checked by enumeration in this project.
-
-    >>> variance_inflation([6, 300], [12, 14000]).round(2).tolist()
-    [1.38, 1.02]
-    """
-    q, N = _at_least_one(cluster_sizes, "cluster_sizes"), _at_least_one(num_candidates, "num_candidates")
-    try:
-        q, N = np.broadcast_arrays(q, N)
-    except ValueError:
-        raise ValueError(
-            f"cluster_sizes and num_candidates must broadcast, got shapes {q.shape} and {N.shape}"
-        ) from None
-    return 1 + (q - 1) / (N + 1.0)
-
-
-def clustered_variance(
-    definition: RankDefinition, cluster_sizes: npt.ArrayLike, num_candidates: npt.ArrayLike
+def variance_inflation(
+    definition: RankDefinition, num_candidates: npt.ArrayLike, query: npt.ArrayLike, weights: Any = None
 ) -> float:
-    """Null variance of a mean of f over all tasks, equally weighted, where answers of a query share their negatives.
+    """Null variance of a mean of f with shared queries over the one for independent tasks, at least 1.
 
-    Sum over queries of q (1 + (q - 1) / (N + 1)) Var f(r) / n^2 with n the number of tasks; queries are independent.
+    In filtered evaluation two answers of a query have corr(f(r_i), f(r_j)) = 1 / (N + 1) for every f, as each is ranked
+    among the same N - 1 negatives: a query with q answers of equal weight inflates its part by 1 + (q - 1) / (N + 1).
 
     Args:
-        definition: a plain mean of f, such as MR, MRR or hits at k.
-        cluster_sizes: as for ``variance_inflation``.
-        num_candidates: as for ``variance_inflation``.
+        definition: a mean of f: MR, MRR, hits at k and their like.
+        num_candidates: (n,) integers N_i >= 1, equal for the answers of a query, as filtered counts are.
+        query: (n,) integers: which query a task belongs to; another for each side.
+        weights: (n,) weights w_i >= 0; None: equal.
 
     Raises:
-        TypeError: as ``variance_inflation``.
-        ValueError: as ``variance_inflation``, or if the metric is no plain mean of f.
+        TypeError: if counts or queries are not integers.
+        ValueError: for another kind of metric, shapes that differ, and answers of a query with different counts.
 
-    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
-    >>> clustered_variance(MEAN_RANK, [1, 1], [3, 3])  # two queries of one answer: 2 / 3 / 2
-    0.3333333333333333
+    >>> from torchrankmetrics.theory.definitions import MEAN_RECIPROCAL_RANK
+    >>> round(variance_inflation(MEAN_RECIPROCAL_RANK, [12] * 6, [7] * 6), 3)
+    1.385
     """
     if definition.aggregation != "mean" or definition.g != IDENTITY:
-        raise ValueError(f"definition must be a plain mean of f, such as mrr; got {definition.name!r}")
-    factor = variance_inflation(cluster_sizes, num_candidates)
-    q = np.broadcast_to(_at_least_one(cluster_sizes, "cluster_sizes"), factor.shape).ravel()
-    N = np.broadcast_to(_at_least_one(num_candidates, "num_candidates"), factor.shape).ravel()
-    if not len(q):
-        raise ValueError("cluster_sizes is empty: there is no task to take a variance over")
-    unique, index = np.unique(N, return_inverse=True)
-    single = transform_moments(definition.f, unique)[1][index]
-    return float((q * factor.ravel() * single).sum()) / int(q.sum()) ** 2
+        raise ValueError(f"the inflation is known for means of f (MR, MRR, hits at k), not for {definition.name!r}")
+    keys = np.asarray(query)
+    if keys.dtype.kind not in "iu":
+        raise TypeError(f"query must hold integers, got {keys.dtype}")
+    N = np.asarray(num_candidates)
+    if keys.shape != N.shape or N.ndim != 1:
+        raise ValueError(f"num_candidates and query must be (n,), one per task; got {N.shape} and {keys.shape}")
+    w = np.ones(len(N)) if weights is None else np.asarray(weights, dtype=np.float64)
+    CandidateCounts.of(N, w)  # refuses what is no count and no weight
+    _, first, index = np.unique(keys, return_index=True, return_inverse=True)
+    of_query = N[first][index]
+    if (of_query != N).any():
+        at = int(np.flatnonzero(of_query != N)[0])
+        raise ValueError(
+            "num_candidates must be equal for the answers of a query, as filtered counts are; "
+            f"tasks {first[index[at]]} and {at} of query {keys[at]} have {of_query[at]} and {N[at]}"
+        )
+    unique, place = np.unique(N[first].astype(np.int64), return_inverse=True)
+    variance = transform_moments(definition.f, unique)[1][place]
+    alone, together = np.bincount(index, w**2), np.bincount(index, w) ** 2
+    independent = float(variance @ alone)
+    if independent == 0:
+        return 1.0
+    return 1 + float((variance / (N[first] + 1.0)) @ (together - alone)) / independent
 
 
-def _at_least_one(values: npt.ArrayLike, name: str) -> IntArray:
-    array = np.asarray(values)
-    if array.size and array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
-    if array.size and array.min() < 1:
-        raise ValueError(f"{name} must be at least 1, got {array.min()}")
-    return array.astype(np.int64)
+class InflatedExpectation:
+    """Null moments with the variance times a factor, for z-scores that allow for shared queries.
+
+    z-scores fall by the root of the factor; means, and so the indices, stay; p-values take the tasks as independent
+    whatever is given here.
+
+    Args:
+        inflation: at least 1, for example from ``variance_inflation``; it holds for the metric, the side and the tasks
+            that it was computed for.
+        expectation: what gives the moments; None: exact.
+
+    Raises:
+        ValueError: if the factor is below 1 or not finite.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> InflatedExpectation(1.5).moments(MEAN_RANK, [3, 5])
+    Moments(mean=2.5, variance=1.0)
+    """
+
+    def __init__(self, inflation: float, expectation: ExpectationProvider | None = None) -> None:
+        if not 1 <= inflation < np.inf:
+            raise ValueError(f"inflation must be finite and at least 1, got {inflation}")
+        self.inflation = float(inflation)
+        self.expectation = DEFAULT_EXPECTATION if expectation is None else expectation
+
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    ) -> Moments:
+        """See ``ExpectationProvider.moments``."""
+        moments = self.expectation.moments(definition, counts, weights)
+        return Moments(moments.mean, moments.variance * self.inflation)
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """See ``ExpectationProvider.answers``."""
+        return self.expectation.answers(definition)
