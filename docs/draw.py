@@ -1,0 +1,32 @@
+"""Draw the pictures of a page: run its Python blocks from top to bottom, and save ``fig`` at every picture shown.
+
+python docs/draw.py docs/plots.md docs/tutorial.md
+"""
+
+import doctest
+import re
+import sys
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+PARTS = re.compile(r"^```python\n(?P<code>.*?)^```$|!\[[^\]]*\]\((?P<picture>images/[^)]+)\)", re.MULTILINE | re.DOTALL)
+
+
+def draw(page: Path) -> None:
+    """Run the blocks of one page in one namespace; what they print is compared by the tests, not here."""
+    names: dict[str, object] = {}
+    for part in PARTS.finditer(page.read_text(encoding="utf-8")):
+        if part["picture"]:
+            names["fig"].savefig(page.parent / part["picture"], dpi=110, bbox_inches="tight")  # type: ignore[attr-defined]
+            print(page.parent / part["picture"])
+            continue
+        for example in doctest.DocTestParser().get_examples(part["code"]):
+            if example.exc_msg is None:
+                exec(compile(example.source, str(page), "single"), names)
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        draw(Path(argument))

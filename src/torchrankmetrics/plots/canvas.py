@@ -1,0 +1,144 @@
+"""What the plots share: axes, marks that can be told apart in print, and how models are passed."""
+
+import importlib
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.sample import RankSample
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
+SMALL = 8.5
+
+
+@dataclass(frozen=True)
+class Mark:
+    """How one series is drawn: colour, line and marker differ, so that any two of them suffice."""
+
+    color: str
+    line: str
+    marker: str
+
+
+# from dark to light, so that the colours stay apart in gray; hues stay apart for colour-blind readers (Okabe and Ito)
+MARKS = (
+    Mark("#000000", "-", "o"),
+    Mark("#0072b2", "--", "s"),
+    Mark("#d55e00", "-.", "^"),
+    Mark("#009e73", ":", "D"),
+    Mark("#cc79a7", "-", "v"),
+    Mark("#e69f00", "--", "P"),
+)
+
+
+def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
+    """Axes to draw on, with their figure: the given ones, or new ones of a size in inches.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        TypeError: if ax are no axes.
+    """
+    if ax is None:
+        fig, new = pyplot().subplots(figsize=(width, height), layout="constrained")
+        return fig, tidy(new)
+    if not hasattr(ax, "get_xlim"):
+        raise TypeError(
+            f"ax must be matplotlib Axes, as in fig, ax = plt.subplots(), or None for new ones; got {type(ax).__name__}"
+        )
+    return ax.figure, ax  # type: ignore[return-value]
+
+
+def tidy(ax: "Axes") -> "Axes":
+    """Take away the frame's upper and right line; new axes only, a user's stay as they are."""
+    ax.spines[["top", "right"]].set_visible(False)
+    return ax
+
+
+def pyplot() -> Any:
+    """Import ``matplotlib.pyplot``, on first use only."""
+    try:
+        return importlib.import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: pip install 'torchrankmetrics[plot]'") from error
+
+
+def panels(axes: "Sequence[Axes] | None", number: int) -> "tuple[Figure, list[Axes]]":
+    """Axes beside each other, with their figure: the given ones, or new ones.
+
+    Raises:
+        ImportError: if matplotlib is not installed.
+        TypeError: if axes are no axes.
+        ValueError: if they are not as many as are needed.
+    """
+    if axes is None:
+        fig, new = pyplot().subplots(1, number, figsize=(2.9 * number, 3.0), layout="constrained")
+        return fig, [tidy(one) for one in new]
+    if hasattr(axes, "get_xlim") or len(axes) != number:
+        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {axes!r}")
+    pairs = [canvas(one) for one in axes]
+    return pairs[0][0], [one for _, one in pairs]
+
+
+def base_definition(metric: str) -> RankDefinition:
+    """Read the name of a base metric that depends on ranks.
+
+    Raises:
+        TypeError, ValueError: for other names.
+    """
+    name = parse_name(metric)
+    says_more = (name.view, name.rank_type, name.side) != (None, None, None)
+    if says_more or name.definition.aggregation in ("count", "tie_rate"):
+        raise ValueError(f"metric must be a base metric of ranks, such as 'mrr' or 'mr'; got {metric!r}")
+    return name.definition
+
+
+def samples_of(models: Any, side: str | None) -> dict[str, RankSample]:
+    """Read one evaluation, or a dict of name -> evaluation, as samples of ranks; one alone has the name "".
+
+    Raises:
+        TypeError: if something is no evaluation.
+        ValueError: if there are none, more than can be told apart in print, or one without tasks.
+    """
+    if side not in (None, "head", "tail"):
+        raise ValueError(f'side must be "head", "tail" or None (all tasks), got {side!r}')
+    named = models if isinstance(models, Mapping) else {"": models}
+    check_series(named)
+    return {str(name): sample_of_model(model, str(name), side) for name, model in named.items()}
+
+
+def sample_of_model(model: Any, name: str, side: str | None = None) -> RankSample:
+    """Read an evaluation as a sample of ranks, repeats dropped."""
+    about = f" of {name!r}" if name else ""
+    if isinstance(model, RankCollection):
+        model = model.table()
+    elif isinstance(model, Ranks):
+        model = RankTable.from_ranks(model)
+    if not isinstance(model, RankTable):
+        raise TypeError(
+            f"the evaluation{about} must be a RankCollection, a RankTable or Ranks, got {type(model).__name__}; for "
+            "several models pass a dict of name -> evaluation"
+        )
+    sample = Analysis([model.rows]).sample(side)
+    if sample.num_tasks == 0:
+        raise ValueError(f"the evaluation{about} has no ranking tasks{f' of side {side!r}' if side else ''} to draw")
+    return sample
+
+
+def check_series(series: Sized, most: int | None = len(MARKS)) -> None:
+    """Refuse no series at all, and more than there are marks."""
+    if not len(series):
+        raise ValueError("there is nothing to draw: pass at least one evaluation with ranking tasks")
+    if most is not None and len(series) > most:
+        raise ValueError(
+            f"{len(series)} series cannot be told apart in print; draw at most {most}, the others in a second plot"
+        )

@@ -1,0 +1,280 @@
+"""Plots hold what they say: axes, labels, number of series, and drawn values against counting by hand."""
+
+import sys
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from torchrankmetrics import RankCollection, Ranks, RankTable, compare, plots
+
+matplotlib = pytest.importorskip("matplotlib", reason="plots need the extra 'plot'")
+matplotlib.use("Agg")
+plt = pytest.importorskip("matplotlib.pyplot")
+METRICS = ["mrr", "hits@3", "amri", "mr"]
+RANKS = {"a": ([1, 2, 2, 5, 9, 1], [1, 4, 2, 6, 9, 3]), "b": ([3, 2, 7, 5, 4, 10], [3, 2, 7, 5, 5, 10])}
+CANDIDATES = [9, 10, 12, 14, 9, 12]
+SIDES = ["head", "head", "tail", "tail", "tail", "tail"]
+
+
+@pytest.fixture(autouse=True)
+def _close() -> Any:
+    yield
+    plt.close("all")
+
+
+def collection(model: str) -> RankCollection:
+    result = RankCollection(METRICS)
+    optimistic, pessimistic = RANKS[model]
+    for i, side in enumerate(SIDES):
+        ranks = Ranks([optimistic[i]], [pessimistic[i]], [CANDIDATES[i]])
+        result.update(ranks, side=side, group=[i % 3], sample_id=[i])
+    return result
+
+
+@pytest.fixture
+def models() -> dict[str, RankCollection]:
+    return {model: collection(model) for model in RANKS}
+
+
+def share_at_most(x: float, optimistic: list[int], pessimistic: list[int]) -> float:
+    return float(Fraction(sum(o + p <= 2 * x for o, p in zip(optimistic, pessimistic, strict=True)), len(optimistic)))
+
+
+def chance_at_most(x: float, candidates: list[int]) -> float:
+    return float(sum(Fraction(min(int(x), n), n) for n in candidates) / len(candidates))
+
+
+def test_ecdf_counts_ranks_and_chance(models: dict[str, RankCollection]) -> None:
+    fig, ax = plots.rank_ecdf(models)
+    assert fig is ax.figure
+    assert ax.get_xscale() == "log"
+    assert ax.get_xlabel() == "rank x (realistic)"
+    assert "share of tasks" in ax.get_ylabel()
+    assert [line.get_label() for line in ax.lines] == ["a", "b", "chance"]
+    assert ax.get_xlim() == (1, 14)
+    for line in ax.lines:
+        assert line.get_drawstyle() == "steps-post"
+    for model, line in zip(RANKS, ax.lines, strict=False):
+        x, y = line.get_data()
+        assert list(x) == sorted(x)
+        assert (x[0], y[0], x[-1], y[-1]) == (1, 0, 14, 1)
+        np.testing.assert_allclose(y[1:], [share_at_most(at, *RANKS[model]) for at in x[1:]], rtol=1e-15)
+        assert {(o + p) / 2 for o, p in zip(*RANKS[model], strict=True)} <= set(x)
+    x, y = ax.lines[-1].get_data()
+    assert list(x) == list(range(1, 15))
+    np.testing.assert_allclose(y, [chance_at_most(at, CANDIDATES) for at in x], rtol=1e-14)
+
+
+def test_ecdf_of_weights_and_one_side() -> None:
+    table = RankTable.from_ranks(Ranks([1, 3, 7], None, [10, 20, 30]), side="tail", weight=[1.0, 2.0, 5.0])
+    _, ax = plots.rank_ecdf(table, side="tail", rank_type="optimistic")
+    assert [line.get_label() for line in ax.lines] == ["ranks", "chance"]
+    assert "optimistic, tail side" in ax.get_xlabel()
+    np.testing.assert_allclose(ax.lines[0].get_ydata(), [0, 1 / 8, 3 / 8, 1, 1])
+    chance = dict(zip(*ax.lines[1].get_data(), strict=True))
+    assert chance[15.0] == pytest.approx((1 * 1 + 2 * 15 / 20 + 5 * 15 / 30) / 8)
+    with pytest.raises(ValueError, match="no ranking tasks of side 'head'"):
+        plots.rank_ecdf(table, side="head")
+
+
+def test_ecdf_has_a_chance_line_per_candidate_law() -> None:
+    _, ax = plots.rank_ecdf(
+        {"x": Ranks([1, 2], None, 10), "y": Ranks([1, 2], None, 10), "z": Ranks([1, 2], None, 1000)}
+    )
+    assert [line.get_label() for line in ax.lines][3:] == ["chance (x, y)", "chance (z)"]
+    large = ax.lines[-1].get_xdata()
+    assert len(large) < 1100
+    assert large[-1] == 1000
+
+
+@pytest.mark.parametrize(("metric", "f"), [("mrr", lambda r: 1 / r), ("mr", float), ("hits@3", lambda r: r <= 3)])
+def test_ties_span_from_pessimistic_to_optimistic(
+    models: dict[str, RankCollection], metric: str, f: Callable[[float], float]
+) -> None:
+    _, ax = plots.ties(models, metric)
+    drawn = {line.get_label(): list(line.get_xdata()) for line in ax.lines}
+    assert list(drawn) == ["pessimistic", "realistic", "optimistic", "expected"]
+    for row, (optimistic, pessimistic) in enumerate(RANKS.values()):
+        pairs = list(zip(optimistic, pessimistic, strict=True))
+        by_hand = {
+            "optimistic": np.mean([f(o) for o, _ in pairs]),
+            "pessimistic": np.mean([f(p) for _, p in pairs]),
+            "realistic": np.mean([f((o + p) / 2) for o, p in pairs]),
+            "expected": np.mean([np.mean([f(r) for r in range(o, p + 1)]) for o, p in pairs]),
+        }
+        assert {kind: x[row] for kind, x in drawn.items()} == pytest.approx(by_hand)
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert labels == ["a\n50.0 % ties\nmean gap 0.833 ranks", "b\n16.7 % ties\nmean gap 0.167 ranks"]
+
+
+def test_ties_without_a_known_expectation(models: dict[str, RankCollection]) -> None:
+    _, ax = plots.ties(models["a"], "median_rank")
+    assert [line.get_label() for line in ax.lines] == ["pessimistic", "realistic", "optimistic"]
+    assert ax.lines[0].get_xdata() == np.median(RANKS["a"][1])
+
+
+def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankCollection]) -> None:
+    other = Ranks([1, 5, 30, 2], None, 5000)
+    fig, axes = plots.by_dataset({"small": models, "large": {"b": other}}, "mrr")
+    assert len(axes) == 3
+    assert [ax.get_title() for ax in axes] == ["mrr", "adjusted_mrr", "z_mrr"]
+    assert [text.get_text() for text in axes[0].get_xticklabels()] == ["small", "large"]
+    assert [text.get_text() for text in fig.legends[0].get_texts()] == ["a", "b", "chance"]
+    expected = {"small": CANDIDATES, "large": [5000] * 4}
+    chance = [np.mean([np.mean(1 / np.arange(1, n + 1)) for n in counts]) for counts in expected.values()]
+    spread = [
+        np.sqrt(sum(np.var(1 / np.arange(1, n + 1)) for n in counts)) / len(counts) for counts in expected.values()
+    ]
+    np.testing.assert_allclose(axes[0].lines[2].get_ydata(), chance)
+    rank = np.mean(RANKS["b"], axis=0)
+    base = np.array([np.mean(1 / rank), np.mean(1 / np.array([1, 5, 30, 2]))])
+    np.testing.assert_allclose(axes[0].lines[1].get_ydata(), base)
+    np.testing.assert_allclose(axes[1].lines[1].get_ydata(), (base - chance) / (1 - np.array(chance)))
+    np.testing.assert_allclose(axes[2].lines[1].get_ydata(), (base - chance) / spread)
+    assert np.isnan(axes[0].lines[0].get_ydata()[1])  # model a was not evaluated on the large one
+
+
+def test_datasets_take_z_logarithmic_where_it_spans_much() -> None:
+    evaluations = {"tiny": Ranks([1, 2, 1], None, 10), "huge": Ranks([1] * 500, None, 10_000)}
+    _, axes = plots.by_dataset(evaluations)
+    assert [ax.get_yscale() for ax in axes] == ["linear", "linear", "log"]
+    _, axes = plots.by_dataset({"tiny": evaluations["tiny"]})
+    assert axes[2].get_yscale() == "linear"
+
+
+def test_forest_draws_every_interval(models: dict[str, RankCollection]) -> None:
+    results = {model: ranks.confidence_intervals() for model, ranks in models.items()}
+    _, ax = plots.forest(results, ["mrr", "amri"])
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["mrr a", "mrr b", "amri a", "amri b"]
+    rows = [results[model][metric] for metric in ("mrr", "amri") for model in RANKS]
+    assert list(ax.lines[0].get_xdata()) == [row.value for row in rows]
+    ends = [(segment[0][0], segment[1][0]) for segment in ax.collections[0].get_segments()]
+    assert ends == [(row.low, row.high) for row in rows]
+    assert [text.get_text() for text in ax.texts] == [f"{r.value:.4f} [{r.low:.4f}, {r.high:.4f}]" for r in rows]
+    assert ax.get_xlabel() == "value, 95 % interval"
+
+
+def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]) -> None:
+    result = compare(models["a"], models["b"], ["mrr", "hits@3"], level=0.9)
+    _, ax = plots.forest(result)
+    assert list(ax.lines[0].get_xdata()) == [row.difference for row in result.rows]
+    assert list(ax.lines[1].get_xdata()) == [0, 0]
+    assert ax.get_xlabel() == "difference, 90 % interval, p by Holm"
+    assert f"p = {result.rows[0].p_adjusted:.2g}" in ax.texts[0].get_text()
+    _, ax = plots.forest({"a against b": result["mrr"]})
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["mrr a against b"]
+
+
+def test_groups_keep_the_largest_in_their_order(models: dict[str, RankCollection]) -> None:
+    ranks = RankCollection(["mrr"])
+    group = [5, 5, 5, 8, 2, 2]
+    ranks.update(Ranks([1, 2, 4, 1, 3, 3], None, 12), group=group)
+    breakdown = ranks.breakdown(names={5: "five", 8: "eight", 2: "two"}).sort("mrr", descending=True)
+    _, ax = plots.groups(breakdown, "mrr")
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["eight", "five", "two"]
+    np.testing.assert_allclose([bar.get_width() for bar in ax.patches], [1, 1.75 / 3, 1 / 3])
+    assert [text.get_text() for text in ax.texts] == ["1 tasks", "3 tasks", "2 tasks"]
+    assert ax.get_xlabel() == "mrr"
+    _, ax = plots.groups(breakdown, "mrr", most=2)
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["five", "two"]
+    assert ax.get_xlabel() == "mrr (the 2 largest of 3 groups)"
+
+
+def test_undefined_group_is_told() -> None:
+    ranks = RankCollection(["mrr"])
+    ranks.update(Ranks([1, 2], None, [1, 12]), group=[0, 1])
+    _, ax = plots.groups(ranks.breakdown(), "adjusted_mrr")
+    assert ax.texts[0].get_text() == "undefined, 1 tasks"
+
+
+def draw_all(models: dict[str, RankCollection], ax: Any) -> list[tuple[Any, Any]]:
+    intervals = models["a"].confidence_intervals()
+    return [
+        plots.rank_ecdf(models, ax=ax),
+        plots.ties(models, ax=ax),
+        plots.forest(intervals, ["mrr"], ax=ax),
+        plots.groups(models["a"].breakdown(), "mrr", ax=ax),
+    ]
+
+
+def test_given_axes_are_drawn_on(models: dict[str, RankCollection]) -> None:
+    fig, axes = plt.subplots(1, 4)
+    assert all(drawn == (fig, axes[3]) for drawn in draw_all(models, axes[3]))
+    assert plots.by_dataset({"x": models}, ax=axes[:3]) == (fig, list(axes[:3]))
+    assert len(plt.get_fignums()) == 1
+
+
+def test_figures_are_written_without_a_warning(models: dict[str, RankCollection], tmp_path: Any, recwarn: Any) -> None:
+    for i, (fig, _) in enumerate([*draw_all(models, None), plots.by_dataset({"x": models})]):
+        fig.savefig(tmp_path / f"{i}.pdf")
+        assert (tmp_path / f"{i}.pdf").stat().st_size > 1000
+    assert [str(w.message) for w in recwarn if issubclass(w.category, UserWarning)] == []
+
+
+def test_six_series_differ_in_gray_or_in_dashes() -> None:
+    _, ax = plots.rank_ecdf({str(i): Ranks([1 + i, 9], None, 20) for i in range(6)})
+    looks = []
+    for line in ax.lines[:6]:
+        red, green, blue = matplotlib.colors.to_rgb(line.get_color())
+        looks.append((0.299 * red + 0.587 * green + 0.114 * blue, line.get_linestyle()))
+    for i, (light, dashes) in enumerate(looks):
+        for other_light, other_dashes in looks[:i]:
+            assert dashes != other_dashes or abs(light - other_light) > 0.25
+    with pytest.raises(ValueError, match="7 series cannot be told apart in print"):
+        plots.rank_ecdf({str(i): Ranks([1], None, 20) for i in range(7)})
+
+
+BAD = {
+    "not an evaluation": (lambda m: plots.rank_ecdf({"x": [1, 2]}), TypeError, "evaluation of 'x' must be a RankColl"),
+    "nothing": (lambda m: plots.rank_ecdf({}), ValueError, "nothing to draw"),
+    "no tasks": (lambda m: plots.rank_ecdf(RankCollection()), ValueError, "no ranking tasks"),
+    "expected ecdf": (lambda m: plots.rank_ecdf(m, rank_type="expected"), ValueError, "got 'expected'"),
+    "side": (lambda m: plots.rank_ecdf(m, side="left"), ValueError, 'side must be "head"'),
+    "axes": (lambda m: plots.rank_ecdf(m, ax=3), TypeError, "ax must be matplotlib Axes"),
+    "view of ties": (lambda m: plots.ties(m, "amri"), ValueError, "base metric of ranks"),
+    "ties of ties": (lambda m: plots.ties(m, "tie_rate"), ValueError, "base metric of ranks"),
+    "no index": (lambda m: plots.by_dataset({"x": m}, "rank_std"), ValueError, "adjusted index"),
+    "no mapping": (lambda m: plots.by_dataset(m["a"]), TypeError, "dict of data set"),
+    "empty data set": (lambda m: plots.by_dataset({"x": {}}), ValueError, "data set 'x' has no evaluation"),
+    "other filter": (
+        lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}}),
+        ValueError,
+        "different candidates",
+    ),
+    "two axes": (lambda m: plots.by_dataset({"x": m}, ax=plt.subplots(1, 2)[1]), ValueError, "must be 3 axes"),
+    "mixed scales": (lambda m: plots.forest(m["a"].confidence_intervals()), ValueError, "shares: 'mrr'.* ranks: 'mr'"),
+    "missing metric": (lambda m: plots.forest(m["a"].confidence_intervals(), ["gmr"]), ValueError, "'gmr' are not the"),
+    "no result": (lambda m: plots.forest(m["a"]), TypeError, "confidence_intervals"),
+    "two kinds": (
+        lambda m: plots.forest({"x": m["a"].confidence_intervals(), "y": compare(m["a"], m["b"])}),
+        ValueError,
+        "two plots",
+    ),
+    "no breakdown": (lambda m: plots.groups(m["a"], "mrr"), TypeError, "breakdown"),
+    "no column": (lambda m: plots.groups(m["a"].breakdown(), "gmr"), ValueError, "one of the columns mrr"),
+    "most": (lambda m: plots.groups(m["a"].breakdown(), "mrr", most=0), ValueError, "most must be"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_errors_read_like_help(models: dict[str, RankCollection], case: str) -> None:
+    call, kind, text = BAD[case]
+    with pytest.raises(kind, match=text):
+        call(models)
+
+
+def test_without_matplotlib_the_extra_is_named(models: dict[str, RankCollection], monkeypatch: Any) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    for draw in (plots.rank_ecdf, plots.ties, lambda m: plots.by_dataset({"x": m})):
+        with pytest.raises(ImportError, match=r"pip install 'torchrankmetrics\[plot\]'"):
+            draw(models)
+
+
+def test_rows_of_counts_draw_like_rows_of_tasks() -> None:
+    table = RankTable.from_ranks(Ranks(torch.tensor([1, 3, 3, 3]), None, 9))
+    twice = [plots.rank_ecdf(one)[1].lines[0].get_xydata() for one in (table, table.compact())]
+    np.testing.assert_array_equal(*twice)
