@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, overload
 
+from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
 from torchrankmetrics.metrics.views import check_member, view_value
@@ -65,7 +66,8 @@ def adjust(
         value: the base value; as a string with its digits, such as "0.355", it stands for all that round to it.
         metric: a base metric by name, or a ``RankDefinition``.
         num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
-            tasks serves the index and ratio of means of f, where the number of tasks does not matter.
+            tasks serves the index and ratio of means of f, where the number of tasks does not matter. A str names a
+            data set: the filtered test tasks of both sides; ``candidate_counts`` of its other splits and sides.
         view: "adjusted_index", "normalized", "z_score" or "p_value".
         expectation: what gives null moments; None: exact.
 
@@ -81,6 +83,8 @@ def adjust(
     0.6153846153846154
     >>> print(adjust("3.5", "mr", 14))
     0.6154 [0.6077, 0.6231]
+    >>> print(adjust("0.355", "mrr", "fb15k237"))
+    0.3545 [0.3540, 0.3550]
     """
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     definition = name.definition
@@ -90,7 +94,9 @@ def adjust(
         )
     expectation = DEFAULT_EXPECTATION if expectation is None else expectation
     check_member(definition, view, "realistic", expectation)
-    if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
+    if isinstance(num_candidates, str):
+        num_candidates = candidate_counts(num_candidates)
+    elif isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
         _check_one_count(definition, view)
         num_candidates = [num_candidates]
     counts = CandidateCounts.of(num_candidates)

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -16,27 +17,32 @@ class PrecomputedExpectation:
     The counts and weights of the tasks at hand are ignored: the moments are always those of the stored set.
 
     Args:
-        num_candidates: (n,) integers N_i >= 1 of the stored tasks, or a ``CandidateCounts``.
+        num_candidates: (n,) integers N_i >= 1 of the stored tasks, or a ``CandidateCounts``, such as
+            ``candidate_counts`` of a data set; the name of one stands for its filtered test tasks of both sides.
         weights: (n,) weights w_i >= 0; None: equal.
         counts: (n,) how many tasks each entry stands for; None: one each.
         provider: who computes; None: exact.
 
     Raises:
-        TypeError, ValueError: as ``CandidateCounts.of``.
+        TypeError, ValueError: as ``CandidateCounts.of``, or for an unknown data set.
 
     >>> from torchrankmetrics.theory.definitions import MEAN_RANK
     >>> PrecomputedExpectation([14, 13], counts=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
     7.375
+    >>> round(PrecomputedExpectation("fb15k237").moments(MEAN_RANK, [2, 2]).mean, 2)
+    7153.31
     """
 
     def __init__(
         self,
-        num_candidates: npt.ArrayLike | CandidateCounts,
+        num_candidates: npt.ArrayLike | CandidateCounts | str,
         weights: Any = None,
         counts: Any = None,
         *,
         provider: ExpectationProvider | None = None,
     ) -> None:
+        if isinstance(num_candidates, str):
+            num_candidates = candidate_counts(num_candidates)
         self.counts = CandidateCounts.of(num_candidates, weights, counts)
         self._provider: ExpectationProvider = DEFAULT_EXPECTATION if provider is None else provider
 

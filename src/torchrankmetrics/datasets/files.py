@@ -1,0 +1,65 @@
+"""Triples in text files: one "head TAB relation TAB tail" a line, ids or labels."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import IntArray
+
+Triple = tuple[str, str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """Splits as integer triples (n, 3), ids in the order of the sorted labels, with the number of entities."""
+
+    splits: Mapping[str, IntArray]
+    entities: tuple[str, ...]
+    relations: tuple[str, ...]
+
+
+def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
+    """Read the triples of a file as text.
+
+    Raises:
+        OSError: if there is no such file to open.
+        ValueError: if it is no UTF-8 text, is empty, or has a line without three columns; the message tells which.
+    """
+    name = os.fspath(path)
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{name} is no UTF-8 text: a file of triples has head, relation, tail in a line") from error
+    triples = []
+    for number, line in enumerate(
+        text.removesuffix("\n").split("\n") if text else (), 1
+    ):  # labels may hold other breaks
+        columns = line.split("\t")
+        if len(columns) != 3 or not all(column.strip() for column in columns):
+            raise ValueError(
+                f"{name} line {number}: expected head, relation, tail separated by tabs, "
+                f"got {len(columns)} column{'s' if len(columns) != 1 else ''}: {line[:60]!r}"
+            )
+        triples.append((columns[0], columns[1], columns[2]))
+    if not triples:
+        raise ValueError(f"{name} is empty: expected a triple (head, relation, tail) in every line")
+    return triples
+
+
+def number_triples(splits: Mapping[str, list[Triple]]) -> Graph:
+    """Number entities and relations by their sorted labels, over all splits."""
+    entities = sorted({label for triples in splits.values() for h, _, t in triples for label in (h, t)})
+    relations = sorted({r for triples in splits.values() for _, r, _ in triples})
+    entity = {label: i for i, label in enumerate(entities)}
+    relation = {label: i for i, label in enumerate(relations)}
+    return Graph(
+        {
+            split: np.array([(entity[h], relation[r], entity[t]) for h, r, t in triples], np.int64).reshape(-1, 3)
+            for split, triples in splits.items()
+        },
+        tuple(entities),
+        tuple(relations),
+    )
