@@ -30,6 +30,7 @@ from torchrankmetrics.metrics.named import (
     ZMeanReciprocalRank,
 )
 from torchrankmetrics.metrics.published import adjust
+from torchrankmetrics.ranking.alignment import rank_alignment
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
 from torchrankmetrics.ranking.ranks import Ranks
@@ -87,6 +88,7 @@ __all__ = [
     "adjust",
     "compare",
     "evaluate",
+    "rank_alignment",
     "rank_embeddings",
     "rank_scores",
     "rank_triples",

@@ -7,11 +7,11 @@ from typing import Any, overload
 
 import numpy as np
 
-from torchrankmetrics.metrics.alignment import aligned_rows
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.intervals import check_level, check_number, in_clusters
 from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
+from torchrankmetrics.metrics.pairing import paired_rows
 from torchrankmetrics.ranking import rows as columns
 from torchrankmetrics.ranking.canonical import Rows
 from torchrankmetrics.ranking.ranks import Ranks
@@ -186,7 +186,7 @@ def compare(
         raise ValueError("metric is empty: name at least one")
     names = [f"a[{i}]" if several else "a" for i in range(len(runs_a))]
     names += [f"b[{i}]" if several else "b" for i in range(len(runs_b))]
-    rows, keys = aligned_rows([*runs_a, *runs_b], names, cluster)
+    rows, keys = paired_rows([*runs_a, *runs_b], names, cluster)
     options = (level, resamples, permutations, seed)
     results = [_Question(name, rows, len(runs_a), keys).answer(*options) for name in asked]
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}

@@ -18,7 +18,7 @@ from torchrankmetrics.theory.candidates import IntArray
 _SHOWN = 3
 
 
-def aligned_rows(
+def paired_rows(
     runs: list[Ranks | RankTable | RankCollection], names: list[str], cluster: Any = None
 ) -> tuple[list[Rows], IntArray | None]:
     """Rows of every run in one common order of tasks, and the cluster of each task.
