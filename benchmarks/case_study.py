@@ -1,0 +1,308 @@
+"""The case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3 and Figure 1), with exact p-values.
+
+    python benchmarks/case_study.py [--json PATH] [--plot PATH]             Nations and Kinships, which come with pykeen
+    python benchmarks/case_study.py FOLDER ... --epochs N --json PATH       graphs of train.tsv, valid.tsv, test.tsv
+    python benchmarks/case_study.py --report --json PATH [--plot PATH]      trains nothing: what PATH holds
+
+ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities (over --negatives drawn
+ones and the true one where there are more), and a ComplEx that was never trained. Filtered by all splits, both sides.
+With --json every run is added to what the file holds, in place of an earlier one of the same graph and model.
+
+It answers whether results on small graphs are significantly different from random, at 5 %: of these models, and of those
+of the paper by their published MRR. p-values take tasks as independent; answers of one query are not, so the z-score is
+also given divided by the root of the variance inflation.
+"""
+
+import argparse
+import json
+import math
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, dropout
+
+from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
+from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK
+from torchrankmetrics.theory.dependence import variance_inflation
+from torchrankmetrics.theory.significance import log_p_value
+
+MODELS = ("ComplEx", "RotatE", "TransE", "TuckER")
+UNTRAINED = "untrained"
+LEVEL = 0.05
+SMALL = 1000  # entities
+METRICS = ("mrr", "adjusted_mrr", "z_mrr", "mr", "amri", "z_mr", "hits@1", "hits@10", "adjusted_hits_at_10")
+# MRR of the paper's own models, from collated/collated.tsv of github.com/pykeen/ranking-metrics-manuscript (where the
+# number of tasks, 402 and 2148, is that of these graphs)
+PUBLISHED = {
+    "nations": {"ComplEx": 0.4304, "RotatE": 0.5116, "TransE": 0.4027, "TuckER": 0.7556},
+    "kinships": {"ComplEx": 0.6618, "RotatE": 0.7686, "TransE": 0.4385, "TuckER": 0.8635},
+}
+Splits = list[Tensor]
+
+
+class Model(torch.nn.Module):
+    """A query (entity, relation, direction) becomes a vector, compared with every entity: by product or by distance."""
+
+    def __init__(self, kind: str, num_entities: int, num_relations: int, dim: int, drop: float) -> None:
+        super().__init__()
+        self.kind, self.dropout = kind, drop
+        scale = 0.3 if kind == "ComplEx" else 1 / math.sqrt(dim)
+        self.entities = torch.nn.Parameter(scale * torch.randn(num_entities, dim))
+        width = dim // 2 if kind == "RotatE" else min(dim, 32) if kind == "TuckER" else dim
+        self.relations = torch.nn.Parameter((1 if kind == "RotatE" else scale) * torch.randn(num_relations, width))
+        if kind == "TuckER":
+            self.core = torch.nn.Parameter(torch.randn(width, dim, dim) / math.sqrt(dim))
+        self.log_scale = torch.nn.Parameter(torch.tensor(math.log(5.0) if self.by_distance else 0.0))
+
+    @property
+    def by_distance(self) -> bool:
+        """Whether entities are compared with a query by their distance."""
+        return self.kind in ("TransE", "RotatE")
+
+    def query(self, entity: Tensor, relation: Tensor, forwards: bool) -> Tensor:
+        """(B, dim): what the tail of (entity, relation, ?), or the head of (?, relation, entity), should be like."""
+        e, r = dropout(self.entities[entity], self.dropout, self.training), self.relations[relation]
+        if self.kind == "TransE":
+            return e + r if forwards else e - r
+        if self.kind == "TuckER":
+            core = (r @ self.core.flatten(1)).view(-1, *self.core.shape[1:])
+            return torch.einsum("bi,bij->bj" if forwards else "bj,bij->bi", e, core)
+        left = torch.complex(*e.chunk(2, 1))
+        right = torch.polar(torch.ones_like(r), r) if self.kind == "RotatE" else torch.complex(*r.chunk(2, 1))
+        product = left * (right if forwards else right.conj())
+        return torch.cat([product.real, product.imag], 1)
+
+    def compare(self, query: Tensor, entities: Tensor, *, paired: bool = False) -> Tensor:
+        """(B, n) from (B, dim) and (n, dim), paired: (B, 1) from n = B; distances without |query|^2: the same order."""
+        product = (query * entities).sum(1, keepdim=True) if paired else query @ entities.T
+        if not self.by_distance:
+            return product
+        size = entities.square().sum(1)
+        return self.log_scale.exp() * (2 * product - (size[:, None] if paired else size))
+
+
+def train(model: Model, triples: Tensor, epochs: int, batch_size: int, negatives: int, lr: float) -> None:
+    num_entities = len(model.entities)
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=lr, initial_accumulator_value=1e-6)
+    for epoch in range(epochs):
+        total = 0.0
+        for batch in triples[torch.randperm(len(triples))].split(batch_size):
+            h, r, t = batch.T
+            loss = torch.zeros(())
+            for entity, answer, forwards in ((h, t, True), (t, h, False)):
+                query = model.query(entity, r, forwards)
+                if num_entities <= negatives:
+                    loss = loss + cross_entropy(model.compare(query, model.entities), answer)
+                    continue
+                drawn = torch.randint(num_entities, (negatives,))
+                own = model.compare(query, model.entities[answer], paired=True)
+                wrong = model.compare(query, model.entities[drawn]).masked_fill(drawn == answer[:, None], -math.inf)
+                loss = loss + cross_entropy(torch.cat([own, wrong], 1), torch.zeros_like(answer))
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            total += loss.item() * len(batch)
+        if epoch % max(1, epochs // 10) == 0 or epoch == epochs - 1:
+            print(f"  epoch {epoch + 1}: loss {total / len(triples):.3f}", flush=True)
+
+
+def rank(model: Model, splits: Splits) -> RankTable:
+    model.eval()
+    known = KnownTriples(*splits, num_entities=len(model.entities))
+    with torch.no_grad():
+        return rank_triples(
+            lambda h, r: model.compare(model.query(h, r, True), model.entities),
+            lambda r, t: model.compare(model.query(t, r, False), model.entities),
+            splits[2],
+            known,
+        )
+
+
+def summarize(table: RankTable, test: Tensor, published: float | None) -> dict[str, Any]:
+    """Values, z-scores, log10 of exact p-values, and how far shared queries inflate the variance of the null."""
+    counts = table.ranks.num_candidates
+    values = evaluate(table, metrics=list(METRICS))
+    values = {key: value for key, value in values.items() if math.isfinite(value)}
+    # both sides of a table of rank_triples: tails first
+    h, r, t = test.T
+    keys = torch.cat([torch.stack([side * torch.ones_like(r), e, r], 1) for side, e in enumerate((h, t))])
+    query = torch.unique(keys, dim=0, return_inverse=True)[1].numpy()
+    for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK):
+        name = definition.name
+        log_p = log_p_value(definition, values[name], counts.numpy())
+        values[f"log10_p_{name}"] = log_p / math.log(10)
+        values[f"inflation_{name}"] = variance_inflation(definition, counts.numpy(), query)
+    if published is not None:
+        log_p = log_p_value(MEAN_RECIPROCAL_RANK, published, counts.numpy())
+        values |= {"published_mrr": published, "log10_p_published_mrr": log_p / math.log(10)}
+    return {
+        "tasks": len(table),
+        "candidates": [int(counts.min()), float(counts.double().mean()), int(counts.max())],
+        **values,
+    }
+
+
+def study(name: str, splits: Splits, kind: str, given: argparse.Namespace) -> dict[str, Any]:
+    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    torch.manual_seed(given.seed)
+    epochs = 0 if kind == UNTRAINED else given.epochs
+    model = Model(MODELS[0] if kind == UNTRAINED else kind, entities, relations, given.dim, given.dropout)
+    print(f"{name}, {kind}: {epochs} epochs on {len(splits[0])} triples", flush=True)
+    before = time.perf_counter()
+    train(model, splits[0], epochs, given.batch_size, given.negatives, given.lr)
+    seconds = time.perf_counter() - before
+    setting = {key: getattr(given, key) for key in ("dim", "lr", "batch_size", "negatives", "dropout", "seed")}
+    return {
+        "graph": name,
+        "entities": entities,
+        "model": kind,
+        **summarize(rank(model, splits), splits[2], PUBLISHED.get(name, {}).get(kind)),
+        "epochs": epochs,
+        "training_seconds": round(seconds, 1),
+        **setting,
+    }
+
+
+def report(runs: list[dict[str, Any]]) -> None:
+    print(
+        f"\n{'graph':12} {'model':10} {'MRR':>7} {'AMRR':>7} {'AMRI':>7} {'z(MRR)':>9} {'p(MRR)':>12} {'p(MR)':>12} ",
+        end="",
+    )
+    print(f"{'z shared':>9}  different from random")
+    for run in runs:
+        shared = run["z_mrr"] / math.sqrt(run["inflation_mrr"])
+        print(
+            f"{run['graph']:12} {run['model']:10} {run['mrr']:7.4f} {run['adjusted_mrr']:7.4f} {run['amri']:7.4f} "
+            f"{run['z_mrr']:9.2f} {power(run['log10_p_mrr']):>12} {power(run['log10_p_mr']):>12} {shared:9.2f}  "
+            f"{'yes' if significant(run) else 'no'}"
+        )
+    small = [run for run in runs if run["entities"] <= SMALL and run["model"] != UNTRAINED]
+    for whose, key in (("trained here", "mrr"), ("of the paper", "published_mrr")):
+        asked = [run for run in small if key in run]
+        if not asked:
+            continue
+        print(f"\nGraphs of up to {SMALL} entities, models {whose}: is the MRR significantly different from random?")
+        for run in asked:
+            answer = f"p = {power(run[f'log10_p_{key}'])}: {'yes' if significant(run, key) else 'no'}"
+            print(f"  {run['graph']:10} {run['model']:8} {run[key]:.4f}  {answer}")
+        not_different = sum(not significant(run, key) for run in asked)
+        answer = "yes" if 2 * not_different > len(asked) else "no"
+        print(f"  Most are not: {answer}, {not_different} of {len(asked)} are not.")
+
+
+def significant(run: dict[str, Any], key: str = "mrr") -> bool:
+    return bool(run[f"log10_p_{key}"] <= math.log10(LEVEL))
+
+
+def power(log10: float) -> str:
+    return f"{10**log10:.3g}" if log10 > -300 else f"1e{log10:.0f}"
+
+
+def draw(runs: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    graphs = list(dict.fromkeys(run["graph"] for run in runs))
+    kinds = [kind for kind in (UNTRAINED, *MODELS) if any(run["model"] == kind for run in runs)]
+    figure, panels = plt.subplots(1, 3, figsize=(13, 4.6), layout="constrained")
+    for panel, (key, title) in zip(
+        panels, {"mrr": "MRR", "adjusted_mrr": "AMRR", "z_mrr": "z(MRR), exact p-value above"}.items(), strict=True
+    ):
+        for i, kind in enumerate(kinds):
+            mine = [run for run in runs if run["model"] == kind]
+            place = [graphs.index(run["graph"]) + (i - (len(kinds) - 1) / 2) * 0.8 / len(kinds) for run in mine]
+            color = "0.6" if kind == UNTRAINED else f"C{i}"
+            panel.bar(place, [run[key] for run in mine], 0.75 / len(kinds), label=kind, color=color)
+            if key == "z_mrr":
+                for x, run in zip(place, mine, strict=True):
+                    panel.annotate(
+                        f"{power(run['log10_p_mrr'])}",
+                        (x, max(run[key], 0)),
+                        (0, 3),
+                        textcoords="offset points",
+                        ha="center",
+                        rotation=90,
+                        fontsize=7,
+                    )
+        panel.axhline(0, color="black", linewidth=0.6)
+        panel.set_xticks(range(len(graphs)), graphs)
+        panel.set_title(title)
+    panels[2].set_yscale("symlog", linthresh=2)
+    low, high = panels[2].get_ylim()
+    panels[2].set_ylim(low, high * 8)
+    panels[0].legend(fontsize=8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    print(f"drawn: {path}")
+
+
+def read(folder: Path) -> Splits:
+    return [
+        torch.from_numpy(np.loadtxt(folder / f"{split}.tsv", dtype=np.int64, delimiter="\t", ndmin=2))
+        for split in ("train", "valid", "test")
+    ]
+
+
+def shipped() -> dict[str, Splits]:
+    from pykeen.datasets import Kinships, Nations
+
+    return {
+        name: [part.mapped_triples for part in (data.training, data.validation, data.testing)]
+        for name, data in (("nations", Nations()), ("kinships", Kinships()))
+    }
+
+
+def add(path: Path | None, runs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All runs of a file with the given ones in place of earlier ones; graphs by size, models in order."""
+    merged = {
+        (run["graph"], run["model"]): run for run in (json.loads(path.read_text()) if path and path.exists() else [])
+    }
+    merged |= {(run["graph"], run["model"]): run for run in runs}
+    order = (UNTRAINED, *MODELS)
+    result = sorted(merged.values(), key=lambda run: (run["entities"], run["graph"], order.index(run["model"])))
+    if path and runs:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path, metavar="FOLDER")
+    parser.add_argument("--models", nargs="+", choices=(*MODELS, UNTRAINED), default=[UNTRAINED, *MODELS])
+    parser.add_argument("--epochs", type=int, default=50)
+    parser.add_argument("--dim", type=int, default=64)
+    parser.add_argument("--lr", type=float, default=0.1)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--negatives", type=int, default=1024, help="drawn entities in the softmax of larger graphs")
+    parser.add_argument("--dropout", type=float, default=0.2)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--report", action="store_true", help="train nothing")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--plot", type=Path)
+    given = parser.parse_args()
+    if given.report and (given.json is None or not given.json.exists()):
+        parser.error(f"--report needs --json with a file of runs, got {given.json}")
+    torch.set_num_threads(1)
+    runs: list[dict[str, Any]] = []
+    if not given.report:
+        graphs = {folder.name: read(folder) for folder in given.folders} or shipped()
+        for name, splits in graphs.items():
+            for kind in given.models:
+                runs.append(study(name, splits, kind, given))
+                add(given.json, runs)
+    runs = add(given.json, runs)
+    report(runs)
+    if given.plot:
+        draw(runs, given.plot)
+
+
+if __name__ == "__main__":
+    main()
