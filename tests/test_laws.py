@@ -220,11 +220,12 @@ def test_one_warning_for_many_undefined_values_and_none_when_asked_again():
 
 
 def test_hits_where_k_reaches_every_candidate_are_undefined_not_divided_by_epsilon():
-    collection = RankCollection(["adjusted_hits_at_10", "z_hits_at_10"])
-    # 49 tasks: 49 * (1 / 49) is not 1 in float64
-    collection.update(Ranks(torch.ones(49, dtype=torch.int64), None, torch.arange(1, 50) % 10 + 1))
-    with pytest.warns(RankMetricWarning, match="undefined"):
-        assert all(math.isnan(x) for x in collection.compute().values())
+    for weight in (None, 1 / torch.arange(1.0, 50.0, dtype=torch.float64)):
+        collection = RankCollection(["adjusted_hits_at_10", "z_hits_at_10"])
+        # 49 tasks: 49 * (1 / 49) is not 1 in float64, nor is the sum of such weights over their total
+        collection.update(Ranks(torch.ones(49, dtype=torch.int64), None, torch.arange(1, 50) % 10 + 1), weight=weight)
+        with pytest.warns(RankMetricWarning, match="undefined"):
+            assert all(math.isnan(x) for x in collection.compute().values())
 
 
 # ---- 6: ties
