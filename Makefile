@@ -1,7 +1,7 @@
 # `make check` is the one command that checks everything; PYTHON names the interpreter of the environment to use.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint test format
+.PHONY: check lint test format docs images
 
 check: lint test
 
@@ -16,3 +16,11 @@ test:
 format:
 	$(PYTHON) -m ruff format .
 	$(PYTHON) -m ruff check --fix .
+
+# needs the extra "docs"; a warning is an error
+docs:
+	$(PYTHON) -m sphinx -b html -W --keep-going docs docs/_build/html
+
+# needs the extras "plot" and "examples"; run it when a page that draws has changed
+images:
+	$(PYTHON) docs/draw.py docs/plots.md docs/comparable.md docs/tutorial.md

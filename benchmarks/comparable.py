@@ -1,0 +1,136 @@
+"""Which rank metrics are comparable? One fixed scorer, only the number N of candidates varied: all metrics and views.
+
+    python benchmarks/comparable.py [--json PATH]                                        simulated ranks only
+    python benchmarks/comparable.py --fb15k237 FOLDER --dbp15k FOLDER --json PATH        and two real sets
+    python benchmarks/comparable.py --report --json PATH                                the tables it holds
+
+Every task is ranked among all its candidates once. Then m of its negatives are drawn without replacement, so that the
+numbers of those that score above, level with and below the true one are multivariate hypergeometric: the ranks of the
+same scorer on the same tasks, had there been m + 1 candidates. The scorers take no training and have no free parameter:
+
+- simulated: a share of 10^-u of the negatives scores higher than the true one, u uniform on [0, 4];
+- FB15k-237, folder of train.tsv, valid.tsv, test.tsv (integer ids): how often a candidate occurs with the relation in
+  training, both sides, filtered by all splits;
+- DBP15k, folder of triples_1.tsv, triples_2.tsv, ref_pairs.tsv: cosine of what two steps along the edges of a graph
+  collect of the first 30 % of the pairs; the rest are ranked against each other, left to right.
+"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_matrix
+
+from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
+from torchrankmetrics.metrics.names import key_of, parse_name
+
+METRICS = ("mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr", "median_rank", "inverse_median_rank")
+VIEWS = ("base", "normalized", "adjusted_index", "z_score")
+SIZES = (14, 100, 1000, 10_000)
+SIMULATED = (14, 100, 1000, 40_000)
+KEYS = {(metric, view): key_of(parse_name(metric).definition, view) for metric in METRICS for view in VIEWS}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--fb15k237", type=Path)
+    parser.add_argument("--dbp15k", type=Path)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--report", action="store_true", help="measure nothing, print the tables of what --json holds")
+    given = parser.parse_args()
+    if given.report:
+        results = json.loads(given.json.read_text(encoding="utf-8"))
+    else:
+        results = {"simulated": simulated()}
+        if given.fb15k237:
+            results["FB15k-237"] = subsampled(frequency_ranks(given.fb15k237), SIZES)
+        if given.dbp15k:
+            results["DBP15k zh-en"] = subsampled(propagation_ranks(given.dbp15k), SIZES)
+        if given.json:
+            given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    for name, rows in results.items():
+        print(f"\n{name}, {rows[0]['tasks']} tasks\n\n{table(rows)}")
+
+
+def simulated(num_tasks: int = 20_000) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    better = 10.0 ** rng.uniform(-4, 0, num_tasks)
+    return [measured(Ranks(1 + rng.binomial(N - 1, better), None, N)) for N in SIMULATED]
+
+
+def subsampled(full: Ranks, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    optimistic, pessimistic, N = (x.numpy() for x in (full.optimistic, full.pessimistic, full.num_candidates))
+    better, tied = optimistic - 1, pessimistic - optimistic
+    rows = []
+    for size in sizes:
+        above = rng.hypergeometric(better, N - 1 - better, size - 1)
+        level = rng.hypergeometric(tied, N - 1 - better - tied, size - 1 - above)
+        rows.append(measured(Ranks(1 + above, 1 + above + level, size)))
+    return [*rows, measured(full)]
+
+
+def frequency_ranks(folder: Path) -> Ranks:
+    train, valid, test = (read(folder / f"{split}.tsv") for split in ("train", "valid", "test"))
+    everything = torch.cat([train, valid, test])
+    num_entities, num_relations = int(everything[:, [0, 2]].max()) + 1, int(everything[:, 1].max()) + 1
+    counts = torch.zeros(2, num_relations, num_entities)
+    for side, column in enumerate((0, 2)):
+        counts[side].index_put_((train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True)
+    known = KnownTriples(train, valid, test, num_entities=num_entities)
+    return rank_triples(lambda h, r: counts[1][r], lambda r, t: counts[0][r], test, known).ranks
+
+
+def propagation_ranks(folder: Path) -> Ranks:
+    pairs = read(folder / "ref_pairs.tsv").numpy()
+    size = int(pairs.max()) + 1
+    graphs = [read(folder / f"triples_{i}.tsv").numpy() for i in (1, 2)]
+    size = max(size, *(int(graph[:, [0, 2]].max()) + 1 for graph in graphs))
+    seeds, test = np.split(pairs, [int(0.3 * len(pairs))])
+    features = []
+    for graph, side in zip(graphs, (0, 1), strict=True):
+        ends = np.concatenate([graph[:, [0, 2]], graph[:, [2, 0]]]).T
+        edges = csr_matrix((np.ones(ends.shape[1]), tuple(ends)), shape=(size, size))
+        step = csr_matrix(edges.multiply(1 / np.maximum(edges.sum(1), 1)))
+        collected = csr_matrix((np.ones(len(seeds)), (seeds[:, side], np.arange(len(seeds)))), shape=(size, len(seeds)))
+        collected = (collected + step @ collected + step @ (step @ collected))[test[:, side]].toarray()
+        features.append(torch.nn.functional.normalize(torch.from_numpy(collected).float(), dim=1))
+    batches = [rank_scores(features[0][rows] @ features[1].T, rows) for rows in torch.arange(len(test)).split(512)]
+    return Ranks(
+        *(torch.cat([getattr(b, x) for b in batches]) for x in ("optimistic", "pessimistic", "num_candidates"))
+    )
+
+
+def measured(ranks: Ranks) -> dict[str, Any]:
+    values = evaluate(ranks, metrics=[*KEYS.values(), "tie_rate"])
+    return {"candidates": ranks.num_candidates.double().mean().item(), "tasks": len(ranks), "values": values}
+
+
+def read(path: Path) -> torch.Tensor:
+    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, delimiter="\t"))
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Write a Markdown table: a line per metric, in every view a column per number of candidates."""
+    sizes = [f"{row['candidates']:,.0f}" for row in rows]
+    lines = [
+        "| metric | view | " + " | ".join(f"N = {size}" for size in sizes) + " |",
+        "|---|---|" + "--:|" * len(rows),
+    ]
+    for metric in METRICS:
+        for view in VIEWS:
+            values = [row["values"][KEYS[metric, view]] for row in rows]
+            lines.append(f"| `{metric}` | {view.replace('_', ' ')} | " + " | ".join(map(text, values)) + " |")
+    return "\n".join(lines)
+
+
+def text(value: float) -> str:
+    digits = 3 if abs(value) < 10 else 1 if abs(value) < 1000 else 0
+    return f"{value:.{digits}f}".replace("-0.000", "0.000")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Sphinx: the Markdown pages of this folder, which the tests execute, and the reference from docstrings."""
+
+from typing import Any
+
+from torchrankmetrics import __version__
+
+project = "torchrankmetrics"
+copyright = "The torchrankmetrics developers"
+version = release = __version__
+
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build"]
+html_theme = "furo"
+html_title = f"torchrankmetrics {release}"
+html_copy_source = False
+
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_heading_anchors = 3
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings say shapes, which types do not
+napoleon_use_rtype = False
+
+
+def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """Docstrings write absolute values as text; docutils would take ``|x|`` for a substitution."""
+    lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|", r"\|") for line in lines]
+
+
+def setup(app: Any) -> None:
+    """Connect the hook."""
+    app.connect("autodoc-process-docstring", escape_bars)
