@@ -111,6 +111,6 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
     for values, size in ((row, num_rows), (column, num_columns)):
         if values is not None and len(values):
             low, high = values.aminmax()
-            if low < 0 or high >= size:
+            if low.item() < 0 or high.item() >= size:  # numbers, for comparing tensors costs more
                 wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
     return None if wrong is None else int(wrong.nonzero()[0])

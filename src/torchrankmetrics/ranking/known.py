@@ -44,6 +44,7 @@ class KnownAnswers:
         self._sizes = [int(column.max()) + 1 if len(column) else 1 for column in queries.unbind(1)]
         self._num_answers = int(answers.max()) + 1 if len(answers) else 0
         _check_size([*self._sizes, max(self._num_answers, 1)])
+        self._limits = torch.tensor(self._sizes, device=queries.device)
         key, _ = self._keys(queries)
         both = torch.unique_consecutive((key * max(self._num_answers, 1) + answers).sort().values)
         owner = both // max(self._num_answers, 1)
@@ -83,7 +84,8 @@ class KnownAnswers:
         if device not in self._copies:
             copy = object.__new__(KnownAnswers)
             copy.__dict__.update(self.__dict__, _copies={})
-            copy._key, copy._start, copy._answers = (x.to(device) for x in (self._key, self._start, self._answers))
+            for name in ("_key", "_start", "_answers", "_limits"):
+                setattr(copy, name, getattr(self, name).to(device))
             self._copies[device] = copy
         return self._copies[device]
 
@@ -116,21 +118,21 @@ class KnownAnswers:
         return valid & (both[place] == wanted) if len(both) else torch.zeros_like(valid)
 
     def _keys(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Composite keys, and whether every id lies in the range the index was built with."""
-        key = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
-        valid = torch.ones_like(key, dtype=torch.bool)
-        for column, size in zip(queries.unbind(1), self._sizes, strict=True):
-            valid = valid & (column >= 0) & (column < size)
-            key = key * size + column.clamp(0, size - 1)
-        return key, valid
+        """Composite keys, -1 where an id is outside the range the index was built with; and where none is."""
+        first, *others = queries.unbind(1)
+        key = first
+        for column, size in zip(others, self._sizes[1:], strict=True):
+            key = key * size + column
+        valid = ((queries >= 0) & (queries < self._limits)).all(1)
+        return torch.where(valid, key, -1), valid
 
     def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        key, valid = self._keys(queries)
+        key, _ = self._keys(queries)
         if len(self._key) == 0:
             return torch.zeros_like(key), torch.zeros_like(key)
         place = torch.searchsorted(self._key, key).clamp_(max=len(self._key) - 1)
         start = self._start[place]
-        return start, (self._start[place + 1] - start) * (valid & (self._key[place] == key))
+        return start, (self._start[place + 1] - start) * (self._key[place] == key)
 
 
 class KnownTriples:

@@ -91,7 +91,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     columns = [ranks.optimistic, ranks.pessimistic, ranks.num_candidates]
     constant = _constant_columns(side, device)
     if not per_task:
-        return torch.cat([torch.stack(columns, 1), constant.expand(n, -1)], 1)
+        return torch.cat([*(column[:, None] for column in columns), constant.expand(n, -1)], 1)
     columns += [per_task.get(index, constant[index - SIDE].expand(n)) for index in range(SIDE, WIDTH)]
     return torch.stack(columns, 1)
 

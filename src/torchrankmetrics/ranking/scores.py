@@ -55,8 +55,7 @@ def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor
         allowed = allowed._replace(restriction=restriction)
     scores = scores.detach()
     column = tasks.column
-    row = tasks.row if tasks.row is not None else torch.arange(len(column), device=column.device)
-    true = scores[row, column]
+    true = scores.gather(1, column[:, None])[:, 0] if tasks.row is None else scores[tasks.row, column]
     flags = allowed.flag(tasks)
     drop = allowed.mask if allowed.restriction is None else allowed.restriction[None]
     counts = choose(scores, counting)(scores, true, tasks.row, column, allowed.known, drop)
@@ -65,10 +64,10 @@ def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor
 
 def ranks_from_counts(counts: Tensor, true: Tensor, flags: Tensor | None) -> Ranks:
     """Ranks from what a way of counting returns, int64 (4, P), and flags found before, if any."""
-    others, below, not_above, nan = counts.unbind()
-    total = others + 1
-    hit = ((nan > 0) | (true != true)) * fault.NAN
-    return Ranks.trusted(total - not_above, total - below, total, hit if flags is None else hit + flags)
+    total = counts[0] + 1
+    optimistic, pessimistic = (total - counts[1:3].flip(0)).unbind()
+    hit = ((counts[3] > 0) | (true != true)) * fault.NAN
+    return Ranks.trusted(optimistic, pessimistic, total, hit if flags is None else hit + flags)
 
 
 class Tasks(NamedTuple):

@@ -105,37 +105,47 @@ def _numbers(vector: Tensor) -> Any:
     return vector.numpy()
 
 
-def _count(cells, true, half):
-    """Below, not above and NaN among cells; which of the two below it is, the type of the cells says."""
+def _count(cells, true, half, own):
+    """Below, not above and NaN among cells, own of which equal the true score whatever else; by the type of cells."""
 
 
 @overload(_count)
-def _choose_count(cells, true, half):
+def _choose_count(cells, true, half, own):
     if cells.dtype == numba.uint16:
         return _count_halves
     return _count_wide if cells.dtype.bitwidth == 64 else _count_numbers
 
 
-def _count_numbers(cells, true, half):
+def _count_numbers(cells, true, half, own):
     # counters as wide as the cells, or else the loop does not vectorise; the casts keep Numba from widening them
-    below, not_above, nan = np.int32(0), np.int32(0), np.int32(0)
+    below, above = np.int32(0), np.int32(0)
     for j in range(cells.shape[0]):
         below = np.int32(below + np.int32(cells[j] < true))
-        not_above = np.int32(not_above + np.int32(cells[j] <= true))
-        nan = np.int32(nan + np.int32(cells[j] != cells[j]))
-    return below, not_above, nan
+        above = np.int32(above + np.int32(cells[j] > true))
+    return _rest(cells, true, own, int(below), int(above))
 
 
-def _count_wide(cells, true, half):
-    below, not_above, nan = 0, 0, 0
+def _count_wide(cells, true, half, own):
+    below, above = 0, 0
     for j in range(cells.shape[0]):
         below += cells[j] < true
-        not_above += cells[j] <= true
-        nan += cells[j] != cells[j]
-    return below, not_above, nan
+        above += cells[j] > true
+    return _rest(cells, true, own, below, above)
 
 
-def _count_halves(cells, true, half):
+@numba.njit(inline="always")
+def _rest(cells, true, own, below, above):
+    """What is neither below nor above ties or is NaN: the cells are looked at again only if there is such a one."""
+    rest, nan = cells.shape[0] - below - above, 0
+    if true != true:
+        own = 0
+    if rest > own:
+        for j in range(cells.shape[0]):
+            nan += cells[j] != cells[j]
+    return below, 0 if true != true else below + rest - nan, nan
+
+
+def _count_halves(cells, true, half, own):
     # sign and magnitude become a two's complement, so that order is kept and -0 equals 0; NaN lies beyond +-inf.
     # 16-bit counters fill a vector register with twice the cells, and are emptied before they overflow
     sign, magnitude = np.int16(np.int16(true) >> np.int16(15)), np.int16(np.int16(true) & np.int16(0x7FFF))
@@ -189,7 +199,7 @@ def _count_tasks(
         base, true = row * step, trues[task]
         below, not_above, nan, number = 0, 0, 0, 0
         if len(drop) == 0:
-            a, b, c = _count(cells[base + left : base + right], true, half)
+            a, b, c = _count(cells[base + left : base + right], true, half, int(left <= column < right))
             below, not_above, nan, number = below + a, not_above + b, nan + c, right - left
         else:
             mask = drop[row * drop_step : row * drop_step + N]
@@ -199,17 +209,17 @@ def _count_tasks(
                 end = begin
                 while end < right and not mask[end]:
                     end += 1
-                a, b, c = _count(cells[base + begin : base + end], true, half)
+                a, b, c = _count(cells[base + begin : base + end], true, half, int(begin <= column < end))
                 below, not_above, nan, number = below + a, not_above + b, nan + c, number + end - begin
                 begin = end + 1
         if left <= column < right and not (len(drop) and drop[row * drop_step + column]):
-            a, b, c = _count(cells[base + column : base + column + 1], true, half)
+            a, b, c = _count(cells[base + column : base + column + 1], true, half, 0)
             below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
         if len(lengths):
             for position in range(starts[row], starts[row] + lengths[row]):
                 other = answers[position]
                 if left <= other < right and other != column and not (len(drop) and drop[row * drop_step + other]):
-                    a, b, c = _count(cells[base + other : base + other + 1], true, half)
+                    a, b, c = _count(cells[base + other : base + other + 1], true, half, 0)
                     below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
         out[0, task], out[1, task], out[2, task], out[3, task] = number, below, not_above, nan
 

@@ -36,29 +36,30 @@ def count(
     Returns:
         int64 (4, P): candidates, and of these below, not above and NaN. A NaN is neither below nor not above.
     """
-    kept = torch.full_like(true, scores.shape[1], dtype=torch.int64)
-    if drop is not None:
-        kept -= _dropped(drop, row, len(true))
-    own = torch.zeros_like(kept)
+    own: Tensor | int = 0
     if column is not None:
-        own = (column >= 0).long() if drop is None else _own_counts(drop, row, column).long()
-    is_number = true == true
-    own_number = own * is_number
+        own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
+    kept = scores.shape[1] if drop is None else scores.shape[1] - _dropped(drop, row, len(true))
+    number = true == true
+    own_number = number * own
     compare = [torch.lt, torch.gt]
     on_cpu = scores.device.type == "cpu"
     if scores.is_floating_point() and not on_cpu:
         compare.append(torch.ne)
     swept = _sweep(scores, true, row, drop, compare)
-    below, above = swept[0], swept[1]
+    below, not_above = swept[0], swept[0]
+    rest = kept - below - swept[1]
     nan = swept[2] if len(swept) == 3 else torch.zeros_like(below)
-    if scores.is_floating_point() and on_cpu:
-        # what is neither below, above nor the own column is tied or NaN: only then is a third look worth its time
-        suspect = ((kept - below - above) > own_number).nonzero()[:, 0]
-        if len(suspect):
+    # what is neither below, above nor the own column is tied or NaN: only then is a third look worth its time
+    if not on_cpu or (other := rest != own_number).any():
+        if scores.is_floating_point() and on_cpu:
+            suspect = other.nonzero()[:, 0]
             rows = suspect if row is None else row[suspect]
             nan[suspect] = _sweep(scores, true[suspect], rows, drop, [torch.ne])[0]
-    not_above = (kept - above - nan - own_number) * is_number  # nothing is "not above" a NaN
-    counts = torch.stack([kept - own, below, not_above, nan - own + own_number])
+        not_above = (below + rest - nan - own_number) * number  # nothing is "not above" a NaN
+        nan = nan - own + own_number
+    others = kept - own
+    counts = torch.stack([torch.zeros_like(below) + others, below, not_above, nan])
     if known is not None:
         task_row = torch.arange(len(true), device=scores.device) if row is None else row
         counts -= _count_known(scores, true, task_row, column, known, drop)
