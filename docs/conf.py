@@ -1,8 +1,13 @@
 """Sphinx: the Markdown pages of this folder, which the tests execute, and the reference from docstrings."""
 
+import sys
+from pathlib import Path
 from typing import Any
 
 from torchrankmetrics import __version__
+
+sys.path.insert(0, str(Path(__file__).parent))
+from results import sections
 
 project = "torchrankmetrics"
 copyright = "The torchrankmetrics developers"
@@ -27,6 +32,13 @@ def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
     lines[:] = [line if line.lstrip().startswith(">>>") else line.replace("|", r"\|") for line in lines]
 
 
+def add_results(app: Any, docname: str, source: list[str]) -> None:
+    """Append what was measured to the page on benchmarks."""
+    if docname == "benchmarks":
+        source[0] += sections()
+
+
 def setup(app: Any) -> None:
-    """Connect the hook."""
+    """Connect the hooks."""
     app.connect("autodoc-process-docstring", escape_bars)
+    app.connect("source-read", add_results)

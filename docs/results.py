@@ -1,0 +1,48 @@
+"""The measured part of the Benchmarks page: of every benchmark its docstring, and its results as a table."""
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
+OWN_PAGE = {"comparable": "comparable.md"}
+_DIGITS = 4
+
+
+def sections(folder: Path = BENCHMARKS) -> str:
+    """Write a section per script that has a docstring with its command, in Markdown."""
+    written = []
+    for script in sorted(folder.glob("*.py")):
+        about = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+        if "python benchmarks/" not in about:
+            continue  # a helper, no benchmark
+        title, _, method = about.partition("\n")
+        parts = [f"## {script.stem.replace('_', ' ').capitalize()}", title, f"```text\n{method.strip()}\n```"]
+        if script.stem in OWN_PAGE:
+            parts.append(f"Results: [{OWN_PAGE[script.stem]}]({OWN_PAGE[script.stem]}).")
+        else:
+            results = [folder / "results" / f"{script.stem}.json", *folder.glob(f"results/{script.stem}_*.json")]
+            parts += [table(path) for path in sorted(results) if path.exists()]
+        written.append("\n\n".join(parts))
+    return "\n\n".join(written) + "\n"
+
+
+def table(path: Path) -> str:
+    """Write the rows of a results file as a Markdown table, what is known of the machine above it."""
+    results = json.loads(path.read_text(encoding="utf-8"))
+    rows = results.get("rows", []) if isinstance(results, dict) else results
+    machine = results.get("machine", {}) if isinstance(results, dict) else {}
+    columns = list(dict.fromkeys(key for row in rows for key, cell in row.items() if not isinstance(cell, dict | list)))
+    if not rows or not columns:
+        return f"`{path.name}` is in the repository."
+    lines = [f"`{path.name}`" + "".join(f", {key} {value}" for key, value in machine.items()), ""]
+    lines += ["| " + " | ".join(columns) + " |", "|" + "---|" * len(columns)]
+    lines += ["| " + " | ".join(_text(row.get(column)) for column in columns) + " |" for row in rows]
+    return "\n".join(lines)
+
+
+def _text(cell: Any) -> str:
+    if cell is None:
+        return ""
+    return f"{cell:.{_DIGITS}g}" if isinstance(cell, float) else str(cell).replace("|", "\\|")
