@@ -1,0 +1,118 @@
+"""What the pages say beside their executed blocks: tables, links between them, and pictures that exist."""
+
+import importlib.util
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from test_hoyt_table import DIRECTED, expected_table
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def load(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+comparable = load(ROOT / "benchmarks" / "comparable.py")
+RESULTS = json.loads((ROOT / "benchmarks" / "results" / "comparable.json").read_text())
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.strip().strip("|").split("|")]
+
+
+def test_desiderata_are_those_that_were_tested() -> None:
+    """The table of test_hoyt_table.py is tested by numbers; the page repeats it."""
+    lines = (DOCS / "comparable.md").read_text().splitlines()
+    start = lines.index("| metric | base | normalized | adjusted index | z score |")
+    views = [view.replace(" ", "_") for view in cells(lines[start])[1:]]
+    found = {}
+    for line in lines[start + 2 : lines.index("", start)]:
+        name, *marks = cells(line)
+        for view, mark in zip(views, marks, strict=True):
+            found[name.strip("`"), view] = tuple(letter != "·" for letter in mark.strip("`").split())
+    assert found == {pair: expected_table(*pair) for pair in DIRECTED}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_tables_of_comparability_are_those_of_the_results(name: str) -> None:
+    page = (DOCS / "comparable.md").read_text()
+    rows = RESULTS[name]
+    assert f"### {name}\n\n{rows[0]['tasks']:,} tasks.\n\n{comparable.table(rows)}\n" in page
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_only_amri_stays(name: str) -> None:
+    """What the page claims, of one number of candidates for all: of the indices of f, AMRI alone keeps its value."""
+    rows = [row for row in RESULTS[name] if row["candidates"] == round(row["candidates"])]
+    spread = {}
+    for metric in ("mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"):
+        values = [row["values"][comparable.KEYS[metric, "adjusted_index"]] for row in rows]
+        spread[metric] = max(values) - min(values)
+    assert spread.pop("mr") < 0.003
+    assert min(spread.values()) > 0.01
+
+
+def test_drawing_negatives_keeps_auc_and_is_hypergeometric() -> None:
+    """Sub-samples of one task with two better and one tied among ten: the mean counts, and every count that can be."""
+    full = comparable.Ranks([3] * 4000, [4] * 4000, 11)
+    seen = []
+    comparable_measured, comparable.measured = comparable.measured, seen.append
+    try:
+        comparable.subsampled(full, (6,))
+    finally:
+        comparable.measured = comparable_measured
+    better, tied = seen[0].optimistic - 1, seen[0].pessimistic - seen[0].optimistic
+    assert seen[0].num_candidates.tolist() == [6] * 4000
+    assert set(better.tolist()) == {0, 1, 2}
+    assert set(tied.tolist()) == {0, 1}
+    assert better.double().mean().item() == pytest.approx(2 * 5 / 10, abs=0.04)
+    assert tied.double().mean().item() == pytest.approx(1 * 5 / 10, abs=0.03)
+
+
+def test_every_page_is_in_the_contents() -> None:
+    index = (DOCS / "index.md").read_text()
+    listed = [line for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for line in block.split()]
+    assert {page.stem for page in PAGES} - {"index"} <= set(listed)
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)\s]+)\)", text):
+        if "://" in target:
+            continue
+        name, _, anchor = target.partition("#")
+        path = page.parent / name if name else page
+        assert path.exists(), target
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", path.read_text(), re.MULTILINE)
+            assert anchor in {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}, (
+                target
+            )
+
+
+def test_results_become_tables(tmp_path: Path) -> None:
+    results = load(DOCS / "results.py")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "one.py").write_text('"""Title.\n\npython benchmarks/one.py [--json PATH]\n"""\n')
+    (tmp_path / "helper.py").write_text('"""Shared by the others."""\n')
+    rows = [{"case": "a|b", "best": 1.23456}, {"case": "c", "other": 3}]
+    (tmp_path / "results" / "one.json").write_text(json.dumps({"machine": {"torch": "2.4"}, "rows": rows}))
+    text = results.sections(tmp_path)
+    assert text.startswith(
+        "## One\n\nTitle.\n\n```text\npython benchmarks/one.py [--json PATH]\n```\n\n`one.json`, torch 2.4"
+    )
+    assert "| case | best | other |\n|---|---|---|\n| a\\|b | 1.235 |  |\n| c |  | 3 |" in text
+    assert "helper" not in text.lower()
