@@ -132,10 +132,12 @@ def test_no_pairs_no_tasks():
     ("change", "error", "message"),
     [
         ({"pairs": [[0, 1, 2]]}, ValueError, r"pairs must be \(n, 2\): left, right; got \(1, 3\)"),
-        ({"pairs": [[0.0, 1.0]]}, TypeError, "pairs must hold integers, got torch.float32"),
+        ({"pairs": [[0.0, 1.0]]}, TypeError, "pairs must hold integers, got torch.float64"),
         ({"pairs": [[0, 1], [9, 1]]}, IndexError, r"pairs must hold left entities in \[0, 9\), got 9 in pair 1"),
         ({"pairs": [[0, 11]]}, IndexError, r"pairs must hold right entities in \[0, 11\), got 11 in pair 0"),
         ({"pairs": [[-1, 1]]}, IndexError, r"left entities in \[0, 9\), got -1"),
+        ({"pairs": [[0, 1], [2]]}, ValueError, "pairs must not be ragged, got list"),
+        ({"pairs": [["a", "b"]]}, TypeError, "pairs must hold numbers, got list of <U1"),
         ({"known": [[0, 11]]}, IndexError, "known must hold right entities"),
         ({"known": [0, 1]}, ValueError, r"known must be \(n, 2\)"),
         ({"candidates": "train"}, ValueError, 'candidates must be "test" or "all", got \'train\''),

@@ -178,5 +178,23 @@ def test_bad_input():
     collection.update(Ranks([1], None, 3), side="head")
     with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):
         collection.breakdown()
-    with pytest.raises(TypeError, match="group must hold integers"):
-        collection.update(Ranks([1], None, 3), side="head", group=torch.tensor([1.0]))
+
+
+@pytest.mark.parametrize(
+    ("group", "error", "message"),
+    [
+        (torch.tensor([1.0, 2.0]), TypeError, "group must hold integers, got torch.float32"),
+        ([1.0, 2.0], TypeError, "group must hold integers, got torch.float64"),
+        (1.0, TypeError, "group must hold integers"),
+        (["likes", "knows"], TypeError, "group must hold numbers, got list of <U5"),
+        ([None, 1], TypeError, "group must hold numbers, got list of object"),
+        ([[1], [1, 2]], ValueError, "group must not be ragged, got list"),
+        ([1, 2, 3], ValueError, r"group must be \(tasks,\) = \(2,\).*got \(3,\)"),
+    ],
+)
+def test_bad_groups_change_nothing(group, error, message):
+    collection = filled()
+    before = collection.table().rows
+    with pytest.raises(error, match=message):
+        collection.update(Ranks([1, 2], None, 3), side="head", group=group)
+    assert torch.equal(collection.table().rows, before)

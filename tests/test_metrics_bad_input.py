@@ -163,7 +163,7 @@ def test_a_metric_of_one_side_or_a_macro_average_needs_to_know():
         (([1, 3], [1, 2], 4), ValueError, "optimistic ranks must not be above pessimistic ranks; task 1"),
         (([1, 1], None, 0), ValueError, "num_candidates must be at least 1"),
         (([1, 1], None, [2, 0]), ValueError, "num_candidates must be at least 1.*; task 1"),
-        (([1.0, 2.0], None, 4), TypeError, "optimistic must be integers, got torch.float32"),
+        (([1.0, 2.0], None, 4), TypeError, "optimistic must be integers, got torch.float64"),
         (([1, 2], [1.5, 2.0], 4), TypeError, "pessimistic must be integers"),
         (([1, 2], None, [4.0, 4.0]), TypeError, "num_candidates must be integers"),
         (([True, True], None, 4), TypeError, "optimistic must be integers, got torch.bool"),

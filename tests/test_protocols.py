@@ -287,6 +287,7 @@ def test_relation_categories_as_groups(nations):
     [
         ({"triples": torch.zeros(3, 2, dtype=torch.long)}, ValueError, r"triples must be \(n, 3\).*got \(3, 2\)"),
         ({"triples": torch.zeros(3, 3)}, TypeError, "triples must hold integers, got torch.float32"),
+        ({"triples": [[0, 0, 1], [0, 1]]}, ValueError, "triples must not be ragged, got list"),
         ({"triples": torch.tensor([[0, -1, 2]])}, IndexError, "ids of at least 0, got -1"),
         ({"num_relations": 2}, IndexError, r"relations in \[0, num_relations\) = \[0, 2\), got 2"),
         ({"threshold": 1}, ValueError, "threshold must be a number above 1, the least mean; got 1"),

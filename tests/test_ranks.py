@@ -41,7 +41,7 @@ def test_integers_of_any_type_become_int64(dtype):
 
 BAD = {
     "no candidates given": (([1],), ValueError, "num_candidates"),
-    "float ranks": (([1.5], None, 5), TypeError, "optimistic.*float32"),
+    "float ranks": (([1.5], None, 5), TypeError, "optimistic.*float64"),
     "bool ranks": ((torch.tensor([True]), None, 5), TypeError, "optimistic.*bool"),
     "float pessimistic": (([1], [2.0], 5), TypeError, "pessimistic"),
     "float candidates": (([1], [2], [5.0]), TypeError, "num_candidates"),

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.exclusion import Exclusion
 
 _LARGEST = 1 << 62
@@ -247,7 +248,7 @@ def candidate_mask(candidates: Any, num_entities: int, device: torch.device) -> 
 
 def as_ids(values: Any, name: str) -> Tensor:
     """Read integer ids, as int64; floats and booleans are refused."""
-    ids = torch.as_tensor(values)
+    ids = as_tensor(values, name)
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise TypeError(f"{name} must hold integers, got {ids.dtype}")
     return ids.to(torch.int64)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.counting import choose
 
 
@@ -71,12 +72,15 @@ class Ranks:
             negatives: (B, M) scores of the sampled ones, same dtype and device.
 
         Raises:
-            TypeError: if the dtypes differ or are complex.
+            TypeError: if they are no tensors, or the dtypes differ or are complex.
             ValueError: if the shapes do not match or the devices differ.
 
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
         """
+        for name, given in (("positive", positive), ("negatives", negatives)):
+            if not isinstance(given, Tensor):
+                raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
         if positive.ndim != 1 or negatives.ndim != 2 or len(positive) != len(negatives):
             raise ValueError(
                 f"positive must be (B,) and negatives (B, M); got {tuple(positive.shape)} and {tuple(negatives.shape)}"
@@ -158,7 +162,7 @@ class Ranks:
 
 
 def _integer_vector(values: Any, name: str, like: Tensor | None = None) -> Tensor:
-    tensor = torch.as_tensor(values) if not isinstance(values, Tensor) else values.detach()
+    tensor = as_tensor(values, name)
     if tensor.ndim != 1:
         raise ValueError(f"{name} must be (tasks,), one entry per ranking task; got shape {tuple(tensor.shape)}")
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):

@@ -3,11 +3,11 @@
 from functools import cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 
@@ -105,7 +105,7 @@ def _constant_columns(side: str | None, device: torch.device) -> Tensor:
 def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:
     if isinstance(values, int) and not isinstance(values, bool) and scalar:
         return torch.full((n,), values, dtype=torch.int64, device=device)
-    tensor = torch.as_tensor(values) if not isinstance(values, Tensor) else values.detach()
+    tensor = as_tensor(values, name)
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
         raise TypeError(f"{name} must hold integers, got {tensor.dtype}")
     _check_place(tensor, name, n, device, from_tensor=isinstance(values, Tensor))
@@ -116,8 +116,7 @@ def _weights(values: Any, n: int, device: torch.device) -> tuple[Tensor, Tensor 
     """float64 bits of the weights; and, on an accelerator, which are wrong."""
     if isinstance(values, int | float) and not isinstance(values, bool):
         values = torch.full((n,), float(values), dtype=torch.float64, device=device)
-    # by way of NumPy, which reads Python's floats as float64
-    tensor = torch.as_tensor(np.asarray(values)) if not isinstance(values, Tensor) else values.detach()
+    tensor = as_tensor(values, "weight")
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
     _check_place(tensor, "weight", n, device, from_tensor=isinstance(values, Tensor))

@@ -18,6 +18,7 @@ from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, WIDTH
 
 Array = npt.NDArray[Any]
 VERSION = 1
+_NPY = b"\x93NUMPY"
 _ZIP_END = 22  # bytes of the last record of a zip archive
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = {
@@ -134,6 +135,10 @@ def read(path: str | os.PathLike[str]) -> Tensor:
 
 
 def _arrays_of(file: Any) -> dict[str, Array]:
+    start = file.read(len(_NPY))
+    file.seek(0)
+    if start and not start.startswith(b"PK") and start != _NPY:
+        raise ValueError(f"it is no .npz, it starts with {start!r}")  # NumPy would advise to unpickle it
     content = np.load(file, allow_pickle=False)
     if not isinstance(content, np.lib.npyio.NpzFile):
         raise ValueError("it is a single array, no .npz")
@@ -147,7 +152,10 @@ def _arrays_of(file: Any) -> dict[str, Array]:
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must not be ragged: {error}") from error
     if array.ndim == 0 and n is not None and name not in _PER_TASK:
         return np.full(n, array)
     if array.ndim != 1 or (n is not None and len(array) != n):
