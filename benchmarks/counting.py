@@ -1,6 +1,6 @@
 """Time over one read of the scores: counting, the whole step (known answers, exclusion, ranks, state), embeddings.
 
-python benchmarks/counting.py [--full] [--threads N] [--json PATH]
+python -m benchmarks.counting [--full] [--threads N] [--json PATH]
 """
 
 import importlib.util
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from timing import arguments, measure, report
+from benchmarks.timing import arguments, line, report
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
 from torchrankmetrics.ranking.chunks import rank_embeddings
@@ -20,26 +20,21 @@ WAYS = ("torch", "numba") if HAS_NUMBA else ("torch",)
 
 def main() -> None:
     given = arguments(__doc__.splitlines()[0])
-    sizes = [(256, 14_541), (256, 40_943), (32, 500_000)] if given.full else [(64, 14_541)]
-    rows = [row for B, N in sizes for dtype in (torch.float32, torch.bfloat16) for row in count(B, N, dtype)]
-    graphs = (
-        [("FB15k-237", 14_541, 237, 310_116), ("WN18RR", 40_943, 11, 93_003)]
-        if given.full
-        else [("small", 2_000, 20, 20_000)]
-    )
-    for name, entities, relations, triples in graphs:
-        rows += step(name, entities, relations, triples)
-    rows += embeddings(64, 1_000_000 if given.full else 50_000, 200)
-    report(rows, given.json)
+    report(rows(given.full), given.json)
+
+
+def rows(full: bool) -> list[dict[str, Any]]:
+    sizes = [(256, 14_541), (256, 40_943), (32, 500_000)] if full else [(64, 14_541)]
+    result = [row for B, N in sizes for dtype in (torch.float32, torch.bfloat16) for row in count(B, N, dtype)]
+    graphs = [("FB15k-237", 14_541, 237, 310_116), ("WN18RR", 40_943, 11, 93_003)]
+    for name, entities, relations, triples in graphs if full else [("small", 2_000, 20, 20_000)]:
+        result += step(name, entities, relations, triples)
+    return result + embeddings(64, 1_000_000 if full else 50_000, 200)
 
 
 def same(a: Ranks, b: Ranks) -> bool:
     names = ("optimistic", "pessimistic", "num_candidates")
     return all(torch.equal(getattr(a, name), getattr(b, name)) for name in names)
-
-
-def line(case: str, way: str, role: str, run: Callable[[], Any]) -> dict[str, Any]:
-    return {"case": case, "way": way, "role": role, **measure(run)}
 
 
 def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
@@ -56,17 +51,17 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
         assert same(rank_scores(scores, target, counting=way), two_lines()), f"{way} counts otherwise"
     # a read is a sum of the same bytes as float32: sums of halves are slower than reading them
     read = scores.reshape(-1)[: B * N // 2 * 2].view(torch.float32)
-    rows = [line(case, "one read", "floor", read.sum)]
-    rows += [
+    result = [line(case, "one read", "floor", read.sum)]
+    result += [
         line(case, f"rank_scores, {way}", "ours", lambda way=way: rank_scores(scores, target, counting=way))
         for way in reversed(WAYS)
     ]
-    rows.append(line(case, "(s > t).sum, (s >= t).sum", "peer", two_lines))
+    result.append(line(case, "(s > t).sum, (s >= t).sum", "peer", two_lines))
     if HAS_PYKEEN and dtype == torch.float32:
         from pykeen.evaluation.ranks import Ranks as PykeenRanks
 
-        rows.append(line(case, "pykeen Ranks.from_scores", "peer", lambda: PykeenRanks.from_scores(true, scores)))
-    return rows
+        result.append(line(case, "pykeen Ranks.from_scores", "peer", lambda: PykeenRanks.from_scores(true, scores)))
+    return result
 
 
 def step(name: str, entities: int, relations: int, triples: int) -> list[dict[str, Any]]:
@@ -87,16 +82,16 @@ def step(name: str, entities: int, relations: int, triples: int) -> list[dict[st
     def ours() -> None:
         collection.update(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]))
 
-    rows = [line(case, "one read", "floor", scores.sum)]
+    result = [line(case, "one read", "floor", scores.sum)]
     if HAS_PYKEEN:
         peer = pykeen_step(known, batch, scores)
         theirs = peer()
         for way in WAYS:
             assert torch.equal(ranks(way).optimistic.double(), theirs["optimistic"].double()), f"{way} ranks otherwise"
             assert torch.equal(ranks(way).pessimistic.double(), theirs["pessimistic"].double())
-        rows.append(line(case, "pykeen's own path", "peer", peer))
-    rows.append(line(case, "look-up, ranks, update", "ours", ours))
-    return rows
+        result.append(line(case, "pykeen's own path", "peer", peer))
+    result.append(line(case, "look-up, ranks, update", "ours", ours))
+    return result
 
 
 def pykeen_step(known: torch.Tensor, batch: torch.Tensor, scores: torch.Tensor) -> Callable[[], Any]:

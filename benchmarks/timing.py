@@ -3,6 +3,7 @@
 import argparse
 import importlib.metadata
 import json
+import os
 import platform
 import statistics
 import time
@@ -39,8 +40,13 @@ def measure(
         before = time.perf_counter()
         run()
         times.append(1e3 * (time.perf_counter() - before))
-    low, _, high = statistics.quantiles(times, n=4, method="inclusive")
+    low, _, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
     return {"best": min(times), "median": statistics.median(times), "low": low, "high": high, "runs": len(times)}
+
+
+def line(case: str, way: str, role: str, run: Callable[[], Any], **options: Any) -> dict[str, Any]:
+    """One measurement; role is "floor" (what cannot be beaten), "ours" or "peer"."""
+    return {"case": case, "way": way, "role": role, "threads": torch.get_num_threads(), **measure(run, **options)}
 
 
 def machine() -> dict[str, Any]:
@@ -50,17 +56,20 @@ def machine() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             versions[name] = "not installed"
-    return {"python": platform.python_version(), "threads": torch.get_num_threads(), **versions}
+    return {"python": platform.python_version(), "cores": os.cpu_count(), **versions}
 
 
 def report(rows: list[dict[str, Any]], path: Path | None) -> None:
     """Print one line per measurement, ratios against the floor of its case, and write the JSON if asked."""
     about = machine()
     print(", ".join(f"{key} {value}" for key, value in about.items()))
-    print(f"{'case':38} {'way':26} {'best ms':>9} {'median':>9} {'quartiles':>19} {'over floor':>10} {'over ours':>9}")
+    print(
+        f"{'case':38} {'threads':>7} {'way':26} {'best ms':>9} {'median':>9} {'quartiles':>19} "
+        f"{'over floor':>10} {'over ours':>9}"
+    )
     for row in rows:
         print(
-            f"{row['case']:38} {row['way']:26} {row['best']:9.3f} {row['median']:9.3f} "
+            f"{row['case']:38} {row['threads']:7} {row['way']:26} {row['best']:9.3f} {row['median']:9.3f} "
             f"{row['low']:9.3f}-{row['high']:9.3f} {_ratio(rows, row, 'floor'):>10} {_ratio(rows, row, 'ours'):>9}"
         )
     if path is not None:
@@ -68,5 +77,6 @@ def report(rows: list[dict[str, Any]], path: Path | None) -> None:
 
 
 def _ratio(rows: list[dict[str, Any]], row: dict[str, Any], role: str) -> str:
-    base = [other["best"] for other in rows if other["case"] == row["case"] and other["role"] == role]
+    same = [other for other in rows if (other["case"], other["threads"]) == (row["case"], row["threads"])]
+    base = [other["best"] for other in same if other["role"] == role]
     return f"{row['best'] / min(base):.2f}" if base else ""

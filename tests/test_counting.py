@@ -1,5 +1,6 @@
 """Every way of counting gives the bits of plain torch, and plain torch those of plain loops (test_rank_scores)."""
 
+import importlib
 import importlib.util
 import os
 
@@ -9,10 +10,12 @@ import torch
 from hypothesis import given, settings
 
 from torchrankmetrics.ranking import counting, flags
+from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.triples import rank_triples
 
 needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason='needs numba: extra "fast"')
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -138,6 +141,20 @@ class TestChoice:
         assert counting.choose(torch.zeros(1, 1)) is compiled.count
         assert counting.choose(torch.zeros(1, 1), "torch") is plain.count
         assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
+
+    @needs_numba
+    @pytest.mark.parametrize("way", ["torch", "numba"])
+    def test_the_way_asked_for_is_the_one_that_counts(self, monkeypatch, way):
+        used = []
+        for name, module in (("torch", plain), ("numba", importlib.import_module(f"{counting.__name__}.compiled"))):
+            real = module.count
+            monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
+        scores, target = torch.eye(3), torch.tensor([0, 1, 2])
+        triples = torch.tensor([[0, 0, 1], [2, 0, 0]])
+        rank_scores(scores, target, counting=way)
+        rank_embeddings(scores, scores, target, counting=way)
+        rank_triples(lambda h, r: scores[h], None, triples, None, counting=way)
+        assert set(used) == {counting.chosen(scores, way)} == {way}
 
     def test_what_is_missing_is_told_with_the_cure(self, monkeypatch):
         monkeypatch.setattr(counting, "_found", False)

@@ -94,6 +94,7 @@ def rank_embeddings(
     similarity: str = "dot",
     exclude: Any = None,
     chunk_size: int | None = None,
+    counting: str = "auto",
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
@@ -109,6 +110,7 @@ def rank_embeddings(
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude: as ``rank_scores`` takes it.
         chunk_size: candidates a tile; None: 1024 to 4096, about 2^20 scores.
+        counting: as ``rank_scores`` takes it.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity.
@@ -126,9 +128,8 @@ def rank_embeddings(
     with torch.no_grad():
         queries, candidates = queries.detach(), candidates.detach()
         buffer = queries.new_empty(B, width)
-        ranks = RankAccumulator(
-            _true_scores(queries, candidates, tasks, product, buffer), target, (B, N), exclude=exclude
-        )
+        true = _true_scores(queries, candidates, tasks, product, buffer)
+        ranks = RankAccumulator(true, target, (B, N), exclude=exclude, counting=counting)
         for left in range(0, N, width):
             start = min(left, N - width)  # the last tile reaches back: every product has the same shape
             scores = product(queries, candidates[start : start + width], buffer)

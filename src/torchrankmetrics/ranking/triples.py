@@ -27,6 +27,7 @@ def rank_triples(
     *,
     candidates: Any = None,
     batch_size: int | None = None,
+    counting: str = "auto",
 ) -> RankTable:
     """Rank both sides of every triple among all entities that are not known answers, with a progress bar.
 
@@ -40,6 +41,7 @@ def rank_triples(
         known: the true triples of every split to filter by; None: raw ranks.
         candidates: entities that are candidates at all, as ids (m,) or bool (N,); None: all. Scores are still (B, N).
         batch_size: queries scored at once.
+        counting: as ``rank_scores`` takes it.
 
     Returns:
         One row per side and triple, in the order of the triples, tails first: side, the relation as group, the index of
@@ -67,7 +69,7 @@ def rank_triples(
     tables = []
     with tqdm(total=sum(len(side.queries) for side in sides), desc="ranking", unit="query") as bar, torch.no_grad():
         for side in sides:
-            tables.append(side.rank(relation, candidates, batch_size, bar))
+            tables.append(side.rank(relation, candidates, batch_size, counting, bar))
     return RankTable.concatenate(tables)
 
 
@@ -81,13 +83,13 @@ class _Side:
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
 
-    def rank(self, relation: Tensor, candidates: Any, batch_size: int | None, bar: Any) -> RankTable:
+    def rank(self, relation: Tensor, candidates: Any, batch_size: int | None, counting: str, bar: Any) -> RankTable:
         tables, first = [], 0
         size = batch_size or _FIRST
         while first < len(self.queries):
             last = min(first + size, len(self.queries))
             try:
-                table, shape, itemsize = self._rank_batch(first, last, relation, candidates)
+                table, shape, itemsize = self._rank_batch(first, last, relation, candidates, counting)
             except (RuntimeError, MemoryError) as error:
                 if size == 1 or not _is_out_of_memory(error):
                     raise
@@ -101,7 +103,7 @@ class _Side:
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
     def _rank_batch(
-        self, first: int, last: int, relation: Tensor, candidates: Any
+        self, first: int, last: int, relation: Tensor, candidates: Any, counting: str
     ) -> tuple[RankTable, torch.Size, int]:
         left, right = self.queries[first:last].unbind(1)
         scores = self.score(left, right)
@@ -115,7 +117,7 @@ class _Side:
             (self.row[tasks] - first, self.own[tasks]),
             None if self.known is None else self.known(left, right),
             None if allowed is None else ~allowed,
-            "auto",
+            counting,
         )
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
         return table, scores.shape, scores.element_size()

@@ -15,7 +15,16 @@ Count = Callable[..., Tensor]
 
 
 def choose(scores: Tensor, counting: str = "auto") -> Count:
-    """Choose how comparisons are counted.
+    """Choose how comparisons are counted; errors as ``chosen``."""
+    if chosen(scores, counting) == "torch":
+        return plain.count
+    from torchrankmetrics.ranking.counting import compiled  # imported late: numba takes half a second
+
+    return compiled.count
+
+
+def chosen(scores: Tensor, counting: str = "auto") -> str:
+    """Tell which way counts these scores: "torch" or "numba".
 
     Args:
         scores: (B, N), what is to be counted.
@@ -25,19 +34,21 @@ def choose(scores: Tensor, counting: str = "auto") -> Count:
     Raises:
         ValueError: if counting is none of these, or "numba" is asked for on another device.
         ImportError: if "numba" is asked for and not installed.
+
+    >>> import torch
+    >>> chosen(torch.zeros(2, 3), "torch")
+    'torch'
     """
     on_cpu = scores.device.type == "cpu"
     if counting == "torch" or (counting == "auto" and not (on_cpu and _has_numba())):
-        return plain.count
+        return "torch"
     if counting not in ("auto", "numba"):
         raise ValueError(f'counting must be "auto", "torch" or "numba", got {counting!r}')
     if not on_cpu:
         raise ValueError(f'counting="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
     if not _has_numba():
         raise ImportError('counting="numba" needs numba: pip install "torchrankmetrics[fast]"')
-    from torchrankmetrics.ranking.counting import compiled  # imported late: numba takes half a second
-
-    return compiled.count
+    return "numba"
 
 
 _found: bool | None = None
