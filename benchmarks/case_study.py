@@ -8,9 +8,9 @@ ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax ov
 ones and the true one where there are more), and a ComplEx that was never trained. Filtered by all splits, both sides.
 With --json every run is added to what the file holds, in place of an earlier one of the same graph and model.
 
-It answers whether results on small graphs are significantly different from random, at 5 %: of these models, and of those
-of the paper by their published MRR. p-values take tasks as independent; answers of one query are not, so the z-score is
-also given divided by the root of the variance inflation.
+It answers whether results on small graphs are significantly different from random, at 5 %: of these models, and of
+those of the paper by their published MRR. p-values take tasks as independent; answers of one query are not, so the
+z-score is also given divided by the root of the variance inflation.
 """
 
 import argparse
@@ -35,8 +35,7 @@ UNTRAINED = "untrained"
 LEVEL = 0.05
 SMALL = 1000  # entities
 METRICS = ("mrr", "adjusted_mrr", "z_mrr", "mr", "amri", "z_mr", "hits@1", "hits@10", "adjusted_hits_at_10")
-# MRR of the paper's own models, from collated/collated.tsv of github.com/pykeen/ranking-metrics-manuscript (where the
-# number of tasks, 402 and 2148, is that of these graphs)
+# from collated/collated.tsv of github.com/pykeen/ranking-metrics-manuscript: the same 402 and 2148 tasks as here
 PUBLISHED = {
     "nations": {"ComplEx": 0.4304, "RotatE": 0.5116, "TransE": 0.4027, "TuckER": 0.7556},
     "kinships": {"ComplEx": 0.6618, "RotatE": 0.7686, "TransE": 0.4385, "TuckER": 0.8635},

@@ -198,7 +198,7 @@ def read(folder: Path) -> Graphs:
     ids = [tables[f"entities_{i}"][:, 0].sort().values for i in (1, 2)]
 
     def number(values: Tensor, graph: int) -> Tensor:
-        place = torch.searchsorted(ids[graph], values).clamp(max=len(ids[graph]) - 1)
+        place = torch.searchsorted(ids[graph], values.contiguous()).clamp(max=len(ids[graph]) - 1)
         if (ids[graph][place] != values).any():
             raise ValueError(f"{folder} has triples or pairs of entities that entities_{graph + 1}.tsv has not")
         return place
