@@ -1,0 +1,16 @@
+"""The command line: ``torchrankmetrics report | compare | adjust | datasets | candidates``."""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns its exit code: 0, or 2 with one line on stderr for input that is wrong."""
+    try:
+        from torchrankmetrics.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in ("typer", "rich"):
+            raise
+        print("error: the command line needs typer and rich: pip install 'torchrankmetrics[cli]'", file=sys.stderr)
+        return 2
+    return run(arguments)

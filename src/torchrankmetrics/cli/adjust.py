@@ -1,0 +1,72 @@
+"""``adjust``: a published number put against chance."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchrankmetrics.cli.counts import counts_of_dataset, counts_of_file
+from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, choice_of, choices_of, emit
+from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
+from torchrankmetrics.metrics.names import key_of, parse_name
+from torchrankmetrics.metrics.published import adjust
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.views import VIEWS
+
+SIDES = ("both", "head", "tail")
+
+
+def adjust_command(
+    metric: Annotated[str, typer.Option("--metric", "-m", help="The published metric: mrr, mr, hits@10 ...")],
+    value: Annotated[str, typer.Option("--value", help="Its value as printed, with its digits; hits as a share.")],
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", "-d", help="A known data set: see torchrankmetrics datasets.")
+    ] = None,
+    counts: Annotated[
+        Path | None, typer.Option("--counts", help="Candidate counts of another: candidates --histogram -f csv.")
+    ] = None,
+    num_candidates: Annotated[
+        int | None, typer.Option("--num-candidates", help="One number for all tasks, where nothing better is known.")
+    ] = None,
+    views: Annotated[
+        str, typer.Option("--view", help="Of adjusted_index, normalized, z_score, p_value.")
+    ] = "adjusted_index",
+    split: Annotated[str, typer.Option("--split", help="train, valid or test.")] = "test",
+    side: Annotated[str, typer.Option("--side", help="both, head or tail: the tasks of the value.")] = "both",
+    entities: Annotated[
+        str, typer.Option("--entities", help="all, or train: only entities of train are candidates (as in PyKEEN).")
+    ] = "all",
+    form: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Put a published number against chance, from the candidate counts of its test set.
+
+    0 is chance and 1 the optimum; low and high are what the rounding of the printed value leaves.
+
+    For example
+
+    `torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`
+
+    `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side tail`
+    """
+    asked = choices_of(views, "--view", VIEWS[1:])
+    tasks = (
+        choice_of(split, "--split", SPLITS),
+        choice_of(side, "--side", SIDES),
+        choice_of(entities, "--entities", ENTITIES),
+    )
+    if sum(source is not None for source in (dataset, counts, num_candidates)) != 1:
+        raise ValueError(
+            "one of --dataset, --counts and --num-candidates must be given: what the value is compared with"
+        )
+    known: CandidateCounts | int | None = num_candidates
+    words = f"{num_candidates} candidates in every task"
+    if dataset is not None:
+        known, words = counts_of_dataset(dataset, *tasks)
+    elif counts is not None:
+        known, words = counts_of_file(counts, *tasks)
+    rows = []
+    for view in asked:
+        result = adjust(value, metric, known, view=view)
+        rows.append((key_of(parse_name(metric).definition, view), result.value, result.low, result.high))
+    emit(Records(("metric", "value", "low", "high"), rows, (words,)), form, output)

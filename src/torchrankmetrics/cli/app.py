@@ -1,0 +1,72 @@
+"""The commands in one application, and what becomes of errors and warnings."""
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+
+import typer
+
+from torchrankmetrics.cli.adjust import adjust_command
+from torchrankmetrics.cli.candidates import candidates_command
+from torchrankmetrics.cli.compare import compare_command
+from torchrankmetrics.cli.datasets import datasets_command
+from torchrankmetrics.cli.report import report_command
+from torchrankmetrics.errors import RankMetricWarning
+
+app = typer.Typer(
+    name="torchrankmetrics",
+    help=(
+        "Rank-based metrics from saved ranks, and published numbers against chance.\n\n"
+        "An adjusted index is 0 at chance and 1 at the optimum, for the filtered candidates of each task; a z-score "
+        "says how sure it is that there is skill at all, and grows with the number of tasks.\n\n"
+        "Start with\n\n"
+        "`torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`\n\n"
+        "`torchrankmetrics report ranks.npz --view base,adjusted_index --level 0.95`\n\n"
+        "What is wrong with an input is told in one line, with exit code 2, and nothing is written."
+    ),
+    epilog="Ranks are saved with RankTable.save (docs/format.md). Any synonym of a metric is taken.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+app.command("report")(report_command)
+app.command("compare")(compare_command)
+app.command("adjust")(adjust_command)
+app.command("datasets")(datasets_command)
+app.command("candidates")(candidates_command)
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run a command: what is wrong with its input is told in one line, exit code 2; warnings are notes on stderr."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", RankMetricWarning)
+        try:
+            code = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader, head say, has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 0
+        except (ValueError, TypeError, IndexError, OSError) as error:
+            return _fail(_os_message(error) if isinstance(error, OSError) else str(error))
+        except typer.Abort:
+            return 130
+        except Exception as error:
+            usage = getattr(error, "format_message", None)  # typer has its own copy of click, or click's own
+            if usage is None:
+                raise
+            return _fail(f"{usage()} (see torchrankmetrics --help)" if "--help" not in usage() else usage())
+    for message in dict.fromkeys(str(warning.message) for warning in caught):
+        print(f"note: {message}", file=sys.stderr)
+    return code if isinstance(code, int) else 0
+
+
+def _os_message(error: OSError) -> str:
+    name = error.filename if error.filename2 is None else error.filename2
+    return f"{name}: {error.strerror}" if name is not None else str(error)
+
+
+def _fail(message: str) -> int:
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return 2

@@ -1,0 +1,85 @@
+"""``candidates``: the filtered candidate counts of one's own graph."""
+
+from itertools import product
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from torchrankmetrics.cli.counts import HISTOGRAM
+from torchrankmetrics.cli.output import Cell, Format, FormatOption, OutputOption, Records, choices_of, emit, watch
+from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SIDES, Split
+from torchrankmetrics.datasets.files import Graph, number_triples, read_triples
+from torchrankmetrics.datasets.histograms import candidate_histogram
+
+
+def candidates_command(
+    train: Annotated[Path, typer.Option("--train", help="Triples: head TAB relation TAB tail, labels or ids.")],
+    test: Annotated[Path, typer.Option("--test", help="Triples, as --train.")],
+    valid: Annotated[Path | None, typer.Option("--valid", help="Triples, as --train.")] = None,
+    entities: Annotated[
+        str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
+    ] = "all",
+    num_entities: Annotated[
+        int | None, typer.Option("--num-entities", help="If there are entities that no triple has.")
+    ] = None,
+    histogram: Annotated[
+        bool, typer.Option("--histogram", help="Every count, for adjust --counts; else their range and mean.")
+    ] = False,
+    form: FormatOption = Format.table,
+    output: OutputOption = None,
+) -> None:
+    """Count the filtered candidates of every task of a graph, without any model.
+
+    Test is filtered by all files, valid by train and valid, train by train: early stopping must not look at the test.
+
+    For example
+
+    `torchrankmetrics candidates --train train.tsv --valid valid.tsv --test test.tsv`
+
+    `torchrankmetrics candidates --train train.tsv --test test.tsv --histogram -f csv -o counts.csv`
+    """
+    asked = choices_of(entities, "--entities", ENTITIES)
+    given: dict[Split, Path | None] = {"train": train, "valid": valid, "test": test}
+    files = {split: path for split, path in given.items() if path is not None}
+    graph = number_triples({split: read_triples(path) for split, path in watch(files.items(), len(files), "reading")})
+    number = len(graph.entities)
+    if num_entities is not None:
+        if num_entities < number:
+            raise ValueError(
+                f"--num-entities must be at least {number}, which occur in the triples; got {num_entities}"
+            )
+        number = num_entities
+    rows: list[tuple[Cell, ...]] = []
+    tasks = list(product(files, asked, SIDES))
+    for split, kind, side in watch(tasks, len(tasks), "counting"):
+        known = [name for name in KNOWN[split] if name in files]
+        numbers, count = candidate_histogram(
+            graph.splits,
+            split,
+            known,
+            side,
+            entities=kind,
+            num_entities=number,
+        )
+        if histogram:
+            rows += [(split, kind, side, int(n), int(c)) for n, c in zip(numbers, count, strict=True)]
+        elif len(numbers):
+            total = int(count.sum())
+            mean = int((numbers * count).sum()) / total
+            rows.append(
+                (split, kind, side, "+".join(known), total, len(numbers), int(numbers[0]), mean, int(numbers[-1]))
+            )
+    summary = ("split", "entities", "side", "known", "tasks", "distinct", "min", "mean", "max")
+    emit(Records(HISTOGRAM if histogram else summary, rows, tuple(_notes(graph, number))), form, output)
+
+
+def _notes(graph: Graph, number: int) -> list[str]:
+    notes = [f"{number} entities, {len(graph.relations)} relations"]
+    if all(label.isdecimal() for label in graph.entities):
+        largest = max(map(int, graph.entities))
+        if largest >= number:
+            notes.append(
+                f"ids go up to {largest}, but only {number} occur: if all are entities, --num-entities {largest + 1}"
+            )
+    return notes
