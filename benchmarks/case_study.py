@@ -233,8 +233,8 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
         panel.set_xticks(range(len(graphs)), graphs)
         panel.set_title(title)
     panels[2].set_yscale("symlog", linthresh=2)
-    low, high = panels[2].get_ylim()
-    panels[2].set_ylim(low, high * 8)
+    z = [run["z_mrr"] for run in runs]
+    panels[2].set_ylim(min(-2, 2 * min(z)), 100 * max(z))  # room for the p-values
     panels[0].legend(fontsize=8)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=130)

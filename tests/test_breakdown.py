@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from distributed import WorkerPool
 from torchrankmetrics import (
     HitsAtK,
     MeanReciprocalRank,
@@ -148,6 +149,25 @@ def test_groups_that_a_process_never_saw():
     assert breakdown["count"] == [3, 1, 1]
     assert breakdown["mrr"] == pytest.approx([2.5 / 3, 0.25, 0.5], rel=1e-15)
     assert len(collection._leader.rows[0]) == 3  # its own rows are back
+
+
+def job_breakdown(tasks):
+    collection = RankCollection({"mrr": MeanReciprocalRank(), "macro_mrr": MeanReciprocalRank(average="macro")})
+    if tasks:
+        ranks, group = zip(*tasks, strict=True)
+        collection.update(Ranks(list(ranks), None, 4), group=torch.tensor(group))
+    return collection.breakdown().to_csv(), {name: value.item() for name, value in collection.compute().items()}
+
+
+def test_groups_that_real_processes_never_saw():
+    shards = [[(1, 1), (1, 1), (4, 3)], [], [(2, 1), (2, 9)]]
+    expected = job_breakdown([task for shard in shards for task in shard])
+    assert [line.split(",")[:2] for line in expected[0].splitlines()[1:]] == [["1", "3"], ["3", "1"], ["9", "1"]]
+    pool = WorkerPool(len(shards))
+    try:
+        assert pool.run(job_breakdown, [(shard,) for shard in shards]) == [expected] * len(shards)
+    finally:
+        pool.close()
 
 
 def test_hubs_do_not_dominate_the_macro_average():
