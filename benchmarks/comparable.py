@@ -1,8 +1,8 @@
 """Which rank metrics are comparable? One fixed scorer, only the number N of candidates varied: all metrics and views.
 
-    python benchmarks/comparable.py [--json PATH]                                        simulated ranks only
-    python benchmarks/comparable.py --fb15k237 FOLDER --dbp15k FOLDER --json PATH        and two real sets
-    python benchmarks/comparable.py --report --json PATH                                the tables it holds
+    python -m benchmarks.comparable [--json PATH]                                        simulated ranks only
+    python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH        and two real sets
+    python -m benchmarks.comparable --report --json PATH                                the tables it holds
 
 Every task is ranked among all its candidates once. Then m of its negatives are drawn without replacement, so that the
 numbers of those that score above, level with and below the true one are multivariate hypergeometric: the ranks of the

@@ -18,6 +18,8 @@ exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"torchrankmetrics {release}"
 html_copy_source = False
+html_static_path = ["static"]
+html_css_files = ["pages.css"]
 
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 3

@@ -11,16 +11,17 @@ _DIGITS = 4
 
 
 def sections(folder: Path = BENCHMARKS) -> str:
-    """Write a section per script that has a docstring with its command, in Markdown."""
+    """Write a section per script that can be run, in Markdown."""
     written = []
     for script in sorted(folder.glob("*.py")):
-        about = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
-        if "python benchmarks/" not in about:
+        source = script.read_text(encoding="utf-8")
+        if "__main__" not in source:
             continue  # a helper, no benchmark
+        about = ast.get_docstring(ast.parse(source)) or ""
         title, _, method = about.partition("\n")
         parts = [f"## {script.stem.replace('_', ' ').capitalize()}", title, f"```text\n{method.strip()}\n```"]
         if script.stem in OWN_PAGE:
-            parts.append(f"Results: [{OWN_PAGE[script.stem]}]({OWN_PAGE[script.stem]}).")
+            parts.append(f"Results: on a [page of their own]({OWN_PAGE[script.stem]}).")
         else:
             results = [folder / "results" / f"{script.stem}.json", *folder.glob(f"results/{script.stem}_*.json")]
             parts += [table(path) for path in sorted(results) if path.exists()]

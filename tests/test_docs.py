@@ -106,13 +106,14 @@ def test_links_lead_somewhere(page: Path) -> None:
 def test_results_become_tables(tmp_path: Path) -> None:
     results = load(DOCS / "results.py")
     (tmp_path / "results").mkdir()
-    (tmp_path / "one.py").write_text('"""Title.\n\npython benchmarks/one.py [--json PATH]\n"""\n')
+    about = "Title.\n\npython -m benchmarks.one [--json PATH]\n"
+    (tmp_path / "one.py").write_text(f'"""{about}"""\nif __name__ == "__main__":\n    ...\n')
     (tmp_path / "helper.py").write_text('"""Shared by the others."""\n')
     rows = [{"case": "a|b", "best": 1.23456}, {"case": "c", "other": 3}]
     (tmp_path / "results" / "one.json").write_text(json.dumps({"machine": {"torch": "2.4"}, "rows": rows}))
     text = results.sections(tmp_path)
     assert text.startswith(
-        "## One\n\nTitle.\n\n```text\npython benchmarks/one.py [--json PATH]\n```\n\n`one.json`, torch 2.4"
+        "## One\n\nTitle.\n\n```text\npython -m benchmarks.one [--json PATH]\n```\n\n`one.json`, torch 2.4"
     )
     assert "| case | best | other |\n|---|---|---|\n| a\\|b | 1.235 |  |\n| c |  | 3 |" in text
     assert "helper" not in text.lower()
