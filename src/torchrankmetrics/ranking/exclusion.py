@@ -110,7 +110,7 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
     wrong: Tensor | None = None
     for values, size in ((row, num_rows), (column, num_columns)):
         if values is not None and len(values):
-            low, high = values.aminmax()
-            if low.item() < 0 or high.item() >= size:  # numbers, for comparing tensors costs more
+            numbers = values.numpy()  # NumPy's calls cost a fifth of torch's
+            if numbers.min() < 0 or numbers.max() >= size:
                 wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
     return None if wrong is None else int(wrong.nonzero()[0])

@@ -64,10 +64,17 @@ def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor
 
 def ranks_from_counts(counts: Tensor, true: Tensor, flags: Tensor | None) -> Ranks:
     """Ranks from what a way of counting returns, int64 (4, P), and flags found before, if any."""
-    total = counts[0] + 1
-    optimistic, pessimistic = (total - counts[1:3].flip(0)).unbind()
-    hit = ((counts[3] > 0) | (true != true)) * fault.NAN
-    return Ranks.trusted(optimistic, pessimistic, total, hit if flags is None else hit + flags)
+    hit = true != true
+    if counts.device.type != "cpu":
+        total = counts[0] + 1
+        flag = ((counts[3] > 0) | hit) * fault.NAN
+        return Ranks.trusted(total - counts[2], total - counts[1], total, flag if flags is None else flag + flags)
+    # the same in NumPy, whose calls cost a fifth of torch's
+    others, below, not_above, nan = counts.numpy()
+    last = others + 1
+    told = ((nan > 0) | hit.numpy()) * fault.NAN
+    parts = (last - not_above, last - below, last, told if flags is None else told + flags.numpy())
+    return Ranks.trusted(*map(torch.from_numpy, parts))
 
 
 class Tasks(NamedTuple):
