@@ -28,5 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     # what Lightning does on NCCL and not on gloo: a plain test on a CPU never sees it
-    with torch.inference_mode(item.config.getoption("--inference-mode")):
+    trains = item.get_closest_marker("trains") is not None
+    with torch.inference_mode(item.config.getoption("--inference-mode") and not trains):
         return (yield)

@@ -134,6 +134,7 @@ def test_merge_state_across_modes(storage: str, mode: str, incoming_mode: str) -
     assert bits(metric) == expected(1, 2, 3)
 
 
+@pytest.mark.trains
 def test_values_logged_inside_can_be_used_with_gradients_outside() -> None:
     metric = MeanReciprocalRank()
     with torch.inference_mode():

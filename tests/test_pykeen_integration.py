@@ -221,6 +221,7 @@ def run(**options):
         ("z_hits_at_3", True, "both.realistic.z_hits_at_3"),
     ],
 )
+@pytest.mark.trains
 def test_pipeline_with_early_stopping(nations, metric, larger, key, tmp_path):
     kwargs = early_stopping(metric, frequency=1, patience=1, relative_delta=0.0)
     assert kwargs["metric"] == key
@@ -251,6 +252,7 @@ def test_pipeline_with_early_stopping(nations, metric, larger, key, tmp_path):
     assert result.get_metric(key) == result.metric_results.to_flat_dict()[key]
 
 
+@pytest.mark.trains
 def test_pipeline_by_class_saves_and_gives_the_values_of_its_own_evaluator(tmp_path):
     ours, theirs = run(evaluator=RankCollectionEvaluator), run()
     assert_parity(theirs.metric_results, ours.metric_results)
@@ -262,6 +264,7 @@ def test_pipeline_by_class_saves_and_gives_the_values_of_its_own_evaluator(tmp_p
     assert len(ours.metric_results.to_df()) == len(ours.metric_results.data)
 
 
+@pytest.mark.trains
 def test_search_goes_the_right_way():
     assert objective("amri")["direction"] == "maximize"
     asked = objective("mr")

@@ -226,6 +226,7 @@ def test_one_pair_where_it_is_not_ambiguous():
     assert lines(rank_scores(torch.eye(3), torch.tensor([[2], [0]]))) == [(2, 3, 3, False)]
 
 
+@pytest.mark.trains
 def test_nothing_of_the_graph_is_kept():
     scores = torch.randn(3, 4, requires_grad=True) * 2
     ranks = rank_scores(scores, torch.tensor([0, 1, 2]), exclude=torch.zeros(3, 4, dtype=torch.bool))
