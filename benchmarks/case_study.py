@@ -1,8 +1,8 @@
 """The case study of Hoyt et al. 2022 (arXiv 2203.07544, section 4.3 and Figure 1), with exact p-values.
 
-    python benchmarks/case_study.py [--json PATH] [--plot PATH]             Nations and Kinships, which come with pykeen
-    python benchmarks/case_study.py FOLDER ... --epochs N --json PATH       graphs of train.tsv, valid.tsv, test.tsv
-    python benchmarks/case_study.py --report --json PATH [--plot PATH]      trains nothing: what PATH holds
+    python -m benchmarks.case_study [--json PATH] [--plot PATH]             Nations and Kinships, which come with pykeen
+    python -m benchmarks.case_study FOLDER ... --epochs N --json PATH       graphs of train.tsv, valid.tsv, test.tsv
+    python -m benchmarks.case_study --report --json PATH [--plot PATH]      trains nothing: what PATH holds
 
 ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities (over --negatives drawn
 ones and the true one where there are more), and a ComplEx that was never trained. Filtered by all splits, both sides.

@@ -16,15 +16,13 @@ from torchrankmetrics import KnownTriples
 
 ROOT = Path(__file__).parent.parent
 ALIGNMENT = ROOT / "examples" / "entity_alignment.py"
-CASE_STUDY = ROOT / "benchmarks" / "case_study.py"
 pytest.importorskip("matplotlib", reason="the studies draw: pip install 'torchrankmetrics[plot]'")
 
 
-def run(tmp_path: Path, *command: str | Path, fails: bool = False) -> str:
-    command = (sys.executable, *map(str, command))
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (result.returncode != 0) == fails, result.stderr[-2000:]
-    return result.stderr if fails else result.stdout
+def run(*command: str | Path) -> str:
+    result = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout
 
 
 def module_of(path: Path) -> ModuleType:
@@ -37,6 +35,10 @@ def module_of(path: Path) -> ModuleType:
     return module
 
 
+def case_study() -> ModuleType:
+    return module_of(ROOT / "benchmarks" / "case_study.py")
+
+
 def is_picture(path: Path) -> bool:
     return path.read_bytes().startswith(b"\x89PNG") and path.stat().st_size > 20_000
 
@@ -45,7 +47,7 @@ def is_picture(path: Path) -> bool:
 
 
 def test_only_amri_stays_when_the_test_set_grows(tmp_path: Path) -> None:
-    output = run(tmp_path, ALIGNMENT, "--splits", "3", "--sizes", "6", "--steps", "10", "--dim", "32", "--out", "new")
+    output = run(ALIGNMENT, "--splits", "3", "--sizes", "6", "--steps", "10", "--dim", "32", "--out", tmp_path / "new")
     assert len(re.findall(r"^split \d: 180 seeds", output, re.MULTILINE)) == 3
     values = json.loads((tmp_path / "new" / "entity_alignment.json").read_text())
     assert len(values["sizes"]) == 6
@@ -98,10 +100,10 @@ def test_graphs_are_read_by_their_ids(tmp_path: Path) -> None:
 # --- the case study ---------------------------------------------------------------------------------------------------
 
 
-def test_case_study(tmp_path: Path) -> None:
+def test_case_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("pykeen", reason="Nations and Kinships come with pykeen")
     path, tiny = tmp_path / "runs.json", ("--dim", "16", "--epochs")
-    output = run(tmp_path, CASE_STUDY, "--json", path, "--plot", tmp_path / "new" / "a.png", *tiny, "2")
+    output = run("-m", "benchmarks.case_study", "--json", path, "--plot", tmp_path / "new" / "a.png", *tiny, "2")
     assert is_picture(tmp_path / "new" / "a.png")
     runs = {(run["graph"], run["model"]): run for run in json.loads(path.read_text())}
     models = {"untrained", "ComplEx", "RotatE", "TransE", "TuckER"}
@@ -122,20 +124,27 @@ def test_case_study(tmp_path: Path) -> None:
     # a later run takes the place of an earlier one, others stay; a report trains nothing
     folder = tmp_path / "nations"
     folder.mkdir()
-    for split, rows in (("train", [[0, 0, 1], [1, 0, 2]]), ("valid", [[0, 0, 2]]), ("test", [[2, 0, 1], [2, 0, 3]])):
+    for split, rows in (("train", [[0, 0, 1], [1, 0, 2]]), ("valid", [[0, 0, 2]]), ("test", [[2, 0, 1], [2, 0, 13]])):
         np.savetxt(folder / f"{split}.tsv", rows, fmt="%d", delimiter="\t")
-    run(tmp_path, CASE_STUDY, folder, "--models", "TransE", "--json", path, *tiny, "1", "--negatives", "3")
-    report = run(tmp_path, CASE_STUDY, "--report", "--json", path)
-    assert "epoch" not in report
+
+    def here(*arguments: str | Path) -> str:
+        monkeypatch.setattr(sys, "argv", ["case_study", *map(str, arguments)])
+        case_study().main()
+        return capsys.readouterr().out
+
+    here(folder, "--models", "TransE", "--json", path, *tiny, "1", "--negatives", "3")
+    assert "epoch" not in here("--report", "--json", path)
     assert len(json.loads(path.read_text())) == len(runs)
     assert {run["tasks"] for run in json.loads(path.read_text()) if run["model"] == "TransE"} == {4, 2148}
-    assert "--report needs --json" in run(tmp_path, CASE_STUDY, "--report", fails=True)
+    with pytest.raises(SystemExit):
+        here("--report", "--json", tmp_path / "none.json")
+    assert "--report needs --json with a file of runs, got" in capsys.readouterr().err
 
 
 def test_p_value_of_a_published_mrr_against_simulation() -> None:
     """TransE on Nations, the one result of eight that chance explains: 0.4027 among the filtered candidates."""
     pytest.importorskip("pykeen", reason="Nations comes with pykeen")
-    module = module_of(CASE_STUDY)
+    module = case_study()
     splits = module.shipped()["nations"]
     known = KnownTriples(*splits)
     counts = torch.cat([known.num_candidates(splits[2], side) for side in ("head", "tail")])
@@ -147,7 +156,7 @@ def test_p_value_of_a_published_mrr_against_simulation() -> None:
 @pytest.mark.parametrize("kind", ["ComplEx", "RotatE", "TransE", "TuckER"])
 def test_models_are_what_their_names_say(kind: str) -> None:
     """Scores of single triples, written out as in the papers; a distance may lack a term of the query alone."""
-    module = module_of(CASE_STUDY)
+    module = case_study()
     torch.manual_seed(0)
     model = module.Model(kind, 5, 3, 8, 0.3).double().eval()
     h, r, t = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([4, 2])
