@@ -1,14 +1,16 @@
-"""All benchmarks of speed, in one table and one JSON file.
+"""All benchmarks of speed: one table each, and one JSON file each.
 
-python -m benchmarks [--full] [--threads N [N ...]] [--data FOLDER] [--json PATH]
+python -m benchmarks [--full] [--threads N [N ...]] [--data FOLDER] [--results FOLDER]
 
-Results are compared before the clock starts: a benchmark of unequal results fails. FOLDER (see full_evaluation.py) is
-used with --full; without it the whole evaluation is that of Kinships, which comes with pykeen.
+Results are compared before the clock starts: a benchmark of unequal results fails. The data (see full_evaluation.py)
+are used with --full; without it the whole evaluation is that of Kinships, which comes with pykeen.
 """
 
 import argparse
 import importlib.util
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from benchmarks import counting, epoch, scale
@@ -20,17 +22,23 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="the sizes of the published graphs: half an hour")
     parser.add_argument("--threads", type=int, nargs="+", default=[torch.get_num_threads()])
     parser.add_argument("--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids")
-    parser.add_argument("--json", type=Path, help="write the results there")
+    parser.add_argument("--results", type=Path, help="write the JSON files there; docs/ shows benchmarks/results")
     given = parser.parse_args()
-    rows = []
-    for threads in given.threads:
-        torch.set_num_threads(threads)
-        rows += counting.rows(given.full) + epoch.rows(given.full) + scale.rows(given.full)
-        if importlib.util.find_spec("pykeen") is not None:
-            from benchmarks import full_evaluation
+    runs: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "counting": lambda: counting.rows(given.full),
+        "epoch": lambda: epoch.rows(given.full),
+        "scale": lambda: scale.rows(given.full),
+    }
+    if importlib.util.find_spec("pykeen") is not None:
+        from benchmarks import full_evaluation
 
-            rows += full_evaluation.rows(given.full, given.data if given.full else None)
-    report(rows, given.json)
+        runs["full_evaluation"] = lambda: full_evaluation.rows(given.full, given.data if given.full else None)
+    for name, run in runs.items():
+        rows = []
+        for threads in given.threads:
+            torch.set_num_threads(threads)
+            rows += run()
+        report(rows, given.results / f"{name}.json" if given.results else None)
 
 
 if __name__ == "__main__":

@@ -58,22 +58,17 @@ def compute(number: int) -> list[dict[str, Any]]:
     pessimistic = np.minimum(optimistic + (generator.random(N.shape) < 0.02), N)
     case = f"compute, {number} tasks"
 
-    def filled() -> RankCollection:
-        # a provider of its own: it remembers nothing of other collections
-        names = [*VIEWED, *SHAPES, *(f"{view}_{name}" for view in ("adjusted", "z") for name in VIEWED)]
-        collection = RankCollection(
-            names, rank_types=RANK_TYPES, sides=("both", "head", "tail"), expectation=ExactExpectation()
-        )
-        for side, o, p, n in zip(("head", "tail"), optimistic, pessimistic, N, strict=True):
-            collection.update(Ranks(*map(torch.from_numpy, (o, p, n))), side=side)
-        return collection
-
-    collection = filled()
+    names = [*VIEWED, *SHAPES, *(f"{view}_{name}" for view in ("adjusted", "z") for name in VIEWED)]
+    collection = RankCollection(names, rank_types=RANK_TYPES, sides=("both", "head", "tail"))
+    for side, o, p, n in zip(("head", "tail"), optimistic, pessimistic, N, strict=True):
+        collection.update(Ranks(*map(torch.from_numpy, (o, p, n))), side=side)
 
     def ours(first: bool) -> dict[str, torch.Tensor]:
-        if first:
-            return filled().compute()
         collection._shared.forget()  # as after another update
+        if first:
+            provider = ExactExpectation()  # one that remembers nothing
+            for member in collection._members():
+                member.expectation = provider
         return collection.compute()
 
     values = ours(False)

@@ -274,8 +274,10 @@ class RankCollection(MetricCollection):
                 # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on;
                 # it may also do so before there are rows
                 apart = member is not leader and (copy or not rows)
-                member.rows = list(rows) if apart else rows
-                member._update_count = leader._update_count
+                if apart or member.rows is not rows:  # setting an attribute of a module costs microseconds
+                    member.rows = list(rows) if apart else rows
+                if member._update_count != leader._update_count:
+                    member._update_count = leader._update_count
         self._state_is_copy = copy
 
     def _synced_analysis(self) -> Analysis:
