@@ -1,6 +1,6 @@
 """Coverage of confidence intervals: how often they hold the truth when a real rank vector is the population.
 
-    python benchmarks/coverage.py TABLE.npz... [--samples 1000] [--tasks 200 2000] [--clusters 100 500]
+    python -m benchmarks.interval_coverage TABLE.npz... [--samples 1000] [--tasks 200 2000] [--clusters 100 500]
 
 TABLE.npz is a `RankTable` saved after an evaluation; with the query as group, clustered intervals are covered too.
 Tasks (or queries, with all their answers) are drawn with replacement; the truth is the value on the whole table.
