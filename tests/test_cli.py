@@ -337,6 +337,12 @@ def test_candidates_feed_adjust(folder, capsys):
     ]
     counts = KnownTriples(*splits, num_entities=4).num_candidates(splits[1], "tail")
     assert row["value"] == pytest.approx(adjust("0.7", "mrr", counts).value)
+    header, line = "split,entities,side,num_candidates,count\n", "test,{},tail,{},{}\n"
+    Path("both.csv").write_text(header + line.format("all", 9, 4) + line.format("train", 3, 2))
+    for entities, expected in (("all", 9), ("train", 3)):
+        options = ["--counts", "both.csv", "--side", "tail", "--entities", entities]
+        (row,) = records(capsys, "adjust", *options, "-m", "mrr", "--value", "0.7")
+        assert row["value"] == pytest.approx(adjust("0.7", "mrr", expected).value)
 
 
 def test_ids_with_holes_are_told(folder, capsys):
