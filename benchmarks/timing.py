@@ -23,6 +23,7 @@ def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
     parser.add_argument("--json", type=Path, help="write the results there")
     if folder:
         parser.add_argument("--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids")
+        parser.add_argument("--tasks", type=int, help="so many test triples, drawn at random, instead of all")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     return given
