@@ -98,6 +98,12 @@ def test_wilson_is_that_of_scipy(hits, n):
     assert (max(low, 0), min(high, 1)) == pytest.approx((expected.low, expected.high), abs=1e-12)
 
 
+def test_hits_of_a_collection_get_wilsons_interval():
+    found = collect(["hits@3"]).confidence_intervals(0.9)["hits_at_3"]
+    expected = stats.binomtest(sum(r <= 3 for r in RANKS), len(RANKS)).proportion_ci(0.9, method="wilson")
+    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+
+
 @pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
 def test_ends_of_the_skewed_interval_solve_halls_equation(level):
     x = np.array(RANKS, dtype=np.float64)
