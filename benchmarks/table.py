@@ -20,7 +20,7 @@ def main() -> None:
 
 def tables() -> str:
     """All committed results, one table each."""
-    return "\n".join(table(json.loads(path.read_text())) for path in RESULTS if path.exists())
+    return "\n".join(table(json.loads(path.read_text())) for path in RESULTS)
 
 
 def replaced(page: str, new: str) -> str:
