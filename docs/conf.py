@@ -27,6 +27,7 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say shapes, which types do not
 napoleon_use_rtype = False
+autodoc_mock_imports = ["pykeen"]  # an extra that only its own page of the reference would need
 
 
 def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:

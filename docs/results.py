@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-OWN_PAGE = {"comparable": "comparable.md"}
+OWN_PAGE = {"comparable": "comparable.md", "case_study": "case_study.md"}
+HELPERS = ("__main__", "table")
 _DIGITS = 4
 
 
@@ -15,8 +16,8 @@ def sections(folder: Path = BENCHMARKS) -> str:
     written = []
     for script in sorted(folder.glob("*.py")):
         source = script.read_text(encoding="utf-8")
-        if "__main__" not in source:
-            continue  # a helper, no benchmark
+        if "__main__" not in source or script.stem in HELPERS:
+            continue  # no benchmark
         about = ast.get_docstring(ast.parse(source)) or ""
         title, _, method = about.partition("\n")
         parts = [f"## {script.stem.replace('_', ' ').capitalize()}", title, f"```text\n{method.strip()}\n```"]

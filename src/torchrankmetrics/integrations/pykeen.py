@@ -1,5 +1,7 @@
 """PyKEEN: an evaluator that fills a RankCollection, finished evaluations as RankTable, triples as KnownTriples."""
 
+from __future__ import annotations  # the reference is built without PyKEEN
+
 import inspect
 from collections.abc import Sequence
 from typing import Any

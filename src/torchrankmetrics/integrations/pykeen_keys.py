@@ -1,5 +1,7 @@
 """Names of metrics as PyKEEN's keys, and results under them."""
 
+from __future__ import annotations  # the reference is built without PyKEEN
+
 import re
 from typing import Any
 
