@@ -1,0 +1,34 @@
+"""The suite once more inside inference mode: what Lightning does on NCCL, and a plain test on a CPU never sees."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = Path(__file__).parent
+# what starts processes of its own, where the mode does not follow, and what knows NumPy only
+LEFT_OUT = {
+    "test_benchmark_table",
+    "test_cli",
+    "test_ddp_examples",
+    "test_distribution",
+    "test_docs",
+    "test_expectation",
+    "test_expectation_large",
+    "test_layout",
+    "test_lightning",
+    "test_pyg",
+    "test_pykeen_integration",
+    "test_quickstart",
+    "test_significance",
+    "test_studies",
+    "test_suite_inside",
+    "test_sync",
+}
+
+
+def test_everything_holds_inside() -> None:
+    files = [path for path in sorted(TESTS.glob("test_*.py")) if path.stem not in LEFT_OUT]
+    assert LEFT_OUT <= {path.stem for path in TESTS.glob("test_*.py")}, "a file that is left out is gone"
+    command = [sys.executable, "-m", "pytest", "--inference-mode", "-q", "-p", "no:cacheprovider", *map(str, files)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)
+    assert result.returncode == 0, result.stdout[-4000:]
