@@ -28,7 +28,7 @@ LEFT_OUT = {
 
 def test_everything_holds_inside() -> None:
     files = [path for path in sorted(TESTS.glob("test_*.py")) if path.stem not in LEFT_OUT]
-    assert LEFT_OUT <= {path.stem for path in TESTS.glob("test_*.py")}, "a file that is left out is gone"
+    assert not LEFT_OUT - {path.stem for path in TESTS.glob("test_*.py")}, "a file that is left out is gone"
     command = [sys.executable, "-m", "pytest", "--inference-mode", "-q", "-p", "no:cacheprovider", *map(str, files)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)
     assert result.returncode == 0, result.stdout[-4000:]
