@@ -34,7 +34,7 @@ def apply_view(definition: RankDefinition, view: View, value: float, moments: Mo
     if view == "base":
         return value
     offset, scale = _offset_and_scale(definition, view, moments)
-    return (value - offset) / scale if scale != 0 else math.nan
+    return (value - offset) / scale + 0.0 if scale != 0 else math.nan  # + 0.0: at chance 0, not -0
 
 
 def view_slope(definition: RankDefinition, view: View, moments: Moments) -> float:
