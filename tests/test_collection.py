@@ -17,6 +17,7 @@ from torchrankmetrics import (
     MeanRank,
     MeanReciprocalRank,
     RankCollection,
+    RankCount,
     RankDefinition,
     RankMetric,
     RankMetricWarning,
@@ -72,6 +73,31 @@ def test_values_are_those_of_single_metrics():
         for seed in (0, 1):
             metric.update(*batch(seed))
         assert metric.compute() == collection.compute()[key]
+
+
+class Halved(MeanReciprocalRank):
+    def compute(self):
+        return super().compute() / 2
+
+
+def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
+    def twice(rows, group=None):
+        return [rows, rows]
+
+    members = {"halved": Halved(), "mrr": MeanReciprocalRank(), "count": RankCount()}
+    doubled = RankCount(dist_sync_fn=twice, distributed_available_fn=lambda: True)
+    collection = RankCollection(members | {"doubled": doubled, "alone": RankCount(sync_on_compute=False)})
+    collection.update(*batch(0))
+    values = collection.compute()
+    assert values["halved"] == values["mrr"] / 2
+    assert [int(values[key]) for key in ("count", "doubled", "alone")] == [6, 12, 6]
+
+
+def test_values_are_independent_tensors():
+    values = filled(0).compute()
+    before = {key: value.item() for key, value in values.items()}
+    values["mrr"].add_(1)
+    assert {key: value.item() for key, value in values.items()} == before | {"mrr": before["mrr"] + 1}
 
 
 def test_items_and_indexing_copy_no_rows():

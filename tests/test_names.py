@@ -126,6 +126,8 @@ def test_repeats_count_once_in_the_order_first_asked():
     assert keys(["z_mrr", "mrr", "ihmr", "MRR", "zmrr", "power_mean_rank_1", "mr"]) == ["z_mrr", "mrr", "mr"]
     assert keys(["adjusted_mrr", "mrr"], views=["base", "adjusted_index"]) == ["adjusted_mrr", "mrr"]
     assert keys(["mr"], views=["base", "base"], sides=["tail", "tail"]) == ["tail_mr"]
+    with pytest.raises(ValueError, match="metric key 'half' is an attribute of every collection"):
+        RankCollection({"half": "mrr"})
     with pytest.raises(ValueError, match="'mr' is in the collection already"):
         RankCollection([MeanRank(), MeanRank()])
 

@@ -20,13 +20,14 @@ INF, NAN = math.inf, math.nan
 
 
 def lines(ranks):
+    flags = [0] * len(ranks) if ranks.flags is None else ranks.flags.tolist()
     return [
         (o, p, n, bool(f & fault.NAN))
         for o, p, n, f in zip(
             ranks.optimistic.tolist(),
             ranks.pessimistic.tolist(),
             ranks.num_candidates.tolist(),
-            ranks.flags.tolist(),
+            flags,
             strict=True,
         )
     ]
@@ -231,7 +232,7 @@ def test_one_pair_where_it_is_not_ambiguous():
 def test_nothing_of_the_graph_is_kept():
     scores = torch.randn(3, 4, requires_grad=True) * 2
     ranks = rank_scores(scores, torch.tensor([0, 1, 2]), exclude=torch.zeros(3, 4, dtype=torch.bool))
-    assert not any(part.requires_grad for part in (ranks.optimistic, ranks.pessimistic, ranks.flags))
+    assert not any(part.requires_grad for part in (ranks.optimistic, ranks.pessimistic))
     assert scores.grad_fn is not None
     with torch.inference_mode():
         inside = rank_scores(torch.zeros(2, 3), torch.tensor([0, 1]))

@@ -106,7 +106,7 @@ def report_command(
 
 def _values(analysis: Analysis, members: Members, level: float | None, method: Method, cluster: str | None) -> Lines:
     if level is None:
-        return ("metric", "value"), [(key, metric._as_value(analysis).item()) for key, metric in members.items()]
+        return ("metric", "value"), [(key, metric._number(analysis)) for key, metric in members.items()]
     intervals = confidence_intervals(analysis, members, level, method, cluster, 2000, 0)
     rows: list[tuple[Cell, ...]] = [(row.metric, row.value, row.low, row.high) for row in intervals.rows]
     return ("metric", "value", "low", "high"), rows

@@ -12,7 +12,7 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking import rows as columns
 from torchrankmetrics.ranking.canonical import Rows, canonical_rows
-from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES
+from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, empty_rows
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.values import base_value
@@ -30,8 +30,8 @@ class Analysis:
     """
 
     def __init__(self, blocks: Sequence[Tensor]) -> None:
-        # one copy to the host, here and nowhere before
-        rows = torch.cat(list(blocks)).cpu().numpy() if blocks else np.empty((0, columns.WIDTH), dtype=np.int64)
+        # one copy to the host, here and nowhere before; by columns, as they are read from here on
+        rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
         fault.raise_faults(rows[:, columns.SIDE] >> SIDE_BITS)
         self.rows, differing = canonical_rows(rows)
         self._samples: dict[tuple[str | None, bool], RankSample] = {}
@@ -72,7 +72,7 @@ class Analysis:
         """
         key = (side, macro)
         if key not in self._samples:
-            rows = self.rows if side is None else self.rows[_side(self.rows) == SIDES[side]]
+            rows = self.rows if side is None else self.rows.T[:, _side(self.rows) == SIDES[side]].T
             self._samples[key] = sample_of(rows, macro)
         return self._samples[key]
 

@@ -10,7 +10,7 @@ from torchmetrics import MetricCollection
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
-from torchrankmetrics.metrics.metric import RankMetric, Storage
+from torchrankmetrics.metrics.metric import RankMetric, Storage, as_values
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics.recipe import Recipe, Side
 from torchrankmetrics.metrics.shared import Shared, local_rows
@@ -85,6 +85,10 @@ class RankCollection(MetricCollection):
         for key, member in self._recipe.members(metrics):
             if key in self._modules or key in members:
                 raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
+            if hasattr(self, key):
+                raise ValueError(
+                    f"metric key {key!r} is an attribute of every collection; pass a dict with another key"
+                )
             if member.rows:
                 raise ValueError(f"metric {key!r} has been updated before; reset it first, or add a fresh one")
             members[key] = member
@@ -128,8 +132,12 @@ class RankCollection(MetricCollection):
 
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
-        with self._shared.window():
-            return super().compute()
+        if not self._computes_as_one():
+            with self._shared.window():
+                return super().compute()
+        analysis = self._synced_analysis()
+        values = as_values([member._number(analysis) for member in self._members()], self._leader.device)
+        return dict(zip(map(str, self.keys()), values, strict=True))
 
     def reset(self) -> None:
         """Forget all tasks."""
@@ -259,6 +267,18 @@ class RankCollection(MetricCollection):
     def _is_tied(self) -> bool:
         rows = self._leader.rows
         return not self._state_is_copy and all(member.rows is rows for member in self._members())
+
+    def _computes_as_one(self) -> bool:
+        """Whether every member would synchronise and compute as the first does: most do, and cost no wrapper then."""
+        leader = self._leader
+
+        def road(member: RankMetric) -> tuple[Any, ...]:
+            ways = (member.dist_sync_fn, member.process_group, member.distributed_available_fn)
+            return (type(member).compute, member._is_synced, member._computed, member._to_sync, member.device, *ways)
+
+        expected = (RankMetric.compute, False, None, *road(leader)[3:])
+        alike = all(road(member) == expected for member in self._members())
+        return alike and leader.update_called and self._is_tied()
 
     def _tie(self) -> None:
         """Let all members hold the one list of rows of the first."""

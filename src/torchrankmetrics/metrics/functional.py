@@ -64,7 +64,7 @@ def evaluate(
             member._check_known(member.side, group)
         rows = make_block(ranks, None, None, side=None, group=group, weight=weight, sample_id=None)
     analysis = Analysis([rows])
-    return {key: float(member._as_value(analysis)) for key, member in members.items()}
+    return {key: member._number(analysis) for key, member in members.items()}
 
 
 def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:

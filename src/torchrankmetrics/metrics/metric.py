@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
 
@@ -204,14 +204,16 @@ class RankMetric(Metric):
         return wrapped
 
     def _as_value(self, analysis: Analysis) -> Tensor:
+        return as_values([self._number(analysis)], self.device)[0]
+
+    def _number(self, analysis: Analysis) -> float:
         value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")
         if self.view != "base" and not math.isnan(value):
             sample = analysis.sample(self.side, self.average == "macro")
             value = view_value(self.definition, self.view, value, sample.candidate_counts, self.expectation)
             if math.isnan(value):
                 analysis.warn_undefined(self.key)
-        device = torch.device("cpu") if self.device.type == "mps" else self.device  # MPS has no float64
-        return torch.tensor(value, dtype=torch.float64, device=device)
+        return value
 
     def _batch_analysis(self) -> Analysis:
         """Analyse the rows of the last update alone; of all processes if ``dist_sync_on_step``."""
@@ -289,6 +291,12 @@ class RankMetric(Metric):
         if loaded:
             self.rows = list(self.rows)  # not the list of the state dict, which others may load too
             self._update_count = max(self._update_count, 1)
+
+
+def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
+    """Put numbers on the device of their metrics as 0-d float64 tensors."""
+    device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
+    return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -28,20 +28,22 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
     Args:
-        rows: (n, 8) int64.
+        rows: (n, 8) int64; read by columns, so that the transpose of a contiguous (8, n) is fastest.
         drop_repeats: False keeps repeats that differ: what is done while more rows may come.
 
     Returns:
-        (u, 8) int64, and the number of repeats that were dropped although they differ from the one kept (the smallest).
+        (u, 8) int64, the transpose of a contiguous (8, u); and the number of repeats that were dropped although they
+        differ from the one kept (the smallest).
     """
     if len(rows) == 0:
         return rows.reshape(0, WIDTH), 0
+    rows = np.ascontiguousarray(rows.T).T
     flags, side = rows[:, SIDE] >> SIDE_BITS, rows[:, SIDE] & ((1 << SIDE_BITS) - 1)
     gap = rows[:, PESSIMISTIC] - rows[:, OPTIMISTIC]  # ties are short: fewer bits than the pessimistic rank
     columns = [side, rows[:, SAMPLE_ID], rows[:, OPTIMISTIC], gap, rows[:, NUM_CANDIDATES], rows[:, GROUP]]
     columns += [rows[:, WEIGHT], flags]
     distinct, count = _unique(columns, rows[:, COUNT])
-    result = np.empty((len(count), WIDTH), dtype=np.int64)
+    result = np.empty((WIDTH, len(count)), dtype=np.int64).T
     result[:, OPTIMISTIC], result[:, NUM_CANDIDATES], result[:, GROUP] = distinct[2], distinct[4], distinct[5]
     result[:, PESSIMISTIC] = distinct[2] + distinct[3]
     result[:, SAMPLE_ID], result[:, WEIGHT], result[:, COUNT] = distinct[1], distinct[6], count
@@ -52,7 +54,7 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
         return result, 0
     repeat = np.zeros(len(result), dtype=bool)
     repeat[1:] = named[1:] & (distinct[0][1:] == distinct[0][:-1]) & (distinct[1][1:] == distinct[1][:-1])
-    return result[~repeat], int(repeat.sum())
+    return result.T[:, ~repeat].T, int(repeat.sum())
 
 
 def _unique(columns: list[Rows], count: Rows) -> tuple[list[Rows], Rows]:

@@ -92,9 +92,9 @@ class Ranks:
         if positive.device != negatives.device:
             raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
         positive, negatives = positive.detach(), negatives.detach()
-        others, below, not_above, nan = choose(negatives)(negatives, positive).unbind()
-        hit = (nan > 0) | (positive != positive)
-        return cls.trusted(others - not_above + 1, others - below + 1, others + 1, hit * fault.NAN + fault.SAMPLED)
+        counts = choose(negatives)(negatives, positive)
+        optimistic, pessimistic, num_candidates = (counts[:3] + 1).unbind()
+        return cls.trusted(optimistic, pessimistic, num_candidates, (counts[3] > 0) * fault.NAN + fault.SAMPLED)
 
     @property
     def realistic(self) -> Tensor:

@@ -54,27 +54,25 @@ def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor
     if restriction is not None:
         allowed = allowed._replace(restriction=restriction)
     scores = scores.detach()
-    column = tasks.column
-    true = scores.gather(1, column[:, None])[:, 0] if tasks.row is None else scores[tasks.row, column]
     flags = allowed.flag(tasks)
     drop = allowed.mask if allowed.restriction is None else allowed.restriction[None]
-    counts = choose(scores, counting)(scores, true, tasks.row, column, allowed.known, drop)
-    return ranks_from_counts(counts, true, flags)
+    counts = choose(scores, counting)(scores, None, tasks.row, tasks.column, allowed.known, drop)
+    return ranks_from_counts(counts, flags)
 
 
-def ranks_from_counts(counts: Tensor, true: Tensor, flags: Tensor | None) -> Ranks:
+def ranks_from_counts(counts: Tensor, flags: Tensor | None) -> Ranks:
     """Ranks from what a way of counting returns, int64 (4, P), and flags found before, if any."""
-    hit = true != true
-    if counts.device.type != "cpu":
-        total = counts[0] + 1
-        flag = ((counts[3] > 0) | hit) * fault.NAN
-        return Ranks.trusted(total - counts[2], total - counts[1], total, flag if flags is None else flag + flags)
-    # the same in NumPy, whose calls cost a fifth of torch's
-    others, below, not_above, nan = counts.numpy()
-    last = others + 1
-    told = ((nan > 0) | hit.numpy()) * fault.NAN
-    parts = (last - not_above, last - below, last, told if flags is None else told + flags.numpy())
-    return Ranks.trusted(*map(torch.from_numpy, parts))
+    if counts.device.type == "cpu":
+        numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
+        optimistic, pessimistic, num_candidates = torch.from_numpy(numbers[:3] + 1).unbind()
+        hit = numbers[3].any()
+    else:
+        optimistic, pessimistic, num_candidates = (counts[:3] + 1).unbind()
+        hit = True  # not to be asked here: that would wait for the device
+    if hit:
+        told = (counts[3] > 0) * fault.NAN
+        flags = told if flags is None else told + flags
+    return Ranks.trusted(optimistic, pessimistic, num_candidates, flags)
 
 
 class Tasks(NamedTuple):

@@ -118,6 +118,9 @@ class RankDefinition:
                     raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # every cache of an evaluation asks; definitions of one name are few
+
 
 MEAN_RANK = RankDefinition("mr")
 MEAN_RECIPROCAL_RANK = RankDefinition("mrr", f=Power(-1))

@@ -5,8 +5,9 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, tally
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
@@ -49,7 +50,8 @@ class RankSample:
         size = len(realistic) if realistic is not None else len(optimistic) if optimistic is not None else 0
         weight = np.ones(size) if weight is None else weight
         count = np.ones(size, dtype=np.int64) if count is None else count
-        used = weight > 0
+        positive = weight > 0
+        used: slice | npt.NDArray[np.bool_] = slice(None) if positive.all() else positive  # the common case: no copies
         self.optimistic = optimistic[used] if optimistic is not None else None
         self.pessimistic = pessimistic[used] if pessimistic is not None else None
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
@@ -86,11 +88,18 @@ class RankSample:
     def histogram(self, rank_type: RankType) -> Histogram:
         """Distinct ranks with their mass; the sums of every metric run over these instead of over tasks."""
         if rank_type not in self._histograms:
-            rank, index = np.unique(self.rank(rank_type), return_inverse=True)
-            self._histograms[rank_type] = Histogram(
-                rank, np.bincount(index, self.mass, minlength=len(rank)).astype(np.float64)
-            )
+            self._histograms[rank_type] = self._count_ranks(rank_type)
         return self._histograms[rank_type]
+
+    def _count_ranks(self, rank_type: RankType) -> Histogram:
+        if self.optimistic is None or self.pessimistic is None:
+            rank, index = np.unique(self.rank(rank_type), return_inverse=True)
+            return Histogram(rank, np.bincount(index, self.mass, minlength=len(rank)).astype(np.float64))
+        if rank_type == "realistic":
+            doubled, mass = tally(self.optimistic + self.pessimistic, self.mass)
+            return Histogram(doubled / 2.0, mass)
+        whole, mass = tally(self.optimistic if rank_type == "optimistic" else self.pessimistic, self.mass)
+        return Histogram(whole.astype(np.float64), mass)
 
     @cached_property
     def _histograms(self) -> dict[RankType, Histogram]:

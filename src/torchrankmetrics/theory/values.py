@@ -59,10 +59,11 @@ def _mean(x: FloatArray, mass: FloatArray) -> float:
 
 def _median(x: FloatArray, mass: FloatArray) -> float:
     """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total)."""
-    order = np.argsort(x, kind="stable")
-    x, mass = x[order], mass[order]
-    first = np.r_[True, x[1:] != x[:-1]]
-    x, mass = x[first], np.add.reduceat(mass, np.flatnonzero(first))
+    if not (x[1:] > x[:-1]).all():  # ranks as they are come distinct and in order
+        order = np.argsort(x, kind="stable")
+        x, mass = x[order], mass[order]
+        first = np.r_[True, x[1:] != x[:-1]]
+        x, mass = x[first], np.add.reduceat(mass, np.flatnonzero(first))
     share = np.cumsum(mass) / mass.sum()
     at = int(np.argmax(share >= 0.5 - _HALF))
     if abs(share[at] - 0.5) <= _HALF and at + 1 < len(x):

@@ -34,22 +34,24 @@ _NUMBERS = {
 # the bits of +inf: beyond it are the NaN
 _HALVES = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
+_LEAD = 1 << 18  # comparisons made here until another thread has begun
 _NO_ROWS = np.empty(0, np.int64)
 _NO_MASK = np.empty(0, np.uint8)
 
 
 def count(
     scores: Tensor,
-    true: Tensor,
+    true: Tensor | None,
     row: Tensor | None = None,
     column: Tensor | None = None,
     known: Exclusion | None = None,
     drop: Tensor | None = None,
 ) -> Tensor:
     """As ``plain.count``, bit for bit."""
-    tasks, N = len(true), scores.shape[1]
+    N = scores.shape[1]
+    tasks = len(true) if true is not None else len(scores) if row is None else len(row)
     half = _HALVES.get(scores.dtype, 0)
-    by_row = all(matrix is None or matrix.stride(1) == 1 or N == 1 for matrix in (scores, drop))
+    by_row = N == 1 or (scores.stride(1) == 1 and (drop is None or drop.stride(1) == 1))
     read = (half or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
     if tasks == 0 or not 0 < N < 1 << 31 or not read:  # 32-bit counters
         return plain.count(scores, true, row, column, known, drop)
@@ -57,10 +59,12 @@ def count(
     order = _NO_ROWS
     if row is not None:
         order = row.argsort(stable=True).numpy()  # tasks of a row one after the other find it in the cache
+    cells, step = _flat(scores)
     arguments = (
-        *_flat(scores),
+        cells,
+        step,
         N,
-        _numbers(true.contiguous()),
+        cells[:0] if true is None else _numbers(true.contiguous()),
         half,
         _NO_ROWS if row is None else row.contiguous().numpy(),
         order,
@@ -72,7 +76,8 @@ def count(
     if threads == 1:
         _count_tasks(*arguments, 0, tasks, 0, N, result)
     elif tasks >= threads:
-        cuts = [tasks * i // threads for i in range(threads + 1)]
+        lead = min(tasks, _LEAD // N)
+        cuts = [0, *(lead + (tasks - lead) * i // threads for i in range(1, threads + 1))]
         _share(arguments, [(a, b, 0, N, result) for a, b in pairwise(cuts)])
     else:
         cuts = [N * i // threads for i in range(threads + 1)]
@@ -170,6 +175,17 @@ def _count_halves(cells, true, half, own):
     return below, not_above, nan
 
 
+def _is_nan(number, half):
+    """Whether a cell is NaN; by its type."""
+
+
+@overload(_is_nan)
+def _choose_is_nan(number, half):
+    if number == numba.uint16:
+        return lambda number, half: int(int(number & 0x7FFF) > half)
+    return lambda number, half: int(number != number)
+
+
 @numba.njit(nogil=True, cache=True)
 def _count_tasks(
     cells,
@@ -196,7 +212,8 @@ def _count_tasks(
         task = order[place] if len(order) else place
         row = rows[task] if len(rows) else task
         column = columns[task] if len(columns) else -1
-        base, true = row * step, trues[task]
+        base = row * step
+        true = trues[task] if len(trues) else cells[base + column]
         below, not_above, nan, number = 0, 0, 0, 0
         if len(drop) == 0:
             a, b, c = _count(cells[base + left : base + right], true, half, int(left <= column < right))
@@ -221,7 +238,9 @@ def _count_tasks(
                 if left <= other < right and other != column and not (len(drop) and drop[row * drop_step + other]):
                     a, b, c = _count(cells[base + other : base + other + 1], true, half, 0)
                     below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
-        out[0, task], out[1, task], out[2, task], out[3, task] = number, below, not_above, nan
+        if left == 0:
+            nan += _is_nan(true, half)
+        out[0, task], out[1, task], out[2, task], out[3, task] = number - not_above, number - below, number, nan
 
 
 @cache

@@ -10,14 +10,15 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.exclusion import Exclusion
 
-_TILE = 1 << 17
+_TILE = 1 << 18  # a thread
+_MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
 _TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
 _ENTRIES = 1 << 18  # known answers looked at in one go
 
 
 def count(
     scores: Tensor,
-    true: Tensor,
+    true: Tensor | None,
     row: Tensor | None = None,
     column: Tensor | None = None,
     known: Exclusion | None = None,
@@ -27,15 +28,19 @@ def count(
 
     Args:
         scores: (B, N), any real dtype and strides; only read.
-        true: (P,) the true score of each task, same dtype.
+        true: (P,) the true score of each task, same dtype; None: what stands in its own column.
         row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
         column: (P,) int64, its own column, negative where the matrix does not hold it; None: held nowhere.
         known: known answers of the B rows, not counted.
         drop: bool (B, N) or (1, N), True where a column is not counted; None: all count.
 
     Returns:
-        int64 (4, P): candidates, and of these below, not above and NaN. A NaN is neither below nor not above.
+        int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
+        score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
     """
+    if true is None:
+        assert column is not None
+        true = scores.gather(1, column[:, None])[:, 0] if row is None else scores[row, column]
     own: Tensor | int = 0
     if column is not None:
         own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
@@ -59,7 +64,7 @@ def count(
         not_above = (below + rest - nan - own_number) * number  # nothing is "not above" a NaN
         nan = nan - own + own_number
     others = kept - own
-    counts = torch.stack([torch.zeros_like(below) + others, below, not_above, nan])
+    counts = torch.stack([others - not_above, others - below, torch.zeros_like(below) + others, nan + ~number])
     if known is not None:
         task_row = torch.arange(len(true), device=scores.device) if row is None else row
         counts -= _count_known(scores, true, task_row, column, known, drop)
@@ -74,7 +79,8 @@ def _sweep(
     total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
     if tasks == 0 or N == 0:
         return total
-    limit = _TILE if scores.device.type == "cpu" else _TILE_ACCELERATOR
+    on_cpu = scores.device.type == "cpu"
+    limit = _TILE * min(torch.get_num_threads(), _MOST_THREADS) if on_cpu else _TILE_ACCELERATOR
     # column-major scores are read along their own memory: tiles of a few whole columns instead of a few whole rows
     by_column = scores.stride(0) == 1 and scores.stride(1) > 1
     width = max(1, limit // tasks) if by_column else limit
@@ -86,7 +92,7 @@ def _sweep(
     part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
     outs = list(zip(*(torch.split(line, height) for line in part), strict=True))
     # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
-    widen = scores.dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu"
+    widen = scores.dtype in (torch.float16, torch.bfloat16) and on_cpu
     references = torch.split((true.float() if widen else true)[:, None], height)
     flag = buffer[:0]
     for left in range(0, N, width):
@@ -195,6 +201,6 @@ def _tally(
     if restriction is not None:
         other &= ~restriction[entry]
     value, reference = scores[row[task], entry], true[task]
-    total[0].index_add_(0, task, other.long())
-    for line, holds in zip(total[1:], (value < reference, value <= reference, value != value), strict=True):
-        line.index_add_(0, task, (holds & other).long())
+    better, not_worse = ~(value <= reference), ~(value < reference)
+    for line, holds in zip(total, (better & other, not_worse & other, other, (value != value) & other), strict=True):
+        line.index_add_(0, task, holds.long())

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import Transform
+from torchrankmetrics.theory.definitions import IDENTITY, Transform
 
 _ORDER = 16
 _HEAD = 64
@@ -109,6 +109,8 @@ def evaluate(f: Transform, ranks: FloatArray, name: str = "f") -> FloatArray:
     Raises:
         ValueError: if the transform changes the shape or gives a value that is not finite.
     """
+    if f == IDENTITY:
+        return _finite(ranks, ranks, name)
     result = np.empty(len(ranks))
     for begin in range(0, len(ranks), _BLOCK):
         block = torch.from_numpy(ranks[begin : begin + _BLOCK])
@@ -116,6 +118,10 @@ def evaluate(f: Transform, ranks: FloatArray, name: str = "f") -> FloatArray:
         if value.shape != block.shape:
             raise ValueError(f"{name} must keep the shape of its input, {tuple(block.shape)}; got {tuple(value.shape)}")
         result[begin : begin + _BLOCK] = value.to(torch.float64).numpy()
+    return _finite(result, ranks, name)
+
+
+def _finite(result: FloatArray, ranks: FloatArray, name: str) -> FloatArray:
     if not np.isfinite(result).all():
         bad = float(ranks[~np.isfinite(result)][0])
         raise ValueError(f"{name} must be finite on every rank >= 1; at rank {bad:g} it is not")
