@@ -5,10 +5,11 @@ python -m benchmarks.counting [--full] [--threads N] [--json PATH]
 
 import importlib.util
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
-from benchmarks.timing import arguments, line, report
+from benchmarks.timing import arguments, report, together
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
 from torchrankmetrics.ranking.chunks import rank_embeddings
@@ -51,17 +52,14 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
         assert same(rank_scores(scores, target, counting=way), two_lines()), f"{way} counts otherwise"
     # a read is a sum of the same bytes as float32: sums of halves are slower than reading them
     read = scores.reshape(-1)[: B * N // 2 * 2].view(torch.float32)
-    result = [line(case, "one read", "floor", read.sum)]
-    result += [
-        line(case, f"rank_scores, {way}", "ours", lambda way=way: rank_scores(scores, target, counting=way))
-        for way in reversed(WAYS)
-    ]
-    result.append(line(case, "(s > t).sum, (s >= t).sum", "peer", two_lines))
+    ways = [("one read", "floor", read.sum), ("(s > t).sum, (s >= t).sum", "peer", two_lines)]
+    for way in WAYS:
+        ways.append((f"rank_scores, {way}", "ours", partial(rank_scores, scores, target, counting=way)))
     if HAS_PYKEEN and dtype == torch.float32:
         from pykeen.evaluation.ranks import Ranks as PykeenRanks
 
-        result.append(line(case, "pykeen Ranks.from_scores", "peer", lambda: PykeenRanks.from_scores(true, scores)))
-    return result
+        ways.append(("pykeen Ranks.from_scores", "peer", lambda: PykeenRanks.from_scores(true, scores)))
+    return together(case, *ways)
 
 
 def step(name: str, entities: int, relations: int, triples: int) -> list[dict[str, Any]]:
@@ -82,16 +80,15 @@ def step(name: str, entities: int, relations: int, triples: int) -> list[dict[st
     def ours() -> None:
         collection.update(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]))
 
-    result = [line(case, "one read", "floor", scores.sum)]
+    ways = [("one read", "floor", scores.sum), ("look-up, ranks, update", "ours", ours)]
     if HAS_PYKEEN:
         peer = pykeen_step(known, batch, scores)
         theirs = peer()
         for way in WAYS:
             assert torch.equal(ranks(way).optimistic.double(), theirs["optimistic"].double()), f"{way} ranks otherwise"
             assert torch.equal(ranks(way).pessimistic.double(), theirs["pessimistic"].double())
-        result.append(line(case, "pykeen's own path", "peer", peer))
-    result.append(line(case, "look-up, ranks, update", "ours", ours))
-    return result
+        ways.append(("pykeen's own path", "peer", peer))
+    return together(case, *ways)
 
 
 def pykeen_step(known: torch.Tensor, batch: torch.Tensor, scores: torch.Tensor) -> Callable[[], Any]:
@@ -123,11 +120,13 @@ def embeddings(B: int, N: int, d: int) -> list[dict[str, Any]]:
     torch.mm(queries, candidates.T, out=out)
     assert same(rank_embeddings(queries, candidates, target), rank_scores(out, target)), "tiles rank otherwise"
     case = f"embeddings {B} x {N}, d = {d}"
-    return [
-        line(case, "product, preallocated", "floor", lambda: torch.mm(queries, candidates.T, out=out)),
-        line(case, "rank_embeddings", "ours", lambda: rank_embeddings(queries, candidates, target)),
-        line(case, "product, then rank_scores", "peer", lambda: rank_scores(queries @ candidates.T, target)),
-    ]
+    return together(
+        case,
+        ("product, preallocated", "floor", lambda: torch.mm(queries, candidates.T, out=out)),
+        ("rank_embeddings", "ours", lambda: rank_embeddings(queries, candidates, target)),
+        ("product, then rank_scores", "peer", lambda: rank_scores(queries @ candidates.T, target)),
+        least=7,
+    )
 
 
 if __name__ == "__main__":

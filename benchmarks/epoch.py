@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.timing import arguments, line, report
+from benchmarks.timing import arguments, report, together
 
 from torchrankmetrics import RankCollection, Ranks, rank_scores
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
@@ -39,14 +39,21 @@ def update(B: int, N: int) -> list[dict[str, Any]]:
     scores, target = torch.randn(B, N, generator=generator), torch.randint(0, N, (B,), generator=generator)
     ranks = rank_scores(scores, target)
     one, forty = RankCollection(["mrr"]), RankCollection([f"hits_at_{k}" for k in range(1, 41)])
-    few = {"most": 400}  # updates only: rows pile up, as they do in an epoch
-    case = f"update {B} x {N}"
+    # updates only: rows pile up, as they do in an epoch
     return [
-        line(case, "rank_scores", "floor", lambda: rank_scores(scores, target), **few),
-        line(case, "update, 1 metric", "ours", lambda: one.update(scores, target), **few),
-        line(case, "update, 40 metrics", "ours", lambda: forty.update(scores, target), **few),
-        line(f"update of {B} ranks", "1 metric", "ours", lambda: one.update(ranks), **few),
-        line(f"update of {B} ranks", "40 metrics", "ours", lambda: forty.update(ranks), **few),
+        *together(
+            f"update {B} x {N}",
+            ("rank_scores", "floor", lambda: rank_scores(scores, target)),
+            ("update, 1 metric", "ours", lambda: one.update(scores, target)),
+            ("update, 40 metrics", "ours", lambda: forty.update(scores, target)),
+            slot=0.05,
+        ),
+        *together(
+            f"update of {B} ranks",
+            ("1 metric", "ours", lambda: one.update(ranks)),
+            ("40 metrics", "ours", lambda: forty.update(ranks)),
+            slot=0.02,
+        ),
     ]
 
 
@@ -72,9 +79,9 @@ def compute(number: int) -> list[dict[str, Any]]:
         return collection.compute()
 
     values = ours(False)
-    result = [
-        line(case, f"{len(values)} values, first epoch", "ours", lambda: ours(True)),
-        line(case, f"{len(values)} values, later", "ours", lambda: ours(False)),
+    ways = [
+        (f"{len(values)} values, first epoch", "ours", lambda: ours(True)),
+        (f"{len(values)} values, later", "ours", lambda: ours(False)),
     ]
     if HAS_PYKEEN:
         evaluator = pykeen_evaluator(optimistic, pessimistic, N)
@@ -84,8 +91,8 @@ def compute(number: int) -> list[dict[str, Any]]:
             # pykeen keeps realistic ranks in float32
             assert np.isclose(values[name].item(), expected, rtol=1e-5), f"{name} differs"
         size = len(theirs.to_flat_dict())
-        result.append(line(case, f"pykeen finalize, {size}", "peer", evaluator.finalize, least=2, warm=True))
-    return result
+        ways.append((f"pykeen finalize, {size}", "peer", evaluator.finalize))
+    return together(case, *ways)
 
 
 def pykeen_evaluator(optimistic: Any, pessimistic: Any, N: Any) -> Any:

@@ -41,8 +41,37 @@ def measure(
         before = time.perf_counter()
         run()
         times.append(1e3 * (time.perf_counter() - before))
+    return _spread(times)
+
+
+def _spread(times: list[float]) -> dict[str, float]:
     low, _, high = statistics.quantiles(times, n=4, method="inclusive") if len(times) > 1 else times * 3
     return {"best": min(times), "median": statistics.median(times), "low": low, "high": high, "runs": len(times)}
+
+
+def together(
+    case: str, *ways: tuple[str, str, Callable[[], Any]], rounds: int = 10, least: int = 3, slot: float = 0.1
+) -> list[dict[str, Any]]:
+    """Measure the ways (name, role, run) of a case in turns, so that a machine that slows down slows all of them.
+
+    Each turn lasts a slot of seconds, or one run if that is longer; a second per way and ``least`` rounds at least.
+    """
+    times: list[list[float]] = [[] for _ in ways]
+    for _, _, run in ways:
+        run()
+    start = time.perf_counter()
+    for number in range(rounds):
+        if number >= least and time.perf_counter() - start > rounds * slot * len(ways):
+            break
+        for (_, _, run), own in zip(ways, times, strict=True):
+            begin = before = time.perf_counter()
+            while not own or before - begin < slot:
+                run()
+                now = time.perf_counter()
+                own.append(1e3 * (now - before))
+                before = now
+    about = {"case": case, "threads": torch.get_num_threads()}
+    return [about | {"way": way, "role": role} | _spread(own) for (way, role, _), own in zip(ways, times, strict=True)]
 
 
 def line(case: str, way: str, role: str, run: Callable[[], Any], **options: Any) -> dict[str, Any]:
