@@ -90,7 +90,6 @@ class RankMetric(Metric):
         self.compute_with_cache = False
         self._shared = Shared()
         self._compacted = 0
-        self._last_block: Tensor | None = None
         self.add_state("rows", [], dist_reduce_fx="cat")
 
     @property
@@ -217,8 +216,7 @@ class RankMetric(Metric):
 
     def _batch_analysis(self) -> Analysis:
         """Analyse the rows of the last update alone; of all processes if ``dist_sync_on_step``."""
-        assert self._last_block is not None
-        block, self._last_block = self._last_block, None
+        block = self._shared.take_last_block()
         if self.dist_sync_on_step and self.distributed_available_fn():
             fn = self.dist_sync_fn or gather_all_tensors
             block = Shared().gather([block], lambda: block, self.device, fn, self.process_group)
@@ -235,7 +233,7 @@ class RankMetric(Metric):
             raise ValueError("group must be passed to update: average='macro' weighs every group the same")
 
     def _ingest(self, block: Tensor) -> None:
-        self._last_block = block
+        self._shared.last_block = block
         self.rows.append(block)
         if self.storage == "counts":
             pending = sum(len(part) for part in self.rows) - self._compacted

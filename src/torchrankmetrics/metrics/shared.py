@@ -38,6 +38,7 @@ class Shared:
         self._gathered: _Memo | None = None
         self._window: list[tuple[Gather, Any, Tensor]] | None = None
         self.several = False
+        self.last_block: Tensor | None = None  # what the last update added, for forward
 
     def analysis(self, blocks: Sequence[Tensor]) -> Analysis:
         """Analyse blocks of rows, once for all members."""
@@ -92,9 +93,15 @@ class Shared:
         finally:
             self._window = None
 
+    def take_last_block(self) -> Tensor:
+        """Give the block that the last update added, and hold it no longer."""
+        block, self.last_block = self.last_block, None
+        assert block is not None, "forward asks after its update"
+        return block
+
     def forget(self) -> None:
         """Drop what is remembered, and the memory it holds."""
-        self._analysis = self._gathered = None
+        self._analysis = self._gathered = self.last_block = None
 
     def _agree(self, blocks: Sequence[Tensor], device: torch.device, group: Any) -> bool:
         """Whether the last gather is still right on every process: one process alone must never gather or reuse."""
