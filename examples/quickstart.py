@@ -2,8 +2,8 @@
 
     python examples/quickstart.py [--dataset kinships|nations|umls]
 
-Validation is filtered by train + valid alone, the final test by train + valid + test, as Berrendorf et al. 2020 and the
-early-stopping protocol of the guide ask. Values go to CSV and TensorBoard under ``logs/``; one table is printed.
+Validation is filtered by train + valid alone, the final test by train + valid + test (docs/guide.md, Filtering).
+Values go to CSV and TensorBoard under ``logs/``; one table is printed.
 """
 
 import argparse
