@@ -10,10 +10,9 @@ from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Reco
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.metrics.names import key_of, parse_name
 from torchrankmetrics.metrics.published import adjust
+from torchrankmetrics.metrics.recipe import SIDES
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.views import VIEWS
-
-SIDES = ("both", "head", "tail")
 
 
 def adjust_command(

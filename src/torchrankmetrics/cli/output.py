@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 from rich.text import Text
+
+from torchrankmetrics.files import replacing
 
 Cell = str | int | float | None
 Item = TypeVar("Item")
@@ -66,14 +67,11 @@ def emit(records: Records, form: Format, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
     else:
-        neighbour = output.with_name(f".{output.name}.{uuid.uuid4().hex}")
         try:
-            neighbour.write_text(text, encoding="utf-8")
-            neighbour.replace(output)
+            with replacing(output) as neighbour:
+                neighbour.write_text(text, encoding="utf-8")
         except OSError as error:
             raise OSError(error.errno, f"cannot write: {error.strerror}", str(output)) from error
-        finally:
-            neighbour.unlink(missing_ok=True)
 
 
 def watch(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:

@@ -23,13 +23,12 @@ from torchrankmetrics.metrics.breakdown import break_down
 from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
 from torchrankmetrics.metrics.intervals import Method, check_level, confidence_intervals
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.recipe import Side
-from torchrankmetrics.metrics.summary import sampled_notes
+from torchrankmetrics.metrics.recipe import SIDES
+from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS
 
-SIDES: tuple[Side, ...] = ("both", "head", "tail")
 METHODS: tuple[Method, ...] = ("normal", "bootstrap")
 Members = Mapping[str, RankMetric]
 Lines = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
@@ -100,7 +99,7 @@ def report_command(
         else:
             columns, lines = _values(analysis, members, level, chosen, cluster)
         rows += [(str(path), *line) for line in lines] if len(files) > 1 else lines
-        notes += [f"{path}: {note}" for note in _notes(analysis)]
+        notes += [f"{path}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
     emit(Records(("file", *columns) if len(files) > 1 else columns, rows, tuple(notes)), form, output)
 
 
@@ -121,12 +120,6 @@ def _analysis(path: Path, members: Members) -> Analysis:
         there = " and ".join(analysis.sides) or "no"
         raise ValueError(f"{path} has no ranks of side {side!r}: it has {there} sides; use --side both")
     return analysis
-
-
-def _notes(analysis: Analysis) -> list[str]:
-    counts = analysis.sample().candidate_counts.num_candidates
-    tasks = f"{analysis.sample().num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
-    return [tasks, *sampled_notes(analysis)]
 
 
 def _read_names(path: Path) -> dict[int, str]:

@@ -22,7 +22,7 @@ SIDES = ("head", "tail")
 # early stopping must not look at test triples, so that each split is filtered by itself and those before it
 KNOWN: Mapping[Split, tuple[Split, ...]] = {split: SPLITS[: i + 1] for i, split in enumerate(SPLITS)}
 
-Histogram = tuple[IntArray, IntArray]
+CandidateHistogram = tuple[IntArray, IntArray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ class DatasetFacts:
     checksum: Mapping[str, str]
     source: str
     licence: str
-    histograms: Mapping[tuple[str, str, str], Histogram]
+    histograms: Mapping[tuple[str, str, str], CandidateHistogram]
 
 
 def candidate_counts(

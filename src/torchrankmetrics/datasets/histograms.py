@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import torch
 
-from torchrankmetrics.datasets.facts import Entities, Histogram
-from torchrankmetrics.ranking.known import KnownTriples
+from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
+from torchrankmetrics.ranking.known_triples import KnownTriples
 from torchrankmetrics.theory.candidates import IntArray
 
 
@@ -18,7 +18,7 @@ def candidate_histogram(
     *,
     entities: Entities = "all",
     num_entities: int | None = None,
-) -> Histogram:
+) -> CandidateHistogram:
     """Count how many tasks of a split have how many candidates: (num_candidates, count), ascending.
 
     Args:
