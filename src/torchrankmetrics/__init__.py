@@ -32,7 +32,8 @@ from torchrankmetrics.metrics.named import (
 from torchrankmetrics.metrics.published import adjust
 from torchrankmetrics.ranking.alignment import rank_alignment
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
-from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
+from torchrankmetrics.ranking.known import KnownAnswers
+from torchrankmetrics.ranking.known_triples import KnownTriples
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.ranking.scores import rank_scores

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking import rows as columns
-from torchrankmetrics.ranking.canonical import Rows, canonical_rows
-from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, empty_rows
+from torchrankmetrics.ranking.canonical import canonical_rows
+from torchrankmetrics.ranking.columns import ABSENT, SIDE_CODES, Rows, side_codes, task_flags
+from torchrankmetrics.ranking.rows import empty_rows
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.values import base_value
@@ -32,7 +33,7 @@ class Analysis:
     def __init__(self, blocks: Sequence[Tensor]) -> None:
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
-        fault.raise_faults(rows[:, columns.SIDE] >> SIDE_BITS)
+        fault.raise_faults(task_flags(rows))
         self.rows, differing = canonical_rows(rows)
         self._samples: dict[tuple[str | None, bool], RankSample] = {}
         self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
@@ -61,8 +62,8 @@ class Analysis:
     @property
     def sides(self) -> list[str]:
         """The sides that occur: a subset of head, tail."""
-        present = np.unique(_side(self.rows))
-        return [name for name, code in SIDES.items() if name is not None and code in present]
+        present = np.unique(side_codes(self.rows))
+        return [name for name, code in SIDE_CODES.items() if name is not None and code in present]
 
     def sample(self, side: str | None = None, macro: bool = False) -> RankSample:
         """Tasks of a side (None: of both), with weights that sum to one per group if macro.
@@ -72,7 +73,7 @@ class Analysis:
         """
         key = (side, macro)
         if key not in self._samples:
-            rows = self.rows if side is None else self.rows.T[:, _side(self.rows) == SIDES[side]].T
+            rows = self.rows if side is None else self.rows.T[:, side_codes(self.rows) == SIDE_CODES[side]].T
             self._samples[key] = sample_of(rows, macro)
         return self._samples[key]
 
@@ -100,7 +101,7 @@ class Analysis:
             yield one, part
 
     def _num_flagged(self, flag: int) -> int:
-        hit = (self.rows[:, columns.SIDE] >> SIDE_BITS) & flag > 0
+        hit = task_flags(self.rows) & flag > 0
         return int(self.rows[hit, columns.COUNT].sum())
 
     def warn_undefined(self, key: str) -> None:
@@ -115,7 +116,7 @@ class Analysis:
 
 def sample_of(rows: Rows, macro: bool = False) -> RankSample:
     """Read canonical rows as a sample of ranks."""
-    weight = np.ascontiguousarray(rows[:, columns.WEIGHT]).view(np.float64)
+    weight = columns.weights(rows)
     count = rows[:, columns.COUNT]
     if macro:
         group = rows[:, columns.GROUP]
@@ -127,11 +128,6 @@ def sample_of(rows: Rows, macro: bool = False) -> RankSample:
         weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
     optimistic, pessimistic, num_candidates = (rows[:, i] for i in (0, 1, 2))
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)
-
-
-def _side(rows: Rows) -> Rows:
-    side: Rows = rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)
-    return side
 
 
 def _warn(message: str) -> None:

@@ -98,14 +98,12 @@ def break_down(analysis: Analysis, metrics: Iterable[RankMetric], by: str, names
         raise ValueError(f'by must be "group", got {by!r}')
     columns: dict[str, tuple[RankMetric, View]] = {}
     for metric in metrics:
-        parts = [metric.side, None if metric.rank_type == "realistic" else metric.rank_type]
         for view in _VIEWS:
             known = view == "base" or (
                 has_view(metric.definition, view) and metric.expectation.answers(metric.definition)
             )
             if known and metric.definition.name != "count":
-                key = "_".join([*(part for part in parts if part), key_of(metric.definition, view)])
-                columns.setdefault(key, (metric, view))
+                columns.setdefault(key_of(metric.definition, view, metric.rank_type, metric.side), (metric, view))
     rows = []
     for group, part in analysis.by_group():
         count = part.sample().num_tasks

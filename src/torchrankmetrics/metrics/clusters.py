@@ -5,9 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchrankmetrics.ranking import rows as columns
-from torchrankmetrics.ranking.canonical import Rows
-from torchrankmetrics.ranking.rows import ABSENT
+from torchrankmetrics.ranking import columns
+from torchrankmetrics.ranking.columns import ABSENT, Rows
 from torchrankmetrics.theory.candidates import IntArray
 
 

@@ -1,22 +1,19 @@
 """RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torchmetrics import MetricCollection
 
-from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
-from torchrankmetrics.metrics.metric import RankMetric, Storage, as_values
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.metric import RankMetric, Storage
+from torchrankmetrics.metrics.names import key_of, parse_name
 from torchrankmetrics.metrics.recipe import Recipe, Side
-from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.metrics.summary import Column, Summary, summarize
+from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import make_block
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -26,7 +23,7 @@ from torchrankmetrics.theory.views import View
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 
 
-class RankCollection(MetricCollection):
+class RankCollection(TiedCollection):
     """A ``MetricCollection`` of rank metrics that rank each batch once and keep one store of rows for all.
 
     Args:
@@ -68,10 +65,7 @@ class RankCollection(MetricCollection):
     ) -> None:
         options = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
         self._recipe = Recipe(views, rank_types, sides, options)
-        super().__init__({}, prefix=prefix, postfix=postfix)
-        self._shared = Shared()
-        self._shared.several = True
-        self._persistent_rows = False
+        super().__init__(prefix, postfix)
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics)
 
     def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
@@ -94,22 +88,13 @@ class RankCollection(MetricCollection):
             members[key] = member
         if not self._modules and not members:
             raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
-        for key, member in members.items():
+        for member in members.values():
             member.storage = self._recipe.options["storage"]
-            member._shared = self._shared
-            member.persistent(False)
-            self[key] = member
-        self._enable_compute_groups = True
-        self._groups = {0: [str(key) for key in self._modules]}
-        self._groups_checked = True
-        # an update asks the first, and the first that needs a side or a group: its cost does not grow with the members
-        picky = {(member.side is not None, member.average): member for member in reversed(list(self._members()))}
-        self._checked = (self._leader, *picky.values())
-        self._tie()
+        self._hold(members)
 
     def update(  # type: ignore[override]
         self,
-        scores: Tensor | Ranks,
+        scores: Tensor | Ranks | RankTable,
         target: Any = None,
         *,
         exclude: Any = None,
@@ -130,30 +115,6 @@ class RankCollection(MetricCollection):
             values[str(key)] = member._forward_cache = member._as_value(analysis)
         return values
 
-    def compute(self) -> dict[str, Tensor]:
-        """Values of all metrics, 0-d float64, after one gather across processes."""
-        if not self._computes_as_one():
-            with self._shared.window():
-                return super().compute()
-        analysis = self._synced_analysis()
-        values = as_values([member._number(analysis) for member in self._members()], self._leader.device)
-        return dict(zip(map(str, self.keys()), values, strict=True))
-
-    def reset(self) -> None:
-        """Forget all tasks."""
-        for member in self._members():
-            member.reset()
-        self._tie()
-
-    def merge_state(self, other: "RankCollection") -> None:
-        """Take over the rows of another collection, as if its updates had been made here."""
-        if not isinstance(other, RankCollection):
-            raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        count = self._leader._update_count + other._leader._update_count
-        self._leader.merge_state({"rows": list(other._leader.rows)})
-        self._leader._update_count = count
-        self._tie()
-
     def mode(self, metric: str) -> Literal["max", "min"]:
         """Direction of a metric for EarlyStopping and ModelCheckpoint: "max" if higher is better, else "min".
 
@@ -167,12 +128,7 @@ class RankCollection(MetricCollection):
         name = name.removeprefix(self.prefix or "").removesuffix(self.postfix or "")
         if name not in self._modules:
             parsed = parse_name(name)
-            name = RankMetric(
-                parsed.definition,
-                view=parsed.view or "base",
-                rank_type=parsed.rank_type or "realistic",
-                side=parsed.side,
-            ).key
+            name = key_of(parsed.definition, parsed.view or "base", parsed.rank_type or "realistic", parsed.side)
         if name not in self._modules:
             raise ValueError(f"{metric!r} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better
@@ -224,112 +180,3 @@ class RankCollection(MetricCollection):
         """
         members = {self._set_name(str(key)): member for key, member in zip(self._modules, self._members(), strict=True)}
         return confidence_intervals(self._synced_analysis(), members, level, method, cluster, resamples, seed)
-
-    def persistent(self, mode: bool = True) -> None:
-        """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
-        self._persistent_rows = mode
-
-    def set_dtype(self, dst_type: Any) -> "RankCollection":
-        """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
-        return self
-
-    @property
-    def _leader(self) -> RankMetric:
-        member: RankMetric = next(iter(self._modules.values()))  # type: ignore[assignment]
-        return member
-
-    def _members(self) -> Iterator[RankMetric]:
-        yield from self._modules.values()  # type: ignore[misc]
-
-    def _take(
-        self,
-        scores: Tensor | Ranks,
-        target: Any = None,
-        exclude: Any = None,
-        *,
-        side: str | None = None,
-        group: Any = None,
-        weight: Any = None,
-        sample_id: Any = None,
-    ) -> None:
-        for member in self._checked:
-            member._check_not_synced()
-            member._check_known(side, group)
-        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
-        leader = self._leader
-        leader._update_count += 1
-        leader._ingest(block)
-        if leader._update_count == 1 or not self._is_tied():
-            self._tie()
-        if leader.compute_on_cpu:
-            leader._move_list_states_to_cpu()
-
-    def _is_tied(self) -> bool:
-        rows = self._leader.rows
-        return not self._state_is_copy and all(member.rows is rows for member in self._members())
-
-    def _computes_as_one(self) -> bool:
-        """Whether every member would synchronise and compute as the first does: most do, and cost no wrapper then."""
-        leader = self._leader
-
-        def road(member: RankMetric) -> tuple[Any, ...]:
-            ways = (member.dist_sync_fn, member.process_group, member.distributed_available_fn)
-            return (type(member).compute, member._is_synced, member._computed, member._to_sync, member.device, *ways)
-
-        expected = (RankMetric.compute, False, None, *road(leader)[3:])
-        alike = all(road(member) == expected for member in self._members())
-        return alike and leader.update_called and self._is_tied()
-
-    def _tie(self) -> None:
-        """Let all members hold the one list of rows of the first."""
-        self._compute_groups_create_state_ref()
-
-    def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
-        if self._modules:
-            leader = self._leader
-            rows = leader._own_rows()
-            for member in self._members():
-                if member._is_synced:
-                    continue  # it holds the rows of all processes; its own come back with unsync
-                # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on;
-                # it may also do so before there are rows
-                apart = member is not leader and (copy or not rows)
-                if apart or member.rows is not rows:  # setting an attribute of a module costs microseconds
-                    member.rows = list(rows) if apart else rows
-                if member._update_count != leader._update_count:
-                    member._update_count = leader._update_count
-        self._state_is_copy = copy
-
-    def _synced_analysis(self) -> Analysis:
-        leader = self._leader
-        with (
-            self._shared.window(),
-            leader.sync_context(
-                dist_sync_fn=leader.dist_sync_fn, should_sync=leader._to_sync, should_unsync=leader._should_unsync
-            ),
-        ):
-            return self._shared.analysis(leader.rows)
-
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "RankCollection":
-        for member in self._members():
-            if member is not self._leader and not member._is_synced:
-                member.rows = []  # moved once, not once per member
-        try:
-            super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-        finally:
-            self._tie()
-        return self
-
-    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._persistent_rows:
-            destination[prefix + "rows"] = local_rows(self._leader.rows, self._leader.device)
-
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        rows = state_dict.pop(prefix + "rows", None)
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        if rows is not None:
-            leader = self._leader
-            leader.rows = [rows.to(leader.device)]
-            leader._update_count = max(leader._update_count, 1)
-            self._tie()

@@ -2,111 +2,37 @@
 
 import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
 import numpy as np
 
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.intervals import check_level, check_number, in_clusters
+from torchrankmetrics.metrics.comparison_result import Comparison, Comparisons
+from torchrankmetrics.metrics.intervals import check_level, check_number
 from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
 from torchrankmetrics.metrics.pairing import paired_rows
-from torchrankmetrics.ranking import rows as columns
-from torchrankmetrics.ranking.canonical import Rows
+from torchrankmetrics.ranking import columns
+from torchrankmetrics.ranking.columns import Rows
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import SIDE_BITS, SIDES
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.expectation.sums import evaluate
 from torchrankmetrics.theory.inference.bootstrap import (
-    Smooth,
+    SmoothFunction,
     mean_replicates,
     percentile_interval,
     replicate_values,
     studentised_interval,
 )
-from torchrankmetrics.theory.inference.intervals import slopes
-from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference
+from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
 from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, apply_view, has_view, view_slope
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """Difference a - b of a metric on the same tasks; ``print`` tells it in a line.
-
-    Attributes:
-        metric: canonical key.
-        a: value of the first model; with several seeds, their mean.
-        b: value of the second.
-        difference: a - b.
-        low: lower end of its confidence interval.
-        high: upper end.
-        level: of confidence.
-        p_value: two-sided, of "no difference"; None for metrics without a test (the median and its kin).
-        p_adjusted: by Holm over the metrics that were asked for together.
-        test: what gave the p-value.
-        num_tasks: ranking tasks that both models were compared on.
-        num_clusters: independent clusters of them; None: every task on its own.
-        effective_clusters: number of clusters of equal size that would be worth as much.
-        seeds: variance by source, with several seeds.
-    """
-
-    metric: str
-    a: float
-    b: float
-    difference: float
-    low: float
-    high: float
-    level: float
-    p_value: float | None
-    p_adjusted: float | None
-    test: str
-    num_tasks: int
-    num_clusters: int | None = None
-    effective_clusters: float | None = None
-    seeds: SeedSplit | None = None
-
-    def __str__(self) -> str:
-        p = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}"
-        if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
-            p += f", by Holm {self.p_adjusted:.2g}"
-        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
-        text = (
-            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({self.test}); "
-            f"{self.num_tasks} tasks{clusters}"
-        )
-        if self.seeds is not None:
-            split = self.seeds
-            shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
-            text += (
-                f"; {split.num_seeds[0]} and {split.num_seeds[1]} seeds: {shares[0]:.0f} % of the variance is training "
-                f"seeds, {shares[1]:.0f} % test tasks, {100 - sum(shares):.0f} % both"
-            )
-        return text
-
-
-@dataclass(frozen=True)
-class Comparisons:
-    """One ``Comparison`` per metric, with p-values adjusted for their number: read ``result["mrr"]``, or print."""
-
-    rows: tuple[Comparison, ...]
-
-    def __getitem__(self, key: str) -> Comparison:
-        for row in self.rows:
-            if row.metric == key:
-                return row
-        raise KeyError(f"{key!r} was not compared; there are {', '.join(row.metric for row in self.rows)}")
-
-    def __str__(self) -> str:
-        return "\n".join(map(str, self.rows))
 
 
 @overload
@@ -199,16 +125,13 @@ class _Question:
     """One metric on the tasks of its side, with all runs side by side."""
 
     def __init__(self, name: MetricName, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
-        used = np.ascontiguousarray(rows[0][:, columns.WEIGHT]).view(np.float64) > 0
-        if name.side is not None:
-            used &= (rows[0][:, columns.SIDE] & ((1 << SIDE_BITS) - 1)) == SIDES[name.side]
+        used = columns.used(rows[0], name.side)
         if not used.any():
             raise ValueError(f"no tasks of side {name.side!r} to compare {name.definition.name!r} on")
         self.definition = name.definition
         self.view: View = name.view or "base"
         self.rank_type: RankType = name.rank_type or "realistic"
-        parts = [name.side, None if self.rank_type == "realistic" else self.rank_type]
-        self.key = "_".join([*(part for part in parts if part), key_of(self.definition, self.view)])
+        self.key = key_of(self.definition, self.view, self.rank_type, name.side)
         self.samples: list[RankSample] = [sample_of(part[used]) for part in rows]
         self.num_a = num_a
         self.keys = None if keys is None else keys[used]
@@ -250,12 +173,12 @@ class _Question:
         sample = self.samples[0]
         return units_of(self._values(), sample.weight, sample.count, self.keys)
 
-    def _elementwise(self) -> Smooth:
+    def _elementwise(self) -> SmoothFunction:
         g = self.definition.g
 
         def smooth(means: FloatArray) -> tuple[FloatArray, FloatArray]:
             flat = means.ravel()
-            return evaluate(g, flat, "g").reshape(means.shape), slopes(g, flat).reshape(means.shape)
+            return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
 
         return smooth
 

@@ -10,7 +10,6 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import make_block
 from torchrankmetrics.ranking.table import RankTable
 
 
@@ -53,17 +52,10 @@ def evaluate(
     sides = sorted({member.side for member in members.values() if member.side is not None})
     if sides and not isinstance(ranks, RankTable):
         raise ValueError(f"sides {sides} are asked for, but ranks say none; pass RankTable.from_ranks(ranks, side=...)")
-    if isinstance(ranks, RankTable):
-        if weight is not None or group is not None:
-            raise ValueError("weight and group must not be given with a RankTable: its rows have them already")
-        rows = ranks.rows
-    else:
-        if not complete:
-            ranks = _as_ranks(ranks, num_candidates, list(members.values()))
-        for member in members.values():
-            member._check_known(member.side, group)
-        rows = make_block(ranks, None, None, side=None, group=group, weight=weight, sample_id=None)
-    analysis = Analysis([rows])
+    if not complete:
+        ranks = _as_ranks(ranks, num_candidates, list(members.values()))
+    collection.update(ranks, group=group, weight=weight)
+    analysis = Analysis(collection._leader.rows)
     return {key: member._number(analysis) for key, member in members.items()}
 
 

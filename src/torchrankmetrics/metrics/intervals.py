@@ -10,9 +10,8 @@ import numpy as np
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.clusters import given_clusters, named_clusters
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.ranking import rows as columns
-from torchrankmetrics.ranking.canonical import Rows
-from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES
+from torchrankmetrics.ranking import columns
+from torchrankmetrics.ranking.columns import ABSENT, Rows
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import (
@@ -21,7 +20,7 @@ from torchrankmetrics.theory.inference.bootstrap import (
     replicate_values,
     studentised_interval,
 )
-from torchrankmetrics.theory.inference.intervals import Estimate, mean_limits, normal_interval, through
+from torchrankmetrics.theory.inference.intervals import Estimate, interval_through, mean_limits, normal_interval
 from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.views import apply_view, view_slope
@@ -97,13 +96,15 @@ def confidence_intervals(
         sample = analysis.sample(member.side, macro)
         base = (member.definition, member.rank_type, member.side, macro)
         if base not in found:
-            own = None if keys is None else keys[_used(analysis.rows, member.side)]
+            own = None if keys is None else keys[columns.used(analysis.rows, member.side)]
             found[base] = estimate(member.definition, sample, member.rank_type, level, method, own, resamples, seed)
         value = analysis.value(member.definition, member.rank_type, member.side, macro)
         rows.append(_in_view(key, member, value, found[base], sample))
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
-        units = units_of(np.zeros(len(sample.weight)), sample.weight, sample.count, keys[_used(analysis.rows, None)])
+        units = units_of(
+            np.zeros(len(sample.weight)), sample.weight, sample.count, keys[columns.used(analysis.rows, None)]
+        )
         number, effective = units.size, units.effective
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
 
@@ -136,7 +137,7 @@ def estimate(
     if is_share(definition):  # a resample without a hit has no spread to studentise by
         return Estimate(*percentile_interval(mean_replicates(units, resamples, seed)[:, 0], level))
     error, low, high = studentised_interval(units, lambda m: (m[:, 0], np.ones_like(m)), level, resamples, seed)
-    return through(definition.g, float(units.mean[0]), error, (low, high), limits)
+    return interval_through(definition.g, float(units.mean[0]), error, (low, high), limits)
 
 
 def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
@@ -180,12 +181,3 @@ def _in_view(key: str, member: RankMetric, value: float, base: Estimate, sample:
     middle, *ends = (apply_view(member.definition, member.view, x, moments) for x in (value, base.low, base.high))
     low, high = sorted(ends) if not math.isnan(slope) else ends
     return Interval(key, middle, low, high, base.standard_error * abs(slope))
-
-
-def _used(rows: Rows, side: str | None) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """Rows that a sample of a side keeps: of that side, and of positive weight."""
-    weight = np.ascontiguousarray(rows[:, columns.WEIGHT]).view(np.float64)
-    used = weight > 0
-    if side is not None:
-        used &= (rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)) == SIDES[side]
-    return used

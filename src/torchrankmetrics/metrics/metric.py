@@ -17,9 +17,10 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.names import key_of
 from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.metrics.views import check_member, view_value
+from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import make_block
+from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -101,13 +102,12 @@ class RankMetric(Metric):
 
     @property
     def key(self) -> str:
-        """Canonical key, ``[side_][rank_type_]name``, as a ``RankCollection`` logs it."""
-        parts = [self.side, None if self.rank_type == "realistic" else self.rank_type]
-        return "_".join([*(part for part in parts if part), key_of(self.definition, self.view)])
+        """Canonical key, ``[side_][rank_type_][view_]name``, as a ``RankCollection`` logs it."""
+        return key_of(self.definition, self.view, self.rank_type, self.side)
 
     def update(
         self,
-        scores: Tensor | Ranks,
+        scores: Tensor | Ranks | RankTable,
         target: Any = None,
         *,
         exclude: Any = None,
@@ -116,10 +116,11 @@ class RankMetric(Metric):
         weight: Any = None,
         sample_id: Any = None,
     ) -> None:
-        """Rank a batch and keep the ranks, or take a ``Ranks``.
+        """Rank a batch and keep the ranks, or take ranks that are there.
 
         Args:
-            scores: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude.
+            scores: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
+                or a ``RankTable``, then alone.
             target: as in ``rank_scores``.
             exclude: as in ``rank_scores``.
             side: "head" or "tail", the side that was predicted.
@@ -131,7 +132,7 @@ class RankMetric(Metric):
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         self._check_not_synced()
-        self._check_known(side, group)
+        self._check_known(scores, side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         self._ingest(block)
 
@@ -226,11 +227,18 @@ class RankMetric(Metric):
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
 
-    def _check_known(self, side: str | None, group: Any) -> None:
-        if self.side is not None and side is None:
-            raise ValueError(f'side must be passed to update ("head" or "tail"): {self.key!r} counts one side only')
-        if self.average == "macro" and group is None:
-            raise ValueError("group must be passed to update: average='macro' weighs every group the same")
+    def _check_known(self, scores: Any, side: str | None, group: Any) -> None:
+        table = scores if isinstance(scores, RankTable) else None
+        if self.side is not None and side is None and not (table and table.has_sides()):
+            raise ValueError(
+                'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
+                f"{self.key!r} counts one side only"
+            )
+        if self.average == "macro" and group is None and not (table and table.has_groups()):
+            raise ValueError(
+                "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
+                "group the same"
+            )
 
     def _ingest(self, block: Tensor) -> None:
         self._shared.last_block = block

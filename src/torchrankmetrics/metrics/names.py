@@ -115,16 +115,21 @@ def parse_name(name: str) -> MetricName:
     return result
 
 
-def key_of(definition: RankDefinition, view: View = "base") -> str:
-    """Write the canonical key of a definition in a view: ``mrr``, ``adjusted_mrr``, ``z_mrr``; ``amr`` and ``amri``.
+def key_of(
+    definition: RankDefinition, view: View = "base", rank_type: RankType = "realistic", side: str | None = None
+) -> str:
+    """Write the canonical key, ``[side_][rank_type_][view_]name``: ``mrr``, ``tail_z_mrr``; ``amr`` and ``amri``.
 
-    >>> key_of(parse_name("mr").definition, "adjusted_index")
-    'amri'
+    >>> key_of(parse_name("mr").definition, "adjusted_index", side="head")
+    'head_amri'
     """
+    parts = [] if side is None else [side]
+    if rank_type != "realistic":
+        parts.append(rank_type)
     if definition.name == "mr" and view in ("normalized", "adjusted_index"):
-        return "amr" if view == "normalized" else "amri"
+        return "_".join([*parts, "amr" if view == "normalized" else "amri"])
     prefix = {view: prefix for prefix, view in _VIEW_PREFIXES.items()}.get(view, "")
-    return prefix + definition.name
+    return "_".join([*parts, prefix + definition.name])
 
 
 def _parse_prefixed(text: str) -> MetricName | None:

@@ -8,10 +8,11 @@ import torch
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.clusters import given_clusters, named_clusters
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.ranking import rows as columns
-from torchrankmetrics.ranking.canonical import Rows, canonical_rows
+from torchrankmetrics.ranking import columns
+from torchrankmetrics.ranking.canonical import canonical_rows
+from torchrankmetrics.ranking.columns import ABSENT, SIDE_CODES, Rows, side_codes, weights
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, rows_of
+from torchrankmetrics.ranking.rows import rows_of
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 
@@ -100,11 +101,11 @@ def _check_same_ids(ordered: list[Rows], names: list[str]) -> None:
 
 
 def _ids(rows: Rows) -> set[tuple[int, int]]:
-    return set(zip(_side(rows).tolist(), rows[:, columns.SAMPLE_ID].tolist(), strict=True))
+    return set(zip(side_codes(rows).tolist(), rows[:, columns.SAMPLE_ID].tolist(), strict=True))
 
 
 def _listed(lost: set[tuple[int, int]]) -> str:
-    sides = {code: name for name, code in SIDES.items()}
+    sides = {code: name for name, code in SIDE_CODES.items()}
     shown = ", ".join(f"({sides[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
     return shown + (", ..." if len(lost) > _SHOWN else "")
 
@@ -112,16 +113,16 @@ def _listed(lost: set[tuple[int, int]]) -> str:
 def _check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Tasks at the same place must be the same in all but their ranks."""
     for what, x, y in (
-        ("side", _side(a), _side(b)),
+        ("side", side_codes(a), side_codes(b)),
         ("num_candidates", a[:, columns.NUM_CANDIDATES], b[:, columns.NUM_CANDIDATES]),
         ("group", a[:, columns.GROUP], b[:, columns.GROUP]),
-        ("weight", _weight(a), _weight(b)),
+        ("weight", weights(a), weights(b)),
     ):
         different = np.flatnonzero(x != y)
         if len(different):
             at = int(different[0])
             sample = a[at, columns.SAMPLE_ID]
-            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(_side(a)[at]), int(sample))})}"
+            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(side_codes(a)[at]), int(sample))})}"
             raise ValueError(
                 f"{name_a} and {name_b} differ in {what} at {len(different)} tasks, first {task}: {x[at]} and {y[at]}; "
                 "models can be compared on the same tasks only, filtered and weighted the same way"
@@ -135,17 +136,8 @@ def _clusters(cluster: Any, run: Any, given: Rows, ordered: Rows, name: str) -> 
     if ordered is given or isinstance(run, RankCollection):
         return given_clusters(cluster, len(ordered), name)
     keys = given_clusters(cluster, len(given), name)
-    tasks = np.column_stack([_side(given), given[:, columns.SAMPLE_ID]])
+    tasks = np.column_stack([side_codes(given), given[:, columns.SAMPLE_ID]])
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
     if (keys != keys[first][index.reshape(-1)]).any():
         raise ValueError(f"cluster must be the same for all repeats of a task of {name}")
     return keys[first]
-
-
-def _side(rows: Rows) -> Rows:
-    side: Rows = rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)
-    return side
-
-
-def _weight(rows: Rows) -> np.ndarray[Any, np.dtype[np.float64]]:
-    return np.ascontiguousarray(rows[:, columns.WEIGHT]).view(np.float64)

@@ -14,6 +14,7 @@ from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
 Side = Literal["both", "head", "tail"]
+SIDES: tuple[Side, ...] = get_args(Side)
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -35,7 +36,7 @@ class Recipe:
     ) -> None:
         self.views = _listed(views, "views", VIEWS)
         self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
-        self.sides = _listed(sides, "sides", get_args(Side))
+        self.sides = _listed(sides, "sides", SIDES)
         self.options = options
 
     def members(self, metrics: Any) -> Iterator[tuple[str, RankMetric]]:

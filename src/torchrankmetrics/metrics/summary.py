@@ -92,6 +92,12 @@ def align(head: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> lis
     ]
 
 
+def tasks_note(sample: RankSample) -> str:
+    """How many tasks there are, among how many candidates."""
+    counts = sample.candidate_counts.num_candidates
+    return f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
+
+
 def sampled_notes(analysis: Analysis) -> list[str]:
     """What must be said of ranks among sampled candidates, if there are any."""
     if not analysis.num_sampled:
@@ -107,8 +113,7 @@ def _notes(analysis: Analysis) -> list[str]:
     sample = analysis.sample()
     if sample.num_tasks == 0:
         return ["no ranking tasks yet"]
-    counts = sample.candidate_counts.num_candidates
-    notes = [f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"]
+    notes = [tasks_note(sample)]
     if sample.tie_mass > 0:
         optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
         gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)

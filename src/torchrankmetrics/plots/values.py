@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.metrics.comparison import Comparison, Comparisons
+from torchrankmetrics.metrics.comparison_result import Comparison, Comparisons
 from torchrankmetrics.metrics.intervals import Interval, Intervals
 from torchrankmetrics.metrics.names import key_of, parse_name
 from torchrankmetrics.plots.canvas import (

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.exclusion import Exclusion
-from torchrankmetrics.ranking.known import KnownAnswers, as_ids
+from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.table import RankTable

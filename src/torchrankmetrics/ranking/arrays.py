@@ -29,3 +29,11 @@ def as_tensor(values: Any, name: str) -> Tensor:
         return torch.as_tensor(array)
     except TypeError as error:
         raise TypeError(f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}") from error
+
+
+def as_ids(values: Any, name: str) -> Tensor:
+    """Read integer ids, as int64; floats and booleans are refused."""
+    ids = as_tensor(values, name)
+    if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
+        raise TypeError(f"{name} must hold integers, got {ids.dtype}")
+    return ids.to(torch.int64)

@@ -4,9 +4,8 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import numpy.typing as npt
 
-from torchrankmetrics.ranking.rows import (
+from torchrankmetrics.ranking.columns import (
     ABSENT,
     COUNT,
     GROUP,
@@ -18,9 +17,11 @@ from torchrankmetrics.ranking.rows import (
     SIDE_BITS,
     WEIGHT,
     WIDTH,
+    Rows,
+    side_codes,
+    task_flags,
 )
 
-Rows = npt.NDArray[np.int64]
 _LARGEST = 1 << 62
 
 
@@ -38,7 +39,7 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     if len(rows) == 0:
         return rows.reshape(0, WIDTH), 0
     rows = np.ascontiguousarray(rows.T).T
-    flags, side = rows[:, SIDE] >> SIDE_BITS, rows[:, SIDE] & ((1 << SIDE_BITS) - 1)
+    flags, side = task_flags(rows), side_codes(rows)
     gap = rows[:, PESSIMISTIC] - rows[:, OPTIMISTIC]  # ties are short: fewer bits than the pessimistic rank
     columns = [side, rows[:, SAMPLE_ID], rows[:, OPTIMISTIC], gap, rows[:, NUM_CANDIDATES], rows[:, GROUP]]
     columns += [rows[:, WEIGHT], flags]

@@ -1,4 +1,4 @@
-"""The one row of state: eight int64 columns per ranking task, of constant shape whatever is known about the task."""
+"""The rows of state: eight int64 columns per ranking task, of constant shape whatever is known about the task."""
 
 from functools import cache
 from typing import Any
@@ -9,50 +9,27 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.columns import (
+    ABSENT,
+    GROUP,
+    NUM_CANDIDATES,
+    OPTIMISTIC,
+    PESSIMISTIC,
+    SAMPLE_ID,
+    SIDE,
+    SIDE_BITS,
+    SIDE_CODES,
+    WEIGHT,
+    WIDTH,
+)
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_scores
 
-OPTIMISTIC, PESSIMISTIC, NUM_CANDIDATES, SIDE, GROUP, SAMPLE_ID, WEIGHT, COUNT = range(8)
-WIDTH = 8
-ABSENT = -(1 << 63)
-SIDES = {None: 0, "head": 1, "tail": 2}
-SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 _ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
 
 
 def empty_rows(device: torch.device | None = None) -> Tensor:
     """Give the (0, 8) int64 block of a process without data."""
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
-
-
-def make_block(
-    scores: Tensor | Ranks,
-    target: Any,
-    exclude: Any,
-    *,
-    side: str | None,
-    group: Any,
-    weight: Any,
-    sample_id: Any,
-) -> Tensor:
-    """Turn scores, or ranks, and what is known of their tasks into one int64 (tasks, 8) block of rows.
-
-    Arguments and errors as ``rank_scores`` and ``rows_of``; with a ``Ranks`` there is no target and no exclude.
-    """
-    # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
-    with torch.inference_mode(False), torch.no_grad():
-        if isinstance(scores, Ranks):
-            for name, value in (("target", target), ("exclude", exclude)):
-                if value is not None:
-                    raise ValueError(f"{name} must not be given with a Ranks: the ranks are known already")
-            ranks = scores
-        else:
-            if target is None:
-                raise ValueError(
-                    "target is missing: pass (B,) columns of the true candidates, or a Ranks in place of scores"
-                )
-            ranks = rank_scores(scores, target, exclude=exclude)
-        return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
 
 
 def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = None, sample_id: Any = None) -> Tensor:
@@ -72,7 +49,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
-    if side not in SIDES:
+    if side not in SIDE_CODES:
         raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
     n, device = len(ranks), ranks.optimistic.device
     flags = ranks.flags
@@ -88,7 +65,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
         if wrong is not None:
             flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
     if flags is not None:
-        per_task[SIDE] = (flags << SIDE_BITS) | SIDES[side]
+        per_task[SIDE] = (flags << SIDE_BITS) | SIDE_CODES[side]
     if device.type != "cpu":
         block = _unknown(side, device).repeat(n, 1)
         for index, column in per_task.items():
@@ -104,7 +81,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
 @cache
 def _unknown(side: str | None, device: torch.device) -> Tensor:
     """The row of a task of which nothing but the side is known."""
-    return torch.tensor([0, 0, 0, SIDES[side], ABSENT, ABSENT, _ONE, 1], device=device)
+    return torch.tensor([0, 0, 0, SIDE_CODES[side], ABSENT, ABSENT, _ONE, 1], device=device)
 
 
 def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:

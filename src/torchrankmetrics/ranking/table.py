@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking import rows as columns
-from torchrankmetrics.ranking import table_io
+from torchrankmetrics.ranking import columns, table_io
 from torchrankmetrics.ranking.canonical import canonical_rows
+from torchrankmetrics.ranking.columns import ABSENT, SIDE_CODES, WIDTH, side_codes, task_flags
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, WIDTH, empty_rows, rows_of
+from torchrankmetrics.ranking.rows import empty_rows, rows_of
 
 
 class RankTable:
@@ -92,8 +92,8 @@ class RankTable:
         return len(self.rows)
 
     def __repr__(self) -> str:
-        names = {code: name or "none" for name, code in SIDES.items()}
-        sides = [names[code] for code in sorted(set(self._side_codes().tolist()))]
+        names = {code: name or "none" for name, code in SIDE_CODES.items()}
+        sides = [names[code] for code in sorted(set(side_codes(self.rows).tolist()))]
         return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
 
     @property
@@ -104,7 +104,7 @@ class RankTable:
     @property
     def ranks(self) -> Ranks:
         """The ranks of the rows; a row may stand for several tasks, see ``count``."""
-        flags = self.rows[:, columns.SIDE] >> SIDE_BITS
+        flags = task_flags(self.rows)
         optimistic, pessimistic, num_candidates = (self.rows[:, i] for i in (0, 1, 2))
         return Ranks.trusted(optimistic, pessimistic, num_candidates, flags)
 
@@ -134,11 +134,11 @@ class RankTable:
         Raises:
             ValueError: if side is neither "head", "tail" nor None (all).
         """
-        if side not in SIDES:
+        if side not in SIDE_CODES:
             raise ValueError(f'side must be "head", "tail" or None (all), got {side!r}')
         keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
         if side is not None:
-            keep &= self._side_codes() == SIDES[side]
+            keep &= side_codes(self.rows) == SIDE_CODES[side]
         if group is not None:
             keep &= self.group == group
         return RankTable(self.rows[keep])
@@ -148,9 +148,10 @@ class RankTable:
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
+    def has_sides(self) -> bool:
+        """Whether every row has a side."""
+        return bool((side_codes(self.rows) != SIDE_CODES[None]).all())
+
     def has_groups(self) -> bool:
         """Whether every row has a group."""
         return bool((self.group != ABSENT).all())
-
-    def _side_codes(self) -> Tensor:
-        return self.rows[:, columns.SIDE] & ((1 << SIDE_BITS) - 1)

@@ -1,7 +1,6 @@
 """Rows as plain NumPy arrays by name, and the .npz file of them (docs/format.md)."""
 
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,10 +10,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.files import replacing
+from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking import rows as columns
+from torchrankmetrics.ranking.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import ABSENT, SIDE_BITS, SIDES, WIDTH
 
 Array = npt.NDArray[Any]
 VERSION = 1
@@ -44,16 +44,14 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
         IndexError, ValueError: for faults that an accelerator could only flag.
     """
     table = rows.cpu().numpy()
-    flags = table[:, columns.SIDE] >> SIDE_BITS
+    flags = task_flags(table)
     fault.raise_faults(flags)
     arrays: dict[str, Array] = {}
     for name, index in _INTEGERS.items():
-        column = table[:, index].copy()
-        if name == "side":
-            column &= (1 << SIDE_BITS) - 1
+        column = side_codes(table) if name == "side" else table[:, index].copy()
         if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
             arrays[name] = column
-    weight = table[:, columns.WEIGHT].copy().view(np.float64)
+    weight = columns.weights(table)
     if (weight != 1).any():
         arrays["weight"] = weight
     arrays |= {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
@@ -83,7 +81,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     table[:, columns.WEIGHT] = weight.view(np.int64)
     side, count = table[:, columns.SIDE], table[:, columns.COUNT]
     named = table[:, columns.SAMPLE_ID] != ABSENT
-    _refuse((side < 0) | (side > max(SIDES.values())), side, "side must be 0 (none), 1 (head) or 2 (tail)")
+    _refuse((side < 0) | (side > max(SIDE_CODES.values())), side, "side must be 0 (none), 1 (head) or 2 (tail)")
     _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
     _refuse(count < 1, count, "count must be at least 1")
     _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
@@ -97,19 +95,13 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
 
 
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
-    """Write a file that is either whole or not there: into a neighbour first, which then takes the place."""
+    """Write a file that is either whole or not there."""
     fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSION)}
     fields |= {name: _smallest(array) for name, array in to_arrays(rows).items()}
-    path = Path(path)
-    neighbour = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with neighbour.open("xb") as file:
-            np.savez_compressed(file, **fields)
-            file.flush()
-            os.fsync(file.fileno())
-        neighbour.replace(path)
-    finally:
-        neighbour.unlink(missing_ok=True)
+    with replacing(Path(path)) as neighbour, neighbour.open("xb") as file:
+        np.savez_compressed(file, **fields)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read(path: str | os.PathLike[str]) -> Tensor:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.ranking.known import KnownTriples, as_triples, candidate_mask
+from torchrankmetrics.ranking.known_triples import KnownTriples, as_triples, candidate_mask
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.ranking.table import RankTable
 

@@ -1,0 +1,78 @@
+"""What ``compare`` gives: differences with their intervals and p-values, to read or to print."""
+
+from dataclasses import dataclass
+
+from torchrankmetrics.metrics.intervals import in_clusters
+from torchrankmetrics.theory.inference.seeds import SeedSplit
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Difference a - b of a metric on the same tasks; ``print`` tells it in a line.
+
+    Attributes:
+        metric: canonical key.
+        a: value of the first model; with several seeds, their mean.
+        b: value of the second.
+        difference: a - b.
+        low: lower end of its confidence interval.
+        high: upper end.
+        level: of confidence.
+        p_value: two-sided, of "no difference"; None for metrics without a test (the median and its kin).
+        p_adjusted: by Holm over the metrics that were asked for together.
+        test: what gave the p-value.
+        num_tasks: ranking tasks that both models were compared on.
+        num_clusters: independent clusters of them; None: every task on its own.
+        effective_clusters: number of clusters of equal size that would be worth as much.
+        seeds: variance by source, with several seeds.
+    """
+
+    metric: str
+    a: float
+    b: float
+    difference: float
+    low: float
+    high: float
+    level: float
+    p_value: float | None
+    p_adjusted: float | None
+    test: str
+    num_tasks: int
+    num_clusters: int | None = None
+    effective_clusters: float | None = None
+    seeds: SeedSplit | None = None
+
+    def __str__(self) -> str:
+        p = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}"
+        if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
+            p += f", by Holm {self.p_adjusted:.2g}"
+        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
+        text = (
+            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({self.test}); "
+            f"{self.num_tasks} tasks{clusters}"
+        )
+        if self.seeds is not None:
+            split = self.seeds
+            shares = [100 * part / split.total if split.total else 0.0 for part in (split.seeds, split.tasks)]
+            text += (
+                f"; {split.num_seeds[0]} and {split.num_seeds[1]} seeds: {shares[0]:.0f} % of the variance is training "
+                f"seeds, {shares[1]:.0f} % test tasks, {100 - sum(shares):.0f} % both"
+            )
+        return text
+
+
+@dataclass(frozen=True)
+class Comparisons:
+    """One ``Comparison`` per metric, with p-values adjusted for their number: read ``result["mrr"]``, or print."""
+
+    rows: tuple[Comparison, ...]
+
+    def __getitem__(self, key: str) -> Comparison:
+        for row in self.rows:
+            if row.metric == key:
+                return row
+        raise KeyError(f"{key!r} was not compared; there are {', '.join(row.metric for row in self.rows)}")
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.rows))

@@ -1,0 +1,41 @@
+"""What an update is given (scores, ranks, or a whole table of ranks) as one block of rows."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.rows import rows_of
+from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.table import RankTable
+
+
+def make_block(
+    scores: Tensor | Ranks | RankTable,
+    target: Any,
+    exclude: Any,
+    *,
+    side: str | None,
+    group: Any,
+    weight: Any,
+    sample_id: Any,
+) -> Tensor:
+    """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 8) block of rows.
+
+    Arguments and errors as ``rank_scores`` and ``rows_of``; what ranks or a table have already must not be given.
+    """
+    about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
+    # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
+    with torch.inference_mode(False), torch.no_grad():
+        if isinstance(scores, Ranks | RankTable):
+            has = {"target": target, "exclude": exclude} | (about if isinstance(scores, RankTable) else {})
+            if given := [name for name, value in has.items() if value is not None]:
+                names = " and ".join(given)
+                raise ValueError(f"{names} must not be given with a {type(scores).__name__}: it has them already")
+            return rows_of(scores, **about) if isinstance(scores, Ranks) else scores.rows.clone()
+        if target is None:
+            raise ValueError(
+                "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
+            )
+        return rows_of(rank_scores(scores, target, exclude=exclude), **about)

@@ -1,0 +1,139 @@
+"""Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.known import KnownAnswers
+
+
+class KnownTriples:
+    """The triples that are known to be true: every split that an evaluation filters by.
+
+    Args:
+        triples: (n, 3) integers [head, relation, tail], one argument per split.
+        num_entities: number of entities; None: one more than the largest id.
+
+    Raises:
+        TypeError: if ids are not integers.
+        ValueError: if a split is not (n, 3).
+        IndexError: if an id is negative or an entity is not below num_entities.
+
+    Source: filtered setting of Bordes et al. 2013; candidate sets of Berrendorf et al. 2020 (arXiv 2002.06914), Figure
+    1: entities a, b, c, d; evaluating (a, s, b), the known tails c and d leave 2 candidates.
+
+    >>> b_r_a, a_s_b, a_s_c, a_s_d = [1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]
+    >>> known = KnownTriples(torch.tensor([b_r_a, a_s_b, a_s_c, a_s_d]))
+    >>> known.num_candidates(torch.tensor([a_s_b]), "tail")
+    tensor([2])
+    """
+
+    def __init__(self, *triples: Any, num_entities: int | None = None) -> None:
+        parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
+        known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64)
+        largest = int(known[:, [0, 2]].max()) if len(known) else -1
+        if num_entities is None:
+            num_entities = largest + 1
+        elif largest >= num_entities:
+            raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
+        self.num_entities = num_entities
+        self._tails = KnownAnswers(known[:, [0, 1]], known[:, 2])
+        self._heads = KnownAnswers(known[:, [1, 2]], known[:, 0])
+
+    def tails(self, heads: Tensor, relations: Tensor) -> Exclusion:
+        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,)."""
+        return self._tails(_stack(heads, relations, "heads", "relations"))
+
+    def heads(self, relations: Tensor, tails: Tensor) -> Exclusion:
+        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
+        return self._heads(_stack(relations, tails, "relations", "tails"))
+
+    def num_candidates(self, triples: Any, side: str, *, candidates: Any = None) -> Tensor:
+        """Count the filtered candidates of each triple, without any model: (n,) int64.
+
+        Args:
+            triples: (n, 3) integers, the tasks.
+            side: "tail" or "head", the side that is predicted.
+            candidates: the entities that are candidates at all, as ids (m,) or bool (num_entities,); None: all. Known
+                answers outside are not subtracted.
+
+        Raises:
+            ValueError: if side is neither, or the true entity of a task is not among the candidates.
+            IndexError: if an entity is outside [0, num_entities).
+        """
+        index, queries, own = self._tasks(triples, side)
+        keep = candidate_mask(candidates, self.num_entities, own.device)
+        if keep is None:
+            total: int | Tensor = self.num_entities
+        else:
+            total = keep.sum()
+            if len(own) and not keep[own].all():
+                first = int((~keep[own]).nonzero()[0])
+                raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
+        return total - index.to(own.device).count(queries, own, keep)
+
+    def queries(self, triples: Any, side: str) -> tuple[Tensor, Tensor]:
+        """Group tasks by query, so that each query is scored once for all its answers.
+
+        Returns:
+            Unique queries (Q, 2) int64, (head, relation) or (relation, tail); and target pairs (2, n) int64 of
+            (row of the query, answer), in the order of the triples.
+        """
+        _, queries, own = self._tasks(triples, side)
+        unique, row = torch.unique(queries, dim=0, return_inverse=True)
+        return unique, torch.stack([row, own])
+
+    def _tasks(self, triples: Any, side: str) -> tuple[KnownAnswers, Tensor, Tensor]:
+        if side not in ("tail", "head"):
+            raise ValueError(f'side must be "tail" or "head", got {side!r}')
+        tasks = as_triples(triples, "triples")
+        entities = tasks[:, [0, 2]]
+        if len(tasks) and int(entities.max()) >= self.num_entities:
+            limit = self.num_entities
+            raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
+        if side == "tail":
+            return self._tails, tasks[:, [0, 1]], tasks[:, 2]
+        return self._heads, tasks[:, [1, 2]], tasks[:, 0]
+
+
+def candidate_mask(candidates: Any, num_entities: int, device: torch.device) -> Tensor | None:
+    """Read candidates given as ids (m,) or bool (num_entities,) into a bool mask, True = candidate."""
+    if candidates is None:
+        return None
+    candidates = torch.as_tensor(candidates, device=device)
+    if candidates.dtype == torch.bool:
+        if candidates.shape != (num_entities,):
+            shape = tuple(candidates.shape)
+            raise ValueError(f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}")
+        given: Tensor = candidates
+        return given
+    ids = as_ids(candidates, "candidates")
+    if ids.ndim != 1:
+        raise ValueError(f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}")
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
+        raise IndexError(f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}")
+    mask = torch.zeros(num_entities, dtype=torch.bool, device=device)
+    mask[ids] = True
+    return mask
+
+
+def as_triples(values: Any, name: str) -> Tensor:
+    """Read triples (n, 3) of ids of at least 0, as int64."""
+    triples = as_ids(values, name)
+    if triples.ndim != 2 or triples.shape[1] != 3:
+        raise ValueError(f"{name} must be (n, 3): head, relation, tail; got {tuple(triples.shape)}")
+    if triples.numel() and triples.min() < 0:
+        raise IndexError(f"{name} must hold ids of at least 0, got {int(triples.min())}")
+    return triples
+
+
+def _stack(first: Tensor, second: Tensor, first_name: str, second_name: str) -> Tensor:
+    first, second = as_ids(first, first_name), as_ids(second, second_name)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise ValueError(
+            f"{first_name} and {second_name} must be (B,), got {tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    return torch.stack([first, second], dim=1)
