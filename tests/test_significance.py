@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
-from torchrankmetrics.theory.tails.convolution import log_upper_tail_of_atoms
-from torchrankmetrics.theory.tails.inversion import log_upper_tail, saddlepoint
-from torchrankmetrics.theory.tails.summed import SummedLaw
+from torchrankmetrics.theory.tails.convolution import log_tail_by_convolution
+from torchrankmetrics.theory.tails.inversion import log_tail_by_inversion, saddlepoint
+from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))
@@ -169,9 +169,9 @@ def test_reciprocal_rank_far_in_the_tail(n, N, short):
 
 @pytest.mark.parametrize(("n", "value"), [(12, 0.4001), (12, 0.6001), (14, 0.7001)])
 def test_convolution_and_inversion_agree(n, value):
-    law = SummedLaw(d.Power(-1), CandidateCounts.of([14] * n), 1)
-    exact = log_upper_tail_of_atoms(law, value, saddlepoint(law, value))
-    assert log_upper_tail(law, value) == pytest.approx(exact, abs=1e-2)
+    law = TransformSumLaw(d.Power(-1), CandidateCounts.of([14] * n), 1)
+    exact = log_tail_by_convolution(law, value, saddlepoint(law, value))
+    assert log_tail_by_inversion(law, value) == pytest.approx(exact, abs=1e-2)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The candidate counts of ranking tasks, compressed to distinct (count, weight) pairs; and the moments they give."""
+"""The candidate counts of ranking tasks, compressed to distinct (N, weight) pairs; and the moments they give."""
 
 import hashlib
 from dataclasses import dataclass
@@ -15,7 +15,12 @@ _TABLE_PER_VALUE = 16
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean and variance of a metric when every rank is uniform on {1..N_i}, independently."""
+    """Null moments of a metric: mean and variance when every rank is uniform on {1..N_i}, independently.
+
+    Attributes:
+        mean: E of the metric.
+        variance: V >= 0; exactly zero where the metric cannot vary.
+    """
 
     mean: float
     variance: float
@@ -23,7 +28,7 @@ class Moments:
 
 @dataclass(frozen=True, eq=False)
 class CandidateCounts:
-    """Distinct (number of candidates, weight) pairs and how many tasks have each; costs follow their number.
+    """Distinct (N, weight) pairs, N the number of candidates, and how many tasks have each; costs follow their number.
 
     Attributes:
         num_candidates: (u,) int64, N, ascending.
@@ -70,11 +75,8 @@ class CandidateCounts:
             unique, total = tally(N, c)
             count = total.astype(np.int64)
             return cls(unique, np.full(unique.size, 1.0 / int(count.sum())), count)
-        order = np.lexsort((w, N))
-        N, w, c = N[order], w[order], c[order]
-        first = np.r_[True, (N[1:] != N[:-1]) | (w[1:] != w[:-1])]
-        N, w, count = N[first], w[first], _sum_by(np.cumsum(first) - 1, c, int(first.sum()))
-        return cls(N, w / (w * count).sum(), count)
+        (unique, weight), count = distinct_rows((N, w), c)
+        return cls(unique, weight / (weight * count).sum(), count)
 
     @property
     def num_tasks(self) -> int:
@@ -94,13 +96,43 @@ class CandidateCounts:
 
 
 def tally(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
-    """Distinct values, ascending, and the mass of each; values (m,) >= 0, mass (m,) > 0, added in their order."""
+    """Find the distinct values, ascending, and the mass of each, added in the order given.
+
+    Args:
+        values: (m,) int64 >= 0.
+        mass: (m,) integers or floats > 0.
+
+    Returns:
+        (u,) int64 and (u,) float64.
+    """
     if len(values) and values.max() <= _TABLE_PER_VALUE * len(values):
         table = np.bincount(values, mass).astype(np.float64)  # cheaper than a sort, and the same sums
         distinct = np.flatnonzero(table).astype(np.int64)
         return distinct, table[distinct]
     distinct, index = np.unique(values, return_inverse=True)
     return distinct, np.bincount(index, mass, minlength=len(distinct)).astype(np.float64)
+
+
+def distinct_rows(
+    columns: tuple[npt.NDArray[Any], ...], count: IntArray
+) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
+    """Find the distinct rows of several columns, sorted by the first one first, and the sum of the counts of each.
+
+    Args:
+        columns: each (m,).
+        count: (m,) int64.
+
+    Returns:
+        the columns, each (u,), and (u,) int64.
+    """
+    order = np.lexsort(columns[::-1])
+    columns = tuple(column[order] for column in columns)
+    first = np.zeros(len(order), dtype=bool)
+    first[:1] = True
+    for column in columns:
+        first[1:] |= column[1:] != column[:-1]
+    total = np.add.reduceat(count[order], np.flatnonzero(first)) if len(order) else count
+    return tuple(column[first] for column in columns), total
 
 
 def _integers(values: Any, name: str) -> IntArray:
@@ -123,9 +155,3 @@ def _weights(values: Any, N: IntArray) -> FloatArray:
 def _same_length(N: IntArray, other: npt.NDArray[Any], name: str) -> None:
     if other.shape != N.shape:
         raise ValueError(f"{name} must have one entry per task, shape {N.shape}; got shape {other.shape}")
-
-
-def _sum_by(index: npt.NDArray[Any], values: IntArray, size: int) -> IntArray:
-    total = np.zeros(size, dtype=np.int64)
-    np.add.at(total, index, values)
-    return total

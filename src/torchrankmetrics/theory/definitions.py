@@ -138,11 +138,16 @@ TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None, has_
 
 
 def hits_at(k: int) -> RankDefinition:
-    """Define hits at k, the share of tasks with r_i <= k.
+    """Define hits at k, the share of tasks with r_i <= k, in [0, 1]; higher is better.
 
     Raises:
         TypeError: if k is not an integer.
         ValueError: if k is below 1.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
+
+    >>> hits_at(10).name
+    'hits_at_10'
     """
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {k!r} of type {type(k).__name__}")
@@ -152,11 +157,18 @@ def hits_at(k: int) -> RankDefinition:
 
 
 def power_mean_rank(p: float) -> RankDefinition:
-    """Define the power mean (sum of v_i r_i^p)^(1/p); p = 1, 0, -1 give MR, GMR, HMR and +-inf the extremes.
+    """Define the power mean (sum of v_i r_i^p)^(1/p), in [1, max N_i]; lower is better.
+
+    p = 1, 0, -1 give MR, GMR, HMR, and +-inf the largest and the smallest rank. It never decreases in p.
 
     Raises:
         TypeError: if p is not a number.
         ValueError: if p is NaN.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
+
+    >>> power_mean_rank(-2).name, power_mean_rank(1).name
+    ('power_mean_rank_minus_2', 'mr')
     """
     if isinstance(p, bool) or not isinstance(p, int | float):
         raise TypeError(f"p must be a real number, got {p!r} of type {type(p).__name__}")

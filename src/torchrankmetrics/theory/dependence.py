@@ -1,4 +1,4 @@
-"""Test answers of one query share their negatives, so their ranks are not independent under the null."""
+"""Test answers of one query share their negatives: how far their ranks are from independent under the null."""
 
 from typing import Any
 
@@ -19,6 +19,7 @@ def variance_inflation(
 
     In filtered evaluation two answers of a query have corr(f(r_i), f(r_j)) = 1 / (N + 1) for every f, as each is ranked
     among the same N - 1 negatives: a query with q answers of equal weight inflates its part by 1 + (q - 1) / (N + 1).
+    Derivation: docs/mathematics.md, "Shared queries".
 
     Args:
         definition: a mean of f: MR, MRR, hits at k and their like.

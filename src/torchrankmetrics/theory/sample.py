@@ -7,7 +7,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, tally
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, tally
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
@@ -26,42 +26,59 @@ class Histogram:
     mass: FloatArray
 
 
+@dataclass(frozen=True, eq=False)
+class TieBlocks:
+    """Distinct (optimistic, pessimistic, weight) and how many tasks have each.
+
+    Attributes:
+        optimistic: (b,) int64, the first rank of a block of tied candidates.
+        pessimistic: (b,) int64, the last one.
+        weight: (b,) float64 > 0, of ONE task.
+        count: (b,) int64 > 0.
+    """
+
+    optimistic: IntArray
+    pessimistic: IntArray
+    weight: FloatArray
+    count: IntArray
+
+
 class RankSample:
     """Ranks with weights and multiplicities; what several metrics need is computed once, on first use.
 
     Args:
-        optimistic: (m,) int64.
-        pessimistic: (m,) int64.
+        optimistic: (m,) int64 >= 1.
+        pessimistic: (m,) int64, no smaller.
         num_candidates: (m,) int64, or None if unknown: then there are base values only.
         weight: (m,) float64 >= 0, of ONE task; a zero drops the entry; None: all equal.
         count: (m,) int64 > 0, how many tasks an entry stands for; None: one each.
-        realistic: (m,) float64, in place of optimistic and pessimistic where only those are known.
+
+    Attributes:
+        optimistic, pessimistic, num_candidates, weight, count: as given, without the entries of zero weight.
+        mass: (m,) float64, weight times count.
     """
 
     def __init__(
         self,
-        optimistic: IntArray | None,
-        pessimistic: IntArray | None,
+        optimistic: IntArray,
+        pessimistic: IntArray,
         num_candidates: IntArray | None,
         weight: FloatArray | None = None,
         count: IntArray | None = None,
-        realistic: FloatArray | None = None,
     ) -> None:
-        size = len(realistic) if realistic is not None else len(optimistic) if optimistic is not None else 0
-        weight = np.ones(size) if weight is None else weight
-        count = np.ones(size, dtype=np.int64) if count is None else count
+        weight = np.ones(len(optimistic)) if weight is None else weight
+        count = np.ones(len(optimistic), dtype=np.int64) if count is None else count
         positive = weight > 0
         used: slice | npt.NDArray[np.bool_] = slice(None) if positive.all() else positive  # the common case: no copies
-        self.optimistic = optimistic[used] if optimistic is not None else None
-        self.pessimistic = pessimistic[used] if pessimistic is not None else None
+        self.optimistic, self.pessimistic = optimistic[used], pessimistic[used]
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
         self.weight, self.count = weight[used], count[used]
-        self._realistic = realistic[used] if realistic is not None else None
         self.mass = self.weight * self.count
+        self._histograms: dict[RankType, Histogram] = {}
 
     @property
     def num_tasks(self) -> int:
-        """Number of tasks of positive weight."""
+        """Number n of tasks of positive weight."""
         return int(self.count.sum())
 
     @cached_property
@@ -70,17 +87,7 @@ class RankSample:
         return float(self.mass.sum())
 
     def rank(self, rank_type: RankType) -> FloatArray:
-        """Ranks of the entries, float64 (m,).
-
-        Raises:
-            ValueError: if the sample was built from realistic ranks alone and another kind is asked for.
-        """
-        if self._realistic is not None:
-            if rank_type != "realistic":
-                raise ValueError(f"rank_type must be 'realistic' for ranks given as floats, got {rank_type!r}")
-            return self._realistic
-        assert self.optimistic is not None
-        assert self.pessimistic is not None
+        """Ranks of the entries, (m,) float64; of any type but "expected", which is no rank."""
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
         return (self.optimistic if rank_type == "optimistic" else self.pessimistic).astype(np.float64)
@@ -92,39 +99,21 @@ class RankSample:
         return self._histograms[rank_type]
 
     def _count_ranks(self, rank_type: RankType) -> Histogram:
-        if self.optimistic is None or self.pessimistic is None:
-            rank, index = np.unique(self.rank(rank_type), return_inverse=True)
-            return Histogram(rank, np.bincount(index, self.mass, minlength=len(rank)).astype(np.float64))
-        if rank_type == "realistic":
+        if rank_type == "realistic":  # integers are tallied without a sort
             doubled, mass = tally(self.optimistic + self.pessimistic, self.mass)
             return Histogram(doubled / 2.0, mass)
         whole, mass = tally(self.optimistic if rank_type == "optimistic" else self.pessimistic, self.mass)
         return Histogram(whole.astype(np.float64), mass)
 
     @cached_property
-    def _histograms(self) -> dict[RankType, Histogram]:
-        return {}
-
-    @cached_property
-    def blocks(self) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
-        """Distinct (optimistic, pessimistic, weight) with their number of tasks: the tie blocks."""
-        if self.optimistic is None or self.pessimistic is None:
-            raise ValueError("rank_type must be 'realistic' for ranks given as floats, got 'expected'")
-        order = np.lexsort((self.weight, self.pessimistic, self.optimistic))
-        columns = (self.optimistic[order], self.pessimistic[order], self.weight[order])
-        first = np.zeros(len(order), dtype=bool)
-        first[:1] = True
-        for column in columns:
-            first[1:] |= column[1:] != column[:-1]
-        starts = np.flatnonzero(first)
-        number = np.add.reduceat(self.count[order], starts).astype(np.float64) if len(starts) else np.zeros(0)
-        return columns[0][first], columns[1][first], columns[2][first], number
+    def tie_blocks(self) -> TieBlocks:
+        """The ranks with their ties: what the expected rank type and resampling run over."""
+        (low, high, weight), count = distinct_rows((self.optimistic, self.pessimistic, self.weight), self.count)
+        return TieBlocks(low, high, weight, count)
 
     @property
     def tie_mass(self) -> float:
         """Total weight of the tasks whose true candidate shares its score."""
-        if self.optimistic is None or self.pessimistic is None:
-            raise ValueError("ties are unknown for ranks given as floats; pass optimistic and pessimistic ranks")
         return float(self.mass[self.pessimistic > self.optimistic].sum())
 
     @cached_property
@@ -132,7 +121,7 @@ class RankSample:
         """The candidate counts of the tasks, for expectations.
 
         Raises:
-            ValueError: if they are unknown.
+            ValueError: if they are unknown, or no task has positive weight.
         """
         if self.num_candidates is None:
             raise ValueError("num_candidates is needed for every view but 'base'; pass the filtered candidate counts")

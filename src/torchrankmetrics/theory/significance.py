@@ -23,10 +23,10 @@ from torchrankmetrics.theory.definitions import (
     RankDefinition,
     Transform,
 )
-from torchrankmetrics.theory.expectation.sums import evaluate
-from torchrankmetrics.theory.tails.laws import SumLaw, TwoPointLaw, UniformLaw
-from torchrankmetrics.theory.tails.summed import SummedLaw
-from torchrankmetrics.theory.tails.upper import log_at_least
+from torchrankmetrics.theory.tails.laws import HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
+from torchrankmetrics.theory.tails.upper import log_upper_tail
+from torchrankmetrics.theory.transforms import apply_transform
 
 _PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
@@ -48,9 +48,9 @@ def has_p_value(definition: RankDefinition) -> bool:
 def p_value(
     definition: RankDefinition, value: float, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
 ) -> float:
-    """Probability under random ranking of a value at least as good, in [0, 1]; 0.0 may be an underflow.
+    """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
 
-    Arguments, errors and source as for ``log_p_value``.
+    0.0 may be an underflow: ``log_p_value`` has it. Arguments, errors and source are those of ``log_p_value``.
 
     >>> from torchrankmetrics.theory.definitions import hits_at
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 9)  # z = 7.3, of normal p 1.7e-13
@@ -69,7 +69,7 @@ def log_p_value(
 ) -> float:
     """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
 
-    Range [-inf, 0]; -inf if no ranks reach the value. Ties with the observed value count.
+    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count.
 
     Args:
         definition: a metric with ``has_p_value``.
@@ -101,9 +101,9 @@ def log_p_value(
     direction = _direction(definition)
     sign = direction if definition.higher_is_better else -direction
     law = _law(definition.f, counts, sign)
-    aggregate = _aggregate(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
-    slack = _slack(definition.g, aggregate, law, tolerance)
-    return log_at_least(law, _law(definition.f, counts, -sign), sign * aggregate, slack)
+    mean = _mean_behind(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
+    slack = _slack(definition.g, mean, law, tolerance)
+    return log_upper_tail(law, _law(definition.f, counts, -sign), sign * mean, slack)
 
 
 def _direction(definition: RankDefinition) -> int:
@@ -113,20 +113,20 @@ def _direction(definition: RankDefinition) -> int:
         return 1 if g.p > 0 else -1
     if isinstance(g, Exponential):
         return g.sign
-    steps = np.diff(_apply(g, np.unique(evaluate(definition.f, _PROBE.astype(np.float64)))))
+    steps = np.diff(_apply(g, np.unique(apply_transform(definition.f, _PROBE))))
     return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
 
 def _law(f: Transform, counts: CandidateCounts, sign: int) -> SumLaw:
     if f == IDENTITY:
-        return UniformLaw(counts, sign)
+        return RankSumLaw(counts, sign)
     if isinstance(f, AtMost):
-        return TwoPointLaw(counts, f.k, sign)
-    return SummedLaw(f, counts, sign)
+        return HitSumLaw(counts, f.k, sign)
+    return TransformSumLaw(f, counts, sign)
 
 
-def _aggregate(g: Transform, direction: int, value: float, ends: list[float]) -> float:
-    """The mean of f from the value g(mean); beyond the range of the mean, an infinity on that side."""
+def _mean_behind(g: Transform, direction: int, value: float, ends: list[float]) -> float:
+    """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
     if g == IDENTITY:
         return value
     low, high = ends
@@ -147,10 +147,10 @@ def _aggregate(g: Transform, direction: int, value: float, ends: list[float]) ->
     return float(brentq(gap, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
 
 
-def _slack(g: Transform, aggregate: float, law: SumLaw, tolerance: float) -> float:
+def _slack(g: Transform, mean: float, law: SumLaw, tolerance: float) -> float:
     """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
     width = law.highest - law.lowest
-    slack = tolerance * min(width, abs(aggregate)) if math.isfinite(aggregate) else 0.0
+    slack = tolerance * min(width, abs(mean)) if math.isfinite(mean) else 0.0
     if law.lowest < 0 < law.highest:
         slack += 1e-14 * width
     if isinstance(g, Power):
@@ -159,6 +159,7 @@ def _slack(g: Transform, aggregate: float, law: SumLaw, tolerance: float) -> flo
 
 
 def _apply(g: Transform, x: FloatArray) -> FloatArray:
+    """Values of g; infinities may come out at the ends of the range of the mean."""
     result: FloatArray = g(torch.from_numpy(np.asarray(x, dtype=np.float64))).to(torch.float64).numpy()
     return result
 

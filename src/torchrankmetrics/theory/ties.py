@@ -1,6 +1,6 @@
 """The expected rank type: the expectation of a metric over independent uniform orders of the tied candidates.
 
-McSherry and Najork 2008 (doi 10.1007/978-3-540-78646-7_38) for means of f; the same independence makes GMR a product.
+McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38) for means of f; the same independence makes GMR a product.
 It keeps the null mean exactly, so a constant scorer has adjusted index 0.
 """
 
@@ -18,9 +18,10 @@ from torchrankmetrics.theory.definitions import (
     RankDefinition,
     Transform,
 )
-from torchrankmetrics.theory.expectation.means import adaptive_sums
-from torchrankmetrics.theory.expectation.sums import evaluate, gauss_counting
+from torchrankmetrics.theory.expectation.means import centered_sums
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.sums.panels import PANEL_NODES, SMALL_RANKS, panel_rule
+from torchrankmetrics.theory.transforms import apply_transform
 
 
 def has_expected(definition: RankDefinition) -> bool:
@@ -30,28 +31,37 @@ def has_expected(definition: RankDefinition) -> bool:
     return definition.aggregation == "mean" and (plain or geometric)
 
 
-def expected_value(definition: RankDefinition, sample: RankSample) -> float:
-    """Expectation of the metric over uniform orders within each tie block [optimistic, pessimistic].
+def value_over_tie_orders(definition: RankDefinition, sample: RankSample) -> float:
+    """Expectation of the metric over independent uniform orders within each tie block {optimistic..pessimistic}.
+
+    A mean of f averages f over each block; GMR and IGMR are the product of the block means of r^(+-v_i).
 
     Raises:
         ValueError: for a metric whose expectation over tie orders is not known.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RECIPROCAL_RANK
+    >>> tied = RankSample(np.array([1]), np.array([2]), None)  # 1 or 1/2
+    >>> value_over_tie_orders(MEAN_RECIPROCAL_RANK, tied)
+    0.75
     """
     if not has_expected(definition):
         raise ValueError(
             f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "
             "use 'realistic', 'optimistic' or 'pessimistic'"
         )
-    low, high, weight, number = sample.blocks
+    blocks = sample.tie_blocks
     if isinstance(definition.g, Exponential):
-        s = definition.g.sign * weight / sample.total
-        excess = _smooth_means(lambda rank, which: np.expm1(s[which, None] * np.log(rank)), low, high)
-        return float(np.exp((number * np.log1p(excess)).sum()))
-    mean = block_means(definition.f, low, high)
-    return float((number * weight * mean).sum() / sample.total)
+        s = definition.g.sign * blocks.weight / sample.total
+        excess = _smooth_means(
+            lambda rank, block: np.expm1(s[block] * np.log(rank)), blocks.optimistic, blocks.pessimistic
+        )
+        return float(np.exp((blocks.count * np.log1p(excess)).sum()))
+    mean = block_means(definition.f, blocks.optimistic, blocks.pessimistic)
+    return float((blocks.count * blocks.weight * mean).sum() / sample.total)
 
 
 def block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
-    """Mean of f over {low..high}, for each block."""
+    """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice in, (b,) float64 out."""
     if f == IDENTITY:
         middle: FloatArray = (low + high) / 2.0
         return middle
@@ -59,32 +69,27 @@ def block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
         hits: FloatArray = np.clip(f.k - low + 1, 0, high - low + 1) / (high - low + 1)
         return hits
     if isinstance(f, Power | Log):
-        return _smooth_means(lambda rank, _: evaluate(f, rank.ravel()).reshape(rank.shape), low, high)
-    center = float(evaluate(f, np.ones(1))[0])
-    mean: FloatArray = center + adaptive_sums(f, center, low, high + 1)[0] / (high - low + 1)
+        return _smooth_means(lambda rank, _: apply_transform(f, rank), low, high)
+    center = float(apply_transform(f, np.ones(1))[0])
+    mean: FloatArray = center + centered_sums(f, center, low, high + 1)[0] / (high - low + 1)
     return mean
 
 
 def _smooth_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray) -> FloatArray:
     """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums.
 
-    ``f(ranks (m, 16), which (m,))`` gives the values for the blocks ``which``.
+    ``f(rank (m,), block (m,))`` gives the values at ranks of the blocks of these indices.
     """
     total = np.zeros(len(low))
-    which, start = np.arange(len(low)), low.copy()
-    while len(which):
-        # singly up to 64, where powers bend most; then panels no longer than their start
-        length = np.minimum(np.where(start <= 64, 16, start), high[which] - start + 1)
-        nodes = np.minimum(start[:, None] + np.arange(16.0), (start + length - 1)[:, None])
-        weights = (np.arange(16) < length[:, None]).astype(np.float64)
-        long = length > 16
-        if long.any():
-            unique, index = np.unique(length[long], return_inverse=True)
-            x, a = gauss_counting(unique)
-            nodes[long], weights[long] = start[long][:, None] + x[index], a[index]
-        total[which] += (weights * f(nodes, which)).sum(1)
+    block, start = np.arange(len(low)), low.copy()
+    while len(block):
+        # one by one where powers bend most; then panels no longer than their start
+        length = np.minimum(np.where(start <= SMALL_RANKS, PANEL_NODES, start), high[block] - start + 1)
+        nodes, weights, size = panel_rule(start, length)
+        terms = weights * f(nodes, np.repeat(block, size))
+        total[block] += np.add.reduceat(terms, np.cumsum(size) - size)
         start = start + length
-        left = start <= high[which]
-        which, start = which[left], start[left]
+        left = start <= high[block]
+        block, start = block[left], start[left]
     mean: FloatArray = total / (high - low + 1)
     return mean

@@ -11,7 +11,10 @@ VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p
 
 
 def has_view(definition: RankDefinition, view: View) -> bool:
-    """Whether a view has a meaning: without a null base only; z and p need a direction, the index an optimum too."""
+    """Whether a view has a meaning for a metric.
+
+    Base always; the others need a null, z-score and p-value a direction too, and the index an optimum besides.
+    """
     if view == "base":
         return True
     if view == "adjusted_index" and definition.optimum is None:
@@ -24,6 +27,9 @@ def apply_view(definition: RankDefinition, view: View, value: float, moments: Mo
 
     normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), turned so that larger is
     better. The last two are NaN where the null has no variance, which is exact: there is nothing to adjust by.
+
+    Raises:
+        ValueError: for the p-value, which is no affine map: see ``significance.p_value``.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; for z of a decreasing metric the sign is that of PyKEEN.
 
@@ -38,7 +44,11 @@ def apply_view(definition: RankDefinition, view: View, value: float, moments: Mo
 
 
 def view_slope(definition: RankDefinition, view: View, moments: Moments) -> float:
-    """Slope of an affine view: what an error of the base value is multiplied by; NaN where the view is undefined."""
+    """Slope of an affine view: what an error of the base value is multiplied by; NaN where the view is undefined.
+
+    Raises:
+        ValueError: for the p-value, which is no affine map.
+    """
     if view == "base":
         return 1.0
     scale = _offset_and_scale(definition, view, moments)[1]

@@ -1,4 +1,4 @@
-"""Null moments of any metric by exact enumeration of all rank vectors, where there are at most 2,000,000 of them."""
+"""Null moments of any metric from all rank vectors, where there are at most 2,000,000 of them."""
 
 import math
 
@@ -6,8 +6,8 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.aggregates import metric_values, sample_moments
-from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
+from torchrankmetrics.theory.transforms import apply_transform
 
 LIMIT = 2_000_000
 _BLOCK = 1 << 20
@@ -28,7 +28,7 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     fixed = float((counts.weight[~free] * count[~free]).sum())
     if fixed:
         size, weight = np.append(size, 1), np.append(weight, fixed)
-    table = evaluate(definition.f, np.arange(1, size.max() + 1, dtype=np.float64))
+    table = apply_transform(definition.f, np.arange(1, size.max() + 1, dtype=np.float64))
     total = math.prod(size.tolist())
     values = np.empty(total)
     block = max(1, _BLOCK // len(size))
@@ -36,4 +36,4 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
         number = np.arange(begin, min(begin + block, total))
         ranks = np.stack(np.unravel_index(number, size.tolist()))
         values[begin : begin + block] = metric_values(definition, table[ranks], weight)
-    return Moments(*sample_moments(values, ddof=0))
+    return outcome_moments(values, ddof=0)

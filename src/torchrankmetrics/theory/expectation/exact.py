@@ -1,6 +1,5 @@
 """The default provider: deterministic moments by the structure of the definition."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -8,16 +7,17 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.dispersion import rank_variance
+from torchrankmetrics.theory.expectation.cache import MomentsCache
 from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
 from torchrankmetrics.theory.expectation.extremes import extreme_rank
 from torchrankmetrics.theory.expectation.geometric import geometric_mean
 from torchrankmetrics.theory.expectation.means import mean_of_f
-from torchrankmetrics.theory.expectation.order_statistics import median_rank
+from torchrankmetrics.theory.expectation.median import median_rank
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
 from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
+from torchrankmetrics.theory.expectation.variance import rank_variance
 
 Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
 
@@ -34,11 +34,13 @@ STRATEGIES: tuple[Strategy, ...] = (
     rank_standard_deviation,
 )
 
-_PROBE = CandidateCounts.of([1, 2, 3])
+_PROBE = CandidateCounts.of([1, 2, 3])  # what can be answered at all can be answered here
 
 
 class ExactExpectation:
     """Deterministic null moments, each metric by the closed form or quadrature of its kind; results are cached.
+
+    The formulas and their sources stand with each kind, in the modules of ``STRATEGIES``, and in docs/mathematics.md.
 
     Args:
         cache_size: how many (definition, counts) results are kept; the second epoch on the same data pays nothing.
@@ -49,21 +51,13 @@ class ExactExpectation:
     """
 
     def __init__(self, cache_size: int = 512) -> None:
-        self._cache_size = cache_size
-        self._cache: OrderedDict[tuple[RankDefinition, bytes], Moments] = OrderedDict()
+        self._cache = MomentsCache(cache_size)
 
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
-        counts = CandidateCounts.of(counts, weights)
-        key = (definition, counts.digest)
-        if key not in self._cache:
-            self._cache[key] = _first_answer(definition, counts)
-            if len(self._cache) > self._cache_size:
-                self._cache.popitem(last=False)
-        self._cache.move_to_end(key)
-        return self._cache[key]
+        return self._cache.get(definition, CandidateCounts.of(counts, weights), _first_answer)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""
@@ -76,9 +70,6 @@ class ExactExpectation:
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
         # copies of a metric share the cache: the answers do not depend on who asks
         return self
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_cache_size": self._cache_size, "_cache": OrderedDict()}
 
 
 def _first_answer(definition: RankDefinition, counts: CandidateCounts) -> Moments:

@@ -6,10 +6,11 @@ negative terms and probabilities of single values come from expm1, so nothing ca
 
 import numpy as np
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
 from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition, Transform
-from torchrankmetrics.theory.expectation.adaptive import Functions, smooth_sums
-from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.search import first_integer
+from torchrankmetrics.theory.sums.adaptive import Functions, smooth_sums
+from torchrankmetrics.theory.transforms import apply_transform
 
 _NEGLIGIBLE = -60.0  # log of a probability that changes no digit
 _BLOCK = 1 << 20
@@ -21,9 +22,7 @@ def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments
         return None
     if definition.f != IDENTITY or not isinstance(definition.g, Power):
         return None
-    N = np.unique(counts.num_candidates)
-    count = np.zeros(len(N), dtype=np.int64)
-    np.add.at(count, np.searchsorted(N, counts.num_candidates), counts.count)
+    N, count = tally(counts.num_candidates, counts.count)
     if definition.aggregation == "maximum":
         if N[-1] == 1:
             return _constant(definition.g)
@@ -36,12 +35,12 @@ def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments
 
 
 def _constant(g: Transform) -> Moments:
-    return Moments(float(evaluate(g, np.ones(1), "g")[0]), 0.0)
+    return Moments(float(apply_transform(g, np.ones(1), "g")[0]), 0.0)
 
 
-def _maximum_law(N: IntArray, count: IntArray) -> tuple[Functions, IntArray, int]:
+def _maximum_law(N: IntArray, count: FloatArray) -> tuple[Functions, IntArray, int]:
     """P(max = x) as a function of x, the gaps between its kinks, and the most extreme value."""
-    alive = np.cumsum(count[::-1])[::-1].astype(np.float64)  # tasks with N_i >= N[k]
+    alive = np.cumsum(count[::-1])[::-1]  # tasks with N_i >= N[k]
     steps = alive[1:] * np.log(N[:-1] / N[1:])
     log_cdf = np.append(np.cumsum(steps[::-1])[::-1], 0.0)  # log P(max <= N[k])
     first = int(np.searchsorted(log_cdf, _NEGLIGIBLE))  # the values below N[first - 1] never come up
@@ -57,11 +56,11 @@ def _maximum_law(N: IntArray, count: IntArray) -> tuple[Functions, IntArray, int
     return law, np.r_[lowest, N[first:]], int(N[-1])
 
 
-def _minimum_law(N: IntArray, count: IntArray) -> tuple[Functions, IntArray, int]:
+def _minimum_law(N: IntArray, count: FloatArray) -> tuple[Functions, IntArray, int]:
     """P(min = x) as a function of x, its range as one gap, and the most extreme value."""
 
     def logarithms(x: FloatArray) -> FloatArray:
-        """Log P(min >= x), and log P(min > x | min >= x)."""
+        """Log P(min >= x), and log P(min > x | min >= x): (2, len(x))."""
         result = np.empty((2, len(x)))
         block = max(1, _BLOCK // len(N))
         for begin in range(0, len(x), block):
@@ -75,21 +74,15 @@ def _minimum_law(N: IntArray, count: IntArray) -> tuple[Functions, IntArray, int
         at_least, next_one = logarithms(x)
         return np.asarray(np.exp(at_least) * -np.expm1(next_one))
 
-    low, high = 1, int(N[0])  # the last value that is not negligible
-    while low < high:
-        middle = (low + high + 1) // 2
-        if logarithms(np.array([float(middle)]))[0, 0] > _NEGLIGIBLE:
-            low = middle
-        else:
-            high = middle - 1
-    return law, np.array([0, low]), 1
+    negligible = first_integer(2, int(N[0]) + 1, lambda x: bool(logarithms(np.array([float(x)]))[0, 0] <= _NEGLIGIBLE))
+    return law, np.array([0, negligible - 1]), 1
 
 
 def _moments(g: Power, law: Functions, edges: IntArray, anchor: int) -> Moments:
     center = float(anchor) ** g.p
 
     def functions(x: FloatArray) -> FloatArray:
-        difference = evaluate(g, x, "g") - center
+        difference = apply_transform(g, x, "g") - center
         probability = law(x)
         return np.stack([probability * difference, probability * difference**2])
 

@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.theory.definitions import Exponential, Log, RankDefinition
-from torchrankmetrics.theory.expectation.sums import PrefixRule, prefix_rule
+from torchrankmetrics.theory.sums.prefix import PrefixRule, prefix_rule
 
 
 def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Exact moments if the metric is exp(+-mean of log r); None if it is something else.
+    """Exact moments of exp(+-mean of log r); None for any other metric.
 
     E = product of E[r_i^s], V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1) with s = +-v_i, all in
     logarithms that stay exact for tiny v_i.
@@ -27,7 +27,7 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
         return Moments(float(np.exp(log_mean)), float(np.exp(2 * log_mean) * np.expm1(log_spread)))
 
 
-def _power_moments(rule: PrefixRule, s: float) -> tuple[np.ndarray, np.ndarray]:
+def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
     """Log E[r^s] and Var(r^s) / E[r^s]^2 for every N of the rule."""
     excess = np.expm1(s * np.log(rule.nodes))  # r^s - 1: keeps its digits when s is 1 / (number of tasks)
     mean = rule.means(excess)

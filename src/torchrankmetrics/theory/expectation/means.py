@@ -9,14 +9,14 @@ from scipy.special import digamma, polygamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, AtMost, Log, Power, RankDefinition, Transform
-from torchrankmetrics.theory.expectation.adaptive import smooth_sums
-from torchrankmetrics.theory.expectation.sums import evaluate, prefix_rule
-
-_TABLE = 1 << 16
+from torchrankmetrics.theory.sums.adaptive import smooth_sums
+from torchrankmetrics.theory.sums.panels import TABLED_RANKS
+from torchrankmetrics.theory.sums.prefix import panel_ratio, prefix_rule
+from torchrankmetrics.theory.transforms import apply_transform
 
 
 def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Exact moments if the metric is a plain mean of a transform; None if it is something else."""
+    """Exact moments of a plain mean of a transform; None for any other metric."""
     if definition.aggregation != "mean" or definition.g != IDENTITY:
         return None
     mean, variance = transform_moments(definition.f, counts.num_candidates)
@@ -25,7 +25,20 @@ def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments | 
 
 
 def transform_moments(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Mean and variance of f(r) for r uniform on {1..N}, for ascending distinct N (u,): two float64 arrays (u,)."""
+    """Mean and variance of f(r) for r uniform on {1..N}.
+
+    Args:
+        f: any transform; a user's own must be smooth beyond rank 2^16.
+        N: (u,) int64, ascending.
+
+    Returns:
+        means and variances >= 0, each (u,) float64; the variance of a constant is exactly zero.
+
+    Raises:
+        ValueError: if f is not finite, or changes the shape.
+
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), appendix, for ranks, reciprocal ranks and hits.
+    """
     x = N.astype(np.float64)
     if f == IDENTITY:
         return (x + 1) / 2, (x - 1) * (x + 1) / 12
@@ -37,17 +50,16 @@ def transform_moments(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray
         hit = np.minimum(f.k, N)
         return hit / x, (hit / x) * ((N - hit) / x)
     if isinstance(f, Power | Log):
-        ratio = 2.0 ** (1 / max(1.0, abs(f.p))) if isinstance(f, Power) else 2.0
-        rule = prefix_rule(N.tobytes(), ratio)
-        values = evaluate(f, rule.nodes)
+        rule = prefix_rule(N.tobytes(), panel_ratio(f.p) if isinstance(f, Power) else 2.0)
+        values = apply_transform(f, rule.nodes)
         return rule.means(values), rule.variances(values)
     return _any_transform(f, N)
 
 
 def _any_transform(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Moments of a user's f: a table up to 2^16, beyond it Gauss panels that are halved until they agree."""
-    top = min(int(N[-1]), _TABLE)
-    table = evaluate(f, np.arange(1, top + 1, dtype=np.float64))
+    """Moments of a user's f: a table of the first ranks, beyond it Gauss panels that are halved until they agree."""
+    top = min(int(N[-1]), TABLED_RANKS)
+    table = apply_transform(f, np.arange(1, top + 1, dtype=np.float64))
     center = float(table.mean())
     ends = np.append(np.minimum(N, top), top)
     first = np.cumsum(table - center, dtype=np.longdouble)[ends - 1].astype(np.float64)
@@ -55,7 +67,7 @@ def _any_transform(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     beyond = top < N
     if beyond.any():
         edges = np.r_[top, N[beyond]] + 1
-        more = adaptive_sums(f, center, edges[:-1], edges[1:])
+        more = centered_sums(f, center, edges[:-1], edges[1:])
         first[:-1][beyond] = first[-1] + np.cumsum(more[0])
         second[:-1][beyond] = second[-1] + np.cumsum(more[1])
     shift = first[:-1] / N
@@ -64,11 +76,11 @@ def _any_transform(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     return center + shift, np.where(constant & ~beyond, 0.0, variance)
 
 
-def adaptive_sums(f: Transform, center: float, start: IntArray, stop: IntArray) -> FloatArray:
+def centered_sums(f: Transform, center: float, start: IntArray, stop: IntArray) -> FloatArray:
     """Sums of f - center and of its square over the integers of each run [start, stop): (2, runs)."""
 
     def centered_powers(x: FloatArray) -> FloatArray:
-        value = evaluate(f, x) - center
+        value = apply_transform(f, x) - center
         return np.stack([value, value**2])
 
     return smooth_sums(centered_powers, start, stop)

@@ -1,6 +1,5 @@
 """Null moments of any metric by simulation, on request only: what no exact law serves, with a stated error."""
 
-from collections import OrderedDict
 from typing import Any
 
 import numpy as np
@@ -8,9 +7,10 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.aggregates import metric_values, sample_moments
+from torchrankmetrics.theory.expectation.cache import MomentsCache
+from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
 from torchrankmetrics.theory.expectation.provider import unavailable
-from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.transforms import apply_transform
 
 _BLOCK = 1 << 22  # ranks in memory at a time
 _CACHE_SIZE = 512
@@ -28,6 +28,10 @@ class MonteCarloExpectation:
     Raises:
         TypeError: if ``samples`` or ``seed`` is not an integer.
         ValueError: if ``samples`` < 2 or ``seed`` < 0.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # 2.5 exactly
+    2.5
     """
 
     def __init__(self, samples: int = 10_000, seed: int = 0) -> None:
@@ -38,7 +42,7 @@ class MonteCarloExpectation:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         self.samples = samples
         self.seed = seed
-        self._cache: OrderedDict[tuple[RankDefinition, bytes], Moments] = OrderedDict()
+        self._cache = MomentsCache(_CACHE_SIZE)
 
     def __repr__(self) -> str:
         return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
@@ -49,13 +53,7 @@ class MonteCarloExpectation:
         """See ``ExpectationProvider.moments``; the variance is the unbiased estimate."""
         if not self.answers(definition):
             raise unavailable(definition)
-        counts = CandidateCounts.of(counts, weights)
-        key = (definition, counts.digest)
-        if key not in self._cache:
-            self._cache[key] = self._simulate(definition, counts)
-            if len(self._cache) > _CACHE_SIZE:
-                self._cache.popitem(last=False)
-        return self._cache[key]
+        return self._cache.get(definition, CandidateCounts.of(counts, weights), self._simulate)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""
@@ -69,6 +67,6 @@ class MonteCarloExpectation:
         block = max(1, _BLOCK // len(size))
         for begin in range(0, self.samples, block):
             ranks = random.integers(1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True)
-            transformed = evaluate(definition.f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
+            transformed = apply_transform(definition.f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
             values[begin : begin + block] = metric_values(definition, transformed, weight)
-        return Moments(*sample_moments(values, ddof=1))
+        return outcome_moments(values, ddof=1)

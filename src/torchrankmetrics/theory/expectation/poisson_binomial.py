@@ -14,11 +14,19 @@ _ALIAS = 40.0
 _CAP = 40.0  # largest |s|
 _BLOCK = 1 << 20
 
-Complement = FloatArray  # 1 - p, given apart so that neither loses digits
 
+def upper_and_lower_tail(p: FloatArray, q: FloatArray, count: IntArray, j: int) -> tuple[FloatArray, FloatArray]:
+    """P(B >= j) and P(B < j) where B is the sum of count[u] variables Bernoulli(p[row, u]), for each row.
 
-def tails(p: FloatArray, q: Complement, count: IntArray, j: int) -> tuple[FloatArray, FloatArray]:
-    """P(B >= j) and P(B < j), B = sum of count[u] Bernoulli(p[row, u]), q = 1 - p; each (rows,)."""
+    Args:
+        p: (rows, u) float64 in [0, 1].
+        q: (rows, u) float64, 1 - p, given apart so that neither loses digits.
+        count: (u,) int64.
+        j: any integer.
+
+    Returns:
+        two arrays (rows,) float64.
+    """
     needed, free = _without_certain(q, count, j)
     p, q = np.where(q == 0, 0.5, p), np.where(q == 0, 0.5, q)  # the certain ones do not count any more
     size = free.sum(1)
@@ -33,26 +41,26 @@ def tails(p: FloatArray, q: Complement, count: IntArray, j: int) -> tuple[FloatA
     return np.where(sure_upper, small, 1 - small), np.where(sure_upper, 1 - small, small)
 
 
-def point(p: FloatArray, q: Complement, count: IntArray, j: int) -> FloatArray:
-    """P(B = j), (rows,)."""
+def point_probability(p: FloatArray, q: FloatArray, count: IntArray, j: int) -> FloatArray:
+    """P(B = j), (rows,) float64; arguments as for ``upper_and_lower_tail``."""
     needed, free = _without_certain(q, count, j)
     p, q = np.where(q == 0, 0.5, p), np.where(q == 0, 0.5, q)
     possible = (needed >= 0) & (needed <= free.sum(1))
     return np.where(possible, _contour(p, q, free, np.clip(needed, 0, free.sum(1)), pole=False), 0.0)
 
 
-def _without_certain(q: Complement, count: IntArray, j: int) -> tuple[IntArray, IntArray]:
+def _without_certain(q: FloatArray, count: IntArray, j: int) -> tuple[IntArray, IntArray]:
     """How many successes the uncertain variables must give, (rows,), and how many of each kind there are, (rows, u)."""
     certain = q == 0
     return j - (count * certain).sum(1), np.where(certain, 0, count)
 
 
-def _upper_tail(p: FloatArray, q: Complement, count: IntArray, j: IntArray) -> FloatArray:
+def _upper_tail(p: FloatArray, q: FloatArray, count: IntArray, j: IntArray) -> FloatArray:
     inside = (j > 0) & (j <= count.sum(1))
     return _contour(p, q, count, np.where(inside, j, 1), pole=True)
 
 
-def _contour(p: FloatArray, q: Complement, count: IntArray, j: IntArray, *, pole: bool) -> FloatArray:
+def _contour(p: FloatArray, q: FloatArray, count: IntArray, j: IntArray, *, pole: bool) -> FloatArray:
     result = np.empty(len(p))
     block = max(1, _BLOCK // (32 * p.shape[1]))
     for begin in range(0, len(p), block):
@@ -63,7 +71,7 @@ def _contour(p: FloatArray, q: Complement, count: IntArray, j: IntArray, *, pole
     return result
 
 
-def _contour_block(p: FloatArray, q: Complement, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
+def _contour_block(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
     s = _saddle(p, q, count, j, pole)
     growth, factor = p * np.expm1(s)[:, None], q + p * np.exp(s)[:, None]
     tilted, rest = p * np.exp(s)[:, None] / factor, q / factor
@@ -94,7 +102,7 @@ def _contour_block(p: FloatArray, q: Complement, count: FloatArray, j: FloatArra
     return np.asarray((weight * value.real).sum(1) / nodes)
 
 
-def _saddle(p: FloatArray, q: Complement, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
+def _saddle(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
     """Near the minimum over s of K(s) - s j (- 4 log s with the pole), by bisection-guarded Newton steps."""
     low = np.full(len(j), 1e-9 if pole else -_CAP)
     high = np.full(len(j), _CAP)

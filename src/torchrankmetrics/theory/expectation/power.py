@@ -16,9 +16,9 @@ import numpy as np
 from scipy.special import gammaln, poch, rgamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
-from torchrankmetrics.theory.definitions import Power, RankDefinition
-from torchrankmetrics.theory.expectation.cumulants import ORDER, PowerSum, panel_ratio, power_sum
-from torchrankmetrics.theory.expectation.sums import PrefixRule, prefix_rule
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, PowerSum, power_sum, power_sum_exponents
+from torchrankmetrics.theory.sums.prefix import PrefixRule, panel_ratio, prefix_rule
 
 _LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
 _SERIES = 0.25  # below this value of t v r^p / mu the 20 cumulants give log E exp(-t v r^p / mu) to all digits
@@ -31,40 +31,39 @@ def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments |
 
     This serves IMR, HMR, the power means (a = 1 / p) and their inverses (a = -1 / p) except for small |p|.
     """
-    if definition.aggregation != "mean":
+    exponents = power_sum_exponents(definition)
+    if exponents is None:
         return None
-    if not isinstance(definition.f, Power) or not isinstance(definition.g, Power):
-        return None
-    p, a = float(definition.f.p), float(definition.g.p)
-    if not 0 < abs(p) <= 3 or not _LOWEST <= a <= _HIGHEST or a == 0:
+    p, a = exponents
+    if not _LOWEST <= a <= _HIGHEST or a == 0:
         return None
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
-    total = power_sum(counts, p)
-    first, second = _relative_moments(total, counts, p, a)
-    scale = math.exp(a * total.log_mean)
+    S = power_sum(counts, p)
+    first, second = _relative_moments(S, counts, p, a)
+    scale = math.exp(a * S.log_mean)
     return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
 
 
-def _relative_moments(total: PowerSum, counts: CandidateCounts, p: float, a: float) -> tuple[float, float]:
+def _relative_moments(S: PowerSum, counts: CandidateCounts, p: float, a: float) -> tuple[float, float]:
     """E[(S / mu)^a] - 1 and E[(S / mu)^(2a)] - 1."""
     exponents = np.array([a, 2 * a])
     order = max(2, math.floor(2 * a + 0.3) + 1)  # so that t^(order - 1 - 2a) is integrable at zero
-    taylor = total.taylor
+    taylor = S.taylor
     head = taylor[2:order]  # subtracted under the integral and added again through Gamma functions
     step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
-    spread = float(total.total[2])
+    spread = float(S.sum_cumulants[2])
     lowest = order - exponents.max()
     u = math.log(max(1.0, lowest)) + (math.log(1e-18) - max(math.log(spread), 0.0)) / lowest
-    lam = _LogLaplace(total, counts, p)
+    lam = _LogLaplace(S, counts, p)
     log_gamma = gammaln(-exponents)[:, None]
     sums = np.zeros(2)
-    end = math.log((100 + 100 * abs(a)) / total.smallest)  # beyond, exp(-t S / mu) is nothing for any S
+    end = math.log((100 + 100 * abs(a)) / S.smallest)  # beyond, exp(-t S / mu) is nothing for any S
     while u < end:
         t = np.exp(u + step * np.arange(_ROWS))
         excess, log_phi = lam(t)
         weight = -exponents[:, None] * np.log(t) - log_gamma
-        early = (t * total.largest.max() <= _SERIES) & (t * t * spread <= _SERIES)
+        early = (t * S.largest.max() <= _SERIES) & (t * t * spread <= _SERIES)
         tail = _polynomial(taylor[order:], np.where(early, t, 0.0))
         subtracted = _polynomial(head, t) * t**2
         with np.errstate(over="ignore", invalid="ignore"):
@@ -96,24 +95,24 @@ class _LogLaplace:
     A pair whose t v r^p / mu stays small is summed through its cumulants; the others by quadrature over their ranks.
     """
 
-    def __init__(self, total: PowerSum, counts: CandidateCounts, p: float) -> None:
+    def __init__(self, S: PowerSum, counts: CandidateCounts, p: float) -> None:
         self._p = p
-        order = np.argsort(total.largest, kind="stable")
-        self._largest = total.largest[order]
+        order = np.argsort(S.largest, kind="stable")
+        self._largest = S.largest[order]
         self._N, self._count = counts.num_candidates[order], counts.count[order]
-        self._unit = counts.weight[order] * math.exp(-total.log_mean)
-        series = np.cumsum(total.cumulants[:, order], axis=1, dtype=np.longdouble).astype(np.float64)
-        factorial = np.array([math.factorial(j) for j in range(ORDER + 1)], dtype=np.float64)
-        signs = (-1.0) ** np.arange(ORDER + 1)
-        self._series = np.concatenate([np.zeros((ORDER + 1, 1)), series], axis=1) * (signs / factorial)[:, None]
-        self._mean_before = np.append(0.0, np.cumsum(self._count * total.mean[order]))  # of all pairs before this one
+        self._unit = counts.weight[order] * math.exp(-S.log_mean)
+        series = np.cumsum(S.cumulants[:, order], axis=1, dtype=np.longdouble).astype(np.float64)
+        factorial = np.array([math.factorial(j) for j in range(CUMULANTS + 1)], dtype=np.float64)
+        signs = (-1.0) ** np.arange(CUMULANTS + 1)
+        self._series = np.concatenate([np.zeros((CUMULANTS + 1, 1)), series], axis=1) * (signs / factorial)[:, None]
+        self._mean_before = np.append(0.0, np.cumsum(self._count * S.mean[order]))  # of all pairs before this one
 
     def __call__(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Lambda(t) and log E exp(-t S / mu), each (len(t),)."""
         small = np.searchsorted(self._largest, _SERIES / t, side="right")  # pairs summed by cumulants
         coefficients = self._series[:, small]
         excess = np.zeros_like(t)
-        for j in range(ORDER, 1, -1):
+        for j in range(CUMULANTS, 1, -1):
             excess = (excess + coefficients[j]) * t
         excess = excess * t
         log_phi = excess - t * self._mean_before[small]

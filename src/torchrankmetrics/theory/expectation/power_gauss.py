@@ -10,11 +10,11 @@ import math
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
-from torchrankmetrics.theory.definitions import Power, RankDefinition
-from torchrankmetrics.theory.expectation.cumulants import ORDER, power_sum
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, power_sum, power_sum_exponents
 from torchrankmetrics.theory.expectation.provider import unavailable
 
-_NODES = ORDER // 2
+_NODES = CUMULANTS // 2
 _MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
 
 
@@ -24,18 +24,17 @@ def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> 
     Raises:
         ExpectationUnavailableError: if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
     """
-    if definition.aggregation != "mean":
+    exponents = power_sum_exponents(definition)
+    if exponents is None:
         return None
-    if not isinstance(definition.f, Power) or not isinstance(definition.g, Power):
+    p, a = exponents
+    if a in (0.0, 1.0):
         return None
-    p, a = float(definition.f.p), float(definition.g.p)
-    if not 0 < abs(p) <= 3 or a in (0.0, 1.0):
-        return None
-    total = power_sum(counts, p)
-    kappa = total.total
+    S = power_sum(counts, p)
+    kappa = S.sum_cumulants
     spread = math.sqrt(kappa[2])
-    moments = _hermite_moments(kappa / spread ** np.arange(ORDER + 1))
-    coarse, fine = (_by_rule(moments, nodes, spread, a, total.log_mean) for nodes in (_NODES - 2, _NODES))
+    moments = _hermite_moments(kappa / spread ** np.arange(CUMULANTS + 1))
+    coarse, fine = (_by_rule(moments, nodes, spread, a, S.log_mean) for nodes in (_NODES - 2, _NODES))
     if coarse is not None and fine is not None:
         close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
         if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
@@ -45,12 +44,12 @@ def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> 
 
 def _hermite_moments(kappa: FloatArray) -> FloatArray:
     """E[He_j(Z)], j = 0..19, of the standardized variable with these cumulants."""
-    raw = np.zeros(ORDER)
+    raw = np.zeros(CUMULANTS)
     raw[0] = 1.0
-    for j in range(1, ORDER):
+    for j in range(1, CUMULANTS):
         raw[j] = sum(math.comb(j - 1, i - 1) * kappa[i] * raw[j - i] for i in range(2, j + 1))
     hermite = np.polynomial.hermite_e.herme2poly
-    return np.array([hermite(np.eye(ORDER)[j])[: j + 1] @ raw[: j + 1] for j in range(ORDER)])
+    return np.array([hermite(np.eye(CUMULANTS)[j])[: j + 1] @ raw[: j + 1] for j in range(CUMULANTS)])
 
 
 def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:

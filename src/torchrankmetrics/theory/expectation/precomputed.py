@@ -1,4 +1,4 @@
-"""Null moments of a stored data set, whatever tasks have been seen."""
+"""Null moments of stored candidate counts, whatever tasks have been seen."""
 
 from typing import Any
 
@@ -18,7 +18,8 @@ class PrecomputedExpectation:
 
     Args:
         num_candidates: (n,) integers N_i >= 1 of the stored tasks, or a ``CandidateCounts``, such as
-            ``candidate_counts`` of a data set; the name of one stands for its filtered test tasks of both sides.
+            ``candidate_counts`` of a data set; the name of one stands for its filtered test tasks of both sides
+            (``dataset_names`` lists them).
         weights: (n,) weights w_i >= 0; None: equal.
         counts: (n,) how many tasks each entry stands for; None: one each.
         provider: who computes; None: exact.

@@ -10,12 +10,15 @@ from torchrankmetrics.theory.definitions import RankDefinition
 
 @runtime_checkable
 class ExpectationProvider(Protocol):
-    """Anything that turns a definition and candidate counts into the null mean and variance."""
+    """Anything that turns a definition and candidate counts into the null mean and variance.
+
+    The null: rank i is uniform on {1..N_i}, independently of the others.
+    """
 
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
     ) -> Moments:
-        """Mean and variance of the metric when rank i is uniform on {1..counts[i]}.
+        """Null mean and variance of the metric; the variance is exactly zero where the metric cannot vary.
 
         Args:
             definition: the metric.
@@ -24,6 +27,7 @@ class ExpectationProvider(Protocol):
 
         Raises:
             ExpectationUnavailableError: if this provider has no answer for the definition and counts.
+            TypeError, ValueError: for counts or weights that are none.
         """
         ...
 

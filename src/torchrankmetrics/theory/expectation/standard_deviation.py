@@ -16,15 +16,15 @@ from scipy.special import rgamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, RANK_VARIANCE, Power, RankDefinition
-from torchrankmetrics.theory.expectation.dispersion import rank_variance
 from torchrankmetrics.theory.expectation.provider import unavailable
-from torchrankmetrics.theory.expectation.sums import prefix_rule
+from torchrankmetrics.theory.expectation.variance import rank_variance
+from torchrankmetrics.theory.sums.prefix import prefix_rule
 
 _CONCENTRATED = 1e-3  # squared coefficient of variation of V up to which its moments suffice
 _STEP = 0.25
 _EARLY = 0.003  # t * (coefficient of variation) up to which E exp(-t V) is its Taylor polynomial
-_WORK = 5e7  # evaluations of exp
-_WEIGHTS = 256  # distinct weights, each with its own quadrature rule
+_WORK = 5e7  # evaluations of exp at most
+_WEIGHTS = 256  # distinct weights at most, each with its own quadrature rule
 
 
 def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:

@@ -4,20 +4,18 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import IDENTITY, Log, Power, RankDefinition, Transform
-from torchrankmetrics.theory.expectation.sums import evaluate
 from torchrankmetrics.theory.inference.units import Units, is_share
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """A standard error and the two ends of a confidence interval."""
+    """The standard error of a metric and the ends of its confidence interval, in the units of the metric."""
 
     standard_error: float
     low: float
@@ -40,19 +38,30 @@ def normal_interval(definition: RankDefinition, units: Units, level: float, limi
         ValueError: if there are fewer than two units.
     """
     error = math.sqrt(float(units.covariance[0, 0]))
-    low, high = wilson(units, level) if is_share(definition) else skewed_normal(units, level)
-    return through(definition.g, float(units.mean[0]), error, (low, high), limits)
+    ends = wilson(units, level) if is_share(definition) else skewed_normal(units, level)
+    return interval_through(definition.g, float(units.mean[0]), error, ends, limits)
 
 
-def through(
+def interval_through(
     g: Transform, mean: float, error: float, ends: tuple[float, float], limits: tuple[float, float]
 ) -> Estimate:
-    """Put the interval of a mean through a monotone g, cut to what is possible."""
+    """Put the interval of a mean through a monotone g, its error by the delta method, its ends cut to what is possible.
+
+    Args:
+        g: the post-transform of the metric.
+        mean: the mean of f.
+        error: its standard error.
+        ends: the ends of its interval.
+        limits: smallest and largest possible mean.
+
+    Raises:
+        ValueError: if torch cannot differentiate g, or g is not finite at an end.
+    """
     ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
     if g == IDENTITY:
         return Estimate(error, *ends)
-    low, high = sorted(evaluate(g, np.array(ends), "g").tolist())
-    return Estimate(error * abs(float(slopes(g, np.array([mean]))[0])), low, high)
+    low, high = sorted(apply_transform(g, np.array(ends), "g").tolist())
+    return Estimate(error * abs(float(transform_slopes(g, np.array([mean]))[0])), low, high)
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
@@ -67,7 +76,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     error = math.sqrt(float(units.covariance[0, 0]))
     if error == 0:
         return mean, mean
-    a = float(units.number @ u**3) / float(units.number @ u**2) ** 1.5
+    a = float(units.count @ u**3) / float(units.count @ u**2) ** 1.5
     x = float(student.ppf((1 + level) / 2, _freedom(units)))
 
     def corrected(y: float) -> float:
@@ -85,7 +94,7 @@ def wilson(units: Units, level: float) -> tuple[float, float]:
     Source: Wilson 1927 (doi:10.1080/01621459.1927.10502953).
     """
     p = min(max(float(units.mean[0]), 0.0), 1.0)
-    square = float(units.number @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
+    square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
     z = float(student.ppf((1 + level) / 2, _freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
     # without any spread the effective number of units is all that is known
     n = p * (1 - p) / square if square > 0 else units.effective
@@ -105,27 +114,11 @@ def _freedom(units: Units) -> float:
 
 
 def mean_limits(definition: RankDefinition, sample: RankSample) -> tuple[float, float]:
-    """Smallest and largest possible mean of f: at ranks 1 and N for the named transforms, a share in [0, 1]."""
+    """Smallest and largest possible mean of f: shares in [0, 1], powers and log at ranks 1 and N, else infinite."""
     if is_share(definition):
         return 0.0, 1.0
     if sample.num_candidates is None or not isinstance(definition.f, Power | Log):
         return -math.inf, math.inf
-    ends = [evaluate(definition.f, r.astype(np.float64)) for r in (np.ones(1), sample.num_candidates)]
+    ends = [apply_transform(definition.f, r.astype(np.float64)) for r in (np.ones(1), sample.num_candidates)]
     low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
     return low, high
-
-
-def slopes(g: Transform, x: FloatArray) -> FloatArray:
-    """Derivative of g, elementwise.
-
-    Raises:
-        ValueError: if torch cannot differentiate g.
-    """
-    with torch.inference_mode(False), torch.enable_grad():
-        point = torch.tensor(x, dtype=torch.float64, requires_grad=True)
-        value = g(point)
-        if not value.requires_grad:
-            raise ValueError(f"g must be made of differentiable torch operations for an error estimate, got {g!r}")
-        (slope,) = torch.autograd.grad(value.sum(), point)
-    result: FloatArray = slope.numpy()
-    return result

@@ -8,7 +8,7 @@ from scipy.stats import norm
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.bootstrap import Smooth, redraws
+from torchrankmetrics.theory.inference.bootstrap import SmoothFunction, redraws
 from torchrankmetrics.theory.inference.units import Units
 
 
@@ -51,7 +51,7 @@ class SeededDifference:
 
 
 def seeded_difference(
-    units: Units, num_a: int, smooth: Smooth, level: float, resamples: int, seed: int
+    units: Units, num_a: int, smooth: SmoothFunction, level: float, resamples: int, seed: int
 ) -> SeededDifference:
     """Compare mean metrics over the seeds of A and of B, generalising to new seeds and new tasks.
 
@@ -86,9 +86,9 @@ def seeded_difference(
     for model, size in zip(models, sizes, strict=True):
         own = influence[:, model] - influence[:, model].mean(1, keepdims=True)
         between.append(float(values[model].var(ddof=1)) / size)
-        interaction.append(units.factor * float(units.number @ (own**2).sum(1)) / (size - 1) / size)
+        interaction.append(units.factor * float(units.count @ (own**2).sum(1)) / (size - 1) / size)
     paired = influence[:, models[0]].mean(1) - influence[:, models[1]].mean(1)
-    of_tasks = units.factor * float(units.number @ paired**2)
+    of_tasks = units.factor * float(units.count @ paired**2)
     # the spread between runs and the spread between tasks each hold the interaction once
     seeds = sum(max(b - i, 0.0) for b, i in zip(between, interaction, strict=True))
     tasks = max(of_tasks - sum(interaction), 0.0)
@@ -107,11 +107,13 @@ def seeded_difference(
     return SeededDifference(error, low, high, p_value, split)
 
 
-def _hierarchical(units: Units, models: tuple[slice, slice], smooth: Smooth, resamples: int, seed: int) -> FloatArray:
+def _hierarchical(
+    units: Units, models: tuple[slice, slice], smooth: SmoothFunction, resamples: int, seed: int
+) -> FloatArray:
     rng = np.random.default_rng([seed, 1])
     replicates = []
-    for draws in redraws(units.number, resamples, seed):
-        values = smooth(draws @ units.sums / (draws @ units.total)[:, None])[0]
+    for draws in redraws(units.count, resamples, seed):
+        values = smooth(draws @ units.sums / (draws @ units.weight)[:, None])[0]
         means = []
         for model in models:
             runs = values[:, model]

@@ -10,7 +10,9 @@ _CELLS = 1 << 21
 
 
 def sign_flip_p_value(differences: FloatArray, permutations: int = 9999, seed: int = 0) -> float:
-    """Two-sided p-value of "the mean difference is zero" by flipping the signs of d_i = v_i (f(r_i^A) - f(r_i^B)).
+    """Two-sided p-value in (0, 1] of "the mean difference is zero", by flipping the signs of the differences.
+
+    d_i = v_i (f(r_i^A) - f(r_i^B)) is the share of task i in the difference of two means of f.
 
     The statistic is Student's t. Flips leave the sum of d^2 as it is, and t grows with |sum d| at fixed sum of d^2, so
     the order of |sum d| is that of |t|, and the studentised p-value is counted from sums. All flips are taken if they
@@ -49,7 +51,7 @@ def sign_flip_p_value(differences: FloatArray, permutations: int = 9999, seed: i
 
 
 def mcnemar_p_value(only_a: int, only_b: int) -> float:
-    """Two-sided exact p-value of "both models hit equally often" from the tasks that just one of them hits.
+    """Two-sided exact p-value in (0, 1] of "both models hit equally often", from the tasks that just one of them hits.
 
     Under the null the tasks that only A hits are Binomial(only_a + only_b, 1/2). Never above its level, and below it
     where discordant tasks are few.
@@ -65,7 +67,13 @@ def mcnemar_p_value(only_a: int, only_b: int) -> float:
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
-    """p-values adjusted for being several, by Holm's step-down: the family-wise error stays below the level.
+    """Adjust p-values for being several, by Holm's step-down: the family-wise error stays below the level.
+
+    Args:
+        p_values: (m,) in [0, 1], in any order.
+
+    Returns:
+        (m,) float64 in [0, 1], in the same order, none below what was given.
 
     Source: Holm 1979 (https://www.jstor.org/stable/4615733).
 

@@ -7,10 +7,10 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import IDENTITY, AtMost, RankDefinition
-from torchrankmetrics.theory.expectation.sums import evaluate
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.significance import has_p_value
 from torchrankmetrics.theory.ties import block_means
+from torchrankmetrics.theory.transforms import apply_transform
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,44 +18,24 @@ class Units:
     """What is drawn independently: k weighted means over u distinct units.
 
     Attributes:
-        total: (u,) float64, sum of the weights w in a unit.
+        weight: (u,) float64, sum of the weights w in a unit.
         sums: (u, k) float64, sums of w f.
-        number: (u,) int64, how many equal units an entry stands for.
+        count: (u,) int64, how many equal units an entry stands for.
         clustered: whether a unit may hold several tasks.
     """
 
-    total: FloatArray
+    weight: FloatArray
     sums: FloatArray
-    number: IntArray
+    count: IntArray
     clustered: bool = False
 
     @property
     def size(self) -> int:
         """Number of units."""
-        return int(self.number.sum())
+        return int(self.count.sum())
 
-    @cached_property
-    def weight(self) -> float:
-        """Sum W of all weights."""
-        return float(self.number @ self.total)
-
-    @cached_property
-    def mean(self) -> FloatArray:
-        """(k,) means, sum of w f over W."""
-        return np.asarray(self.number @ self.sums / self.weight, dtype=np.float64)
-
-    @cached_property
-    def influence(self) -> FloatArray:
-        """(u, k) what each unit adds to the error of the mean, sum of v (f - M).
-
-        Over 1 - share of a cluster's weight (the jackknife): a large cluster draws the mean to itself.
-        """
-        plain = (self.sums - self.total[:, None] * self.mean) / self.weight
-        return plain / (1 - self.total[:, None] / self.weight) if self.clustered and self.size > 1 else plain
-
-    @property
-    def factor(self) -> float:
-        """What the sum of squared influences is short of the variance: n / (n - 1); in the jackknife (n - 1) / n.
+    def require_two(self) -> None:
+        """Refuse what has no spread to estimate an error from.
 
         Raises:
             ValueError: if there are fewer than two units.
@@ -64,18 +44,46 @@ class Units:
             raise ValueError(
                 f"at least 2 independent tasks or clusters are needed for an error estimate, got {self.size}"
             )
+
+    @cached_property
+    def total(self) -> float:
+        """Sum W of all weights."""
+        return float(self.count @ self.weight)
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """(k,) means, sum of w f over W."""
+        return np.asarray(self.count @ self.sums / self.total, dtype=np.float64)
+
+    @cached_property
+    def influence(self) -> FloatArray:
+        """(u, k) what each unit adds to the error of the mean, sum of v (f - M).
+
+        Over 1 - share of a cluster's weight (the jackknife): a large cluster draws the mean to itself.
+        """
+        plain = (self.sums - self.weight[:, None] * self.mean) / self.total
+        return plain / (1 - self.weight[:, None] / self.total) if self.clustered and self.size > 1 else plain
+
+    @property
+    def factor(self) -> float:
+        """What the sum of squared influences is short of the variance: n / (n - 1); in the jackknife (n - 1) / n.
+
+        Raises:
+            ValueError: if there are fewer than two units.
+        """
+        self.require_two()
         return (self.size - 1) / self.size if self.clustered else self.size / (self.size - 1)
 
     @cached_property
     def covariance(self) -> FloatArray:
         """(k, k) covariance of the means."""
-        square = self.influence.T @ (self.number[:, None] * self.influence)
+        square = self.influence.T @ (self.count[:, None] * self.influence)
         return np.asarray(self.factor * square, dtype=np.float64)
 
     @cached_property
     def effective(self) -> float:
         """Number of units of equal weight that would be as many, W^2 over the sum of squared weights."""
-        return self.weight**2 / float(self.number @ self.total**2)
+        return self.total**2 / float(self.count @ self.weight**2)
 
 
 def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
@@ -93,8 +101,8 @@ def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: I
     key, index = np.unique(cluster, return_inverse=True)
     mass = weight * count
     columns = [np.bincount(index, mass * column, minlength=len(key)) for column in values.T]
-    total = np.bincount(index, mass, minlength=len(key)).astype(np.float64)
-    return Units(total, np.stack(columns, 1), np.ones(len(key), dtype=np.int64), clustered=True)
+    of_cluster = np.bincount(index, mass, minlength=len(key)).astype(np.float64)
+    return Units(of_cluster, np.stack(columns, 1), np.ones(len(key), dtype=np.int64), clustered=True)
 
 
 def is_mean(definition: RankDefinition, rank_type: RankType = "realistic") -> bool:
@@ -112,12 +120,12 @@ def is_share(definition: RankDefinition) -> bool:
 
 
 def task_values(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
-    """Give f of every entry (m,) of a sample, of a metric with ``is_mean``; for "expected" its mean over tie orders."""
-    if definition.aggregation == "tie_rate" or rank_type == "expected":
-        low, high = sample.optimistic, sample.pessimistic
-        if low is None or high is None:
-            raise ValueError("ties are unknown for ranks given as floats; pass optimistic and pessimistic ranks")
-        if definition.aggregation == "tie_rate":
-            return (high > low).astype(np.float64)
-        return block_means(definition.f, low, high)
-    return evaluate(definition.f, sample.rank(rank_type))
+    """Values of f at every entry of a sample, (m,) float64; for "expected" their means over tie orders.
+
+    The metric must have ``is_mean``; the values of the tie rate are 1 for a tied entry and 0 for others.
+    """
+    if definition.aggregation == "tie_rate":
+        return (sample.pessimistic > sample.optimistic).astype(np.float64)
+    if rank_type == "expected":
+        return block_means(definition.f, sample.optimistic, sample.pessimistic)
+    return apply_transform(definition.f, sample.rank(rank_type))

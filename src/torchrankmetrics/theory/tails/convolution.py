@@ -36,7 +36,7 @@ class _TooManyAtomsError(Exception):
     pass
 
 
-def log_upper_tail_of_atoms(law: SumLaw, s: float, t0: float) -> float | None:
+def log_tail_by_convolution(law: SumLaw, s: float, t0: float) -> float | None:
     """Log P(S >= s) by convolution, right to 1e-3 at the very least; None where the atoms are too many.
 
     Args:

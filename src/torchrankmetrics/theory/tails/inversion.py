@@ -15,13 +15,13 @@ from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.tails.laws import ComplexArray, SumLaw
 
 _BLOCK = 64
-_NEGLIGIBLE = 1e-8  # what may be left out at the far end
-_SMALL = 1e-5  # the same for a line that is long, as few tasks make it
-_SHORT = 1024  # nodes
-_WHOLE = 4096  # nodes
+_SHORT = 1024  # nodes of a line
+_NEGLIGIBLE = 1e-8  # what may be left out at its far end while it is short
+_SMALL = 1e-5  # the same for a longer line, as few tasks make it
+_WHOLE = 4096  # nodes up to which a line is followed to its end where the integrand may rise again
 _AGREEMENT = 1e-7  # of two steps of integration, one half the other
-_LEAST_AGREEMENT = 1e-3
-_LEVELS = 6
+_LEAST_AGREEMENT = 1e-3  # without which there is no answer
+_LEVELS = 6  # times that the step is halved
 _MOST_NODES = 1 << 16
 
 
@@ -38,7 +38,7 @@ def saddlepoint(law: SumLaw, s: float) -> float:
     return float(brentq(lambda t: law.cumulants(t)[0] - s, low, high, rtol=1e-6))
 
 
-def log_upper_tail(law: SumLaw, s: float) -> float:
+def log_tail_by_inversion(law: SumLaw, s: float) -> float:
     """Log P(S >= s) for s between the mean and the top of S; on a lattice s must be one of its points.
 
     An atom at s without a known lattice counts half: pass an s that lies just below it.
@@ -94,7 +94,7 @@ class _Integrand:
         self._law, self._s, self._t0 = law, s, t0
         self._half_period, self._cut = half_period, cut
         self.end = min(half_period, cut)
-        self.falls = law.falls
+        self.decays = law.decays
         self.top = _log_size(law, t0, s)
 
     def blocks(self, step: float, offset: float) -> Iterator[tuple[FloatArray, ComplexArray]]:
@@ -115,9 +115,7 @@ class _Integrand:
 def _sum_along(integrand: _Integrand, step: float, offset: float, end: float | None = None) -> tuple[float, float]:
     """Sum of the integrand over the grid y = offset + step j <= end; without an end, to where it is negligible."""
     last = integrand.end if end is None else end
-    whole = end is not None or (
-        last <= _WHOLE * step and not integrand.falls
-    )  # what rises again is seen if it is cheap
+    whole = end is not None or (last <= _WHOLE * step and not integrand.decays)
     total = 0.0
     for y, value in integrand.blocks(step, offset):
         total += float(value.real[y < last + step / 4].sum())

@@ -4,12 +4,15 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray
 
-_MOST_POINTS = 1e6
-_MOST_VALUES = 64
+_MOST_POINTS = 1e6  # of the lattice within the largest step: a finer one is as good as none
+_MOST_VALUES = 64  # distinct steps
 
 
 def common_span(steps: FloatArray) -> float | None:
     """Largest d with every step a multiple of d, by Euclid in floating point; None if there is none above max / 10^6.
+
+    Args:
+        steps: (m,) float64; signs and zeros play no part.
 
     >>> common_span(np.array([0.3, 0.5]))
     0.1

@@ -1,7 +1,7 @@
-"""Laws of S = sum of v_i sign f(r_i), r_i uniform on {1..N_i}: what the tail of S needs to know of f.
+"""Laws of S = sum of sign v_i f(r_i), r_i uniform on {1..N_i}: what the tail of S needs to know of f.
 
 Each law gives the cumulant function K(t) = log E exp(t S) on the real axis (to place a line) and along a vertical line
-in the complex plane (to invert it). K is closed for ranks and hits; for every other f it is a sum over 1..N.
+in the complex plane (to invert it). K is closed for ranks and hits; for every other f see ``transform_law.py``.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,13 @@ Line = Callable[[float], ComplexArray]
 
 @dataclass(frozen=True)
 class Atoms:
-    """How far one summand v X may fall short of its best value, ascending from 0, and how many tasks share that law."""
+    """The law of one summand sign v f(r), as what it falls short of its best value.
+
+    Attributes:
+        shortfall: (a,) float64, ascending from 0.
+        probability: (a,) float64 > 0, of sum 1.
+        count: how many tasks share that law.
+    """
 
     shortfall: FloatArray
     probability: FloatArray
@@ -34,14 +40,14 @@ class SumLaw(Protocol):
         lowest, highest: the ends of the support of S.
         log_top: log P(S = highest).
         span: S - highest is a multiple of it; None: no span is known.
-        falls: |exp K| falls along a vertical line up to half the period of the lattice, and does not rise again.
+        decays: |exp K| decays along a vertical line up to half the period of the lattice, and does not rise again.
     """
 
     lowest: float
     highest: float
     log_top: float
     span: float | None
-    falls: bool
+    decays: bool
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """K'(t) and K''(t) for real t >= 0: good for placing a line, not more."""
@@ -56,7 +62,7 @@ class SumLaw(Protocol):
         ...
 
 
-class UniformLaw:
+class RankSumLaw:
     """S = sum of sign v r: K in closed form, E exp(-a (r - 1)) = (1 - e^(-aN)) / (N (1 - e^(-a)))."""
 
     def __init__(self, counts: CandidateCounts, sign: int) -> None:
@@ -67,7 +73,7 @@ class UniformLaw:
         self.lowest, self.highest = float(min(ends)), float(max(ends))
         self.log_top = float(-(self._c * np.log(self._N)).sum())
         self.span = common_span(self._v[self._N > 1])
-        self.falls = counts.equal_weights
+        self.decays = counts.equal_weights
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``; L(x) = coth x - 1/x is Langevin's function."""
@@ -103,7 +109,7 @@ class UniformLaw:
         ]
 
 
-class TwoPointLaw:
+class HitSumLaw:
     """S = sum of sign v [r <= k]: every summand has two values, and tasks with N <= k are constant."""
 
     def __init__(self, counts: CandidateCounts, k: int, sign: int) -> None:
@@ -119,7 +125,7 @@ class TwoPointLaw:
         self.lowest, self.highest = certain + min(other, 0.0), certain + max(other, 0.0)
         self.log_top = float((self._c * np.log(self._top)).sum())
         self.span = common_span(self._v)
-        self.falls = counts.equal_weights
+        self.decays = counts.equal_weights
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""

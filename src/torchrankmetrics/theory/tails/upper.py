@@ -2,14 +2,14 @@
 
 import math
 
-from torchrankmetrics.theory.tails.convolution import log_upper_tail_of_atoms
-from torchrankmetrics.theory.tails.inversion import log_upper_tail, saddlepoint
+from torchrankmetrics.theory.tails.convolution import log_tail_by_convolution
+from torchrankmetrics.theory.tails.inversion import log_tail_by_inversion, saddlepoint
 from torchrankmetrics.theory.tails.laws import SumLaw
 
 _COARSE = 1e-4  # a lattice whose span is this share of the range is inverted with a few thousand nodes at most
 
 
-def log_at_least(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
+def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
     """Log P(S >= s).
 
     Args:
@@ -28,27 +28,27 @@ def log_at_least(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
         return 0.0
     if law.span is None:
         if s > law.cumulants(0.0)[0]:
-            return _log_tail(law, s - slack, 0.0)
-        return _log_complement(_log_tail(negated, slack - s, 0.0))
+            return _log_tail_above_mean(law, s - slack, 0.0)
+        return _log_complement(_log_tail_above_mean(negated, slack - s, 0.0))
     below_top = math.floor((law.highest - s + slack) / law.span)
     if below_top == 0:
         return law.log_top
     point = law.highest - below_top * law.span
     if point > law.cumulants(0.0)[0]:
-        return _log_tail(law, point, law.span / 4)
+        return _log_tail_above_mean(law, point, law.span / 4)
     worse = point - law.span
     if worse < law.lowest + law.span / 2:
         return _log_complement(negated.log_top)
-    return _log_complement(_log_tail(negated, -worse, law.span / 4))
+    return _log_complement(_log_tail_above_mean(negated, -worse, law.span / 4))
 
 
-def _log_tail(law: SumLaw, s: float, slack: float) -> float:
-    """Log P(S >= s) above the mean; on a lattice s is one of its points, found within ``slack``."""
+def _log_tail_above_mean(law: SumLaw, s: float, slack: float) -> float:
+    """Log P(S >= s) for s above the mean; on a lattice s is one of its points, found within ``slack``."""
     if law.span is None or law.span < _COARSE * (law.highest - law.lowest):
-        exact = log_upper_tail_of_atoms(law, s - slack, saddlepoint(law, s))
+        exact = log_tail_by_convolution(law, s - slack, saddlepoint(law, s))
         if exact is not None:
             return exact
-    return log_upper_tail(law, s)
+    return log_tail_by_inversion(law, s)
 
 
 def _log_complement(log_q: float) -> float:

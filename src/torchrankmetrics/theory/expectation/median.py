@@ -21,15 +21,16 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition
-from torchrankmetrics.theory.expectation.adaptive import smooth_sums
-from torchrankmetrics.theory.expectation.poisson_binomial import point, tails
+from torchrankmetrics.theory.expectation.poisson_binomial import point_probability, upper_and_lower_tail
 from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.search import first_integer
+from torchrankmetrics.theory.sums.adaptive import smooth_sums
+from torchrankmetrics.theory.sums.panels import PANEL_NODES, gauss_rule
 
 _NEGLIGIBLE = 45.0  # -log of a probability that changes no digit
-_NEGLIGIBLE_GAP = 35.0
-_TOLERANCE = 1e-12
-_FINEST = 1e-13
-_ORDER = 16
+_NEGLIGIBLE_GAP = 35.0  # the same for a gap between the middle two
+_TOLERANCE = 1e-12  # of the moments of one order statistic
+_FINEST = 1e-13  # tolerance of the gap correction beyond which rounding rules
 _BLOCK = 1 << 18
 _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
 
@@ -47,8 +48,13 @@ class _Tasks:
         for rows in self._blocks(len(x)):
             p = np.minimum(x[rows, None] / self.N, 1.0)
             q = np.maximum((self.N - x[rows, None]) / self.N, 0.0)
-            result[:, rows] = tails(p, q, self.count, j)
+            result[:, rows] = upper_and_lower_tail(p, q, self.count, j)
         return result[0], result[1]
+
+    def tails_at(self, x: int, j: int) -> tuple[float, float]:
+        """P(X_(j) <= x) and P(X_(j) > x)."""
+        at_most, beyond = self.tails(np.array([float(x)]), j)
+        return float(at_most[0]), float(beyond[0])
 
     def joint(self, x: FloatArray, gap: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y) for y = x + gap: no rank in (x, y], and j at most x."""
@@ -58,7 +64,7 @@ class _Tasks:
             taken = np.maximum(np.minimum(y, self.N) - x[rows, None], 0.0) / self.N
             p = np.minimum(x[rows, None] / self.N, 1.0) / (1 - taken)
             q = np.maximum((self.N - y) / self.N, 0.0) / (1 - taken)
-            result[rows] = np.exp(np.log1p(-taken) @ self.count) * point(p, q, self.count, j)
+            result[rows] = np.exp(np.log1p(-taken) @ self.count) * point_probability(p, q, self.count, j)
         return result
 
     def _blocks(self, rows: int) -> list[slice]:
@@ -152,23 +158,14 @@ def _inverse_pieces(center: int) -> _Pieces:
 
 def _center(tasks: _Tasks, j: int) -> int:
     """Smallest x with P(X_(j) <= x) >= 1/2."""
-    return _first(tasks, 1, int(tasks.N[-1]), lambda x: tasks.tails(x, j)[0][0] >= 0.5)
-
-
-def _first(tasks: _Tasks, low: int, high: int, condition: Callable[[FloatArray], bool]) -> int:
-    """Smallest integer in [low, high] that fulfils a monotone condition, which ``high`` does."""
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if condition(np.array([float(middle)])) else (middle + 1, high)
-    return low
+    return first_integer(1, int(tasks.N[-1]), lambda x: tasks.tails_at(x, j)[0] >= 0.5)
 
 
 def _window(tasks: _Tasks, j: int, center: int) -> tuple[int, int]:
     """The x outside of which both tails of X_(j) are negligible against those at the center."""
-    tail = max(tasks.tails(np.array([center - 1.0]), j)[0][0], tasks.tails(np.array([center + 0.0]), j)[1][0])
-    least = tail * math.exp(-_NEGLIGIBLE)
-    low = _first(tasks, 1, center, lambda x: tasks.tails(x, j)[0][0] > least)
-    high = _first(tasks, center, int(tasks.N[-1]), lambda x: tasks.tails(x, j)[1][0] <= least)
+    least = max(tasks.tails_at(center - 1, j)[0], tasks.tails_at(center, j)[1]) * math.exp(-_NEGLIGIBLE)
+    low = first_integer(1, center, lambda x: tasks.tails_at(x, j)[0] > least)
+    high = first_integer(center, int(tasks.N[-1]), lambda x: tasks.tails_at(x, j)[1] <= least)
     return low, high
 
 
@@ -210,9 +207,9 @@ def _gap_correction(tasks: _Tasks, j: int, g: _Pieces, low: int, high: int, tole
         return np.stack([np.bincount(index, term, len(x)) for term in terms])
 
     start, stop = _runs(tasks, low, high, cuts=4)
-    outer = np.minimum(stop - start, 3 * _ORDER).sum()
+    outer = np.minimum(stop - start, 3 * PANEL_NODES).sum()
     middle = len(_gap_rule(tasks, float((low + high) // 2))[0])
-    if float(outer) * middle * len(tasks.N) * _ORDER > _WORK:
+    if float(outer) * middle * len(tasks.N) * PANEL_NODES > _WORK:
         return None
     return np.asarray(smooth_sums(inner, start, stop, together=True, tolerance=tolerance).sum(1))
 
@@ -224,22 +221,20 @@ def _gap_rule(tasks: _Tasks, x: float) -> tuple[FloatArray, FloatArray]:
     need not be integers. The Gauss rule of the counting measure continues to such lengths: the sum stays smooth in x.
     """
 
-    def log_mass(gap: float) -> float:
+    def log_mass(gap: int) -> float:
         taken = np.maximum(np.minimum(x + gap, tasks.N) - x, 0.0) / tasks.N
         with np.errstate(divide="ignore"):
             return float(np.log1p(-taken) @ tasks.count)
 
-    low, high = 0, max(0, math.ceil(tasks.N[-1] - x) - 1)
-    while low < high:  # the last gap that is not negligible
-        middle = (low + high + 1) // 2
-        low, high = (middle, high) if log_mass(middle) > -_NEGLIGIBLE_GAP else (low, middle - 1)
-    kinks = tasks.N[(x < tasks.N) & (tasks.N - x < low + 1)] - x
-    last = min(low + 1.0, float(tasks.N[-1] - x))
-    doubled = (2 * x + 1 + _ORDER) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
+    # from here on gaps are negligible
+    stop = first_integer(1, max(1, math.ceil(tasks.N[-1] - x)), lambda gap: log_mass(gap) <= -_NEGLIGIBLE_GAP)
+    kinks = tasks.N[(x < tasks.N) & (tasks.N - x < stop)] - x
+    last = min(float(stop), float(tasks.N[-1] - x))
+    doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
     ends = np.concatenate([[1.0], np.sort(np.r_[kinks[kinks > 1], doubled[(doubled > 1) & (doubled < last)]]), [last]])
     nodes, weights = [np.zeros(1)], [np.full(1, 0.5)]
     for begin, end in pairwise(ends.tolist()):
-        parts = max(1, math.ceil((end - begin) / max(_ORDER, (low + 1) / 4)))
+        parts = max(1, math.ceil((end - begin) / max(PANEL_NODES, stop / 4)))
         length = (end - begin) / parts
         if length > 0:
             node, weight = _counting_rule(length)
@@ -251,9 +246,6 @@ def _gap_rule(tasks: _Tasks, x: float) -> tuple[FloatArray, FloatArray]:
 
 @lru_cache(maxsize=4096)
 def _counting_rule(length: float) -> tuple[FloatArray, FloatArray]:
-    """Gauss rule for sums over 0, 1, ..., length - 1, continued to real lengths."""
-    order = max(1, min(_ORDER, math.floor(length)))
-    k = np.arange(1, order)
-    off = 0.5 * k * length * np.sqrt((1 - (k / length) ** 2) / (4 * k * k - 1))
-    root, vector = np.linalg.eigh(np.diag(np.full(order, (length - 1) / 2)) + np.diag(off, 1) + np.diag(off, -1))
-    return root, length * vector[0] ** 2
+    """Nodes and weights of one ``gauss_rule``, (order,) each: many x share their lengths."""
+    nodes, weights = gauss_rule(np.array([length]), max(1, min(PANEL_NODES, math.floor(length))))
+    return nodes[0], weights[0]

@@ -13,20 +13,18 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Log, Power, Transform
-from torchrankmetrics.theory.expectation.sums import evaluate
+from torchrankmetrics.theory.sums.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
 from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line
-from torchrankmetrics.theory.tails.panels import ORDER, counting_rule
+from torchrankmetrics.theory.transforms import apply_transform
 
-_TABLE = 1 << 16  # the values of a user's f are taken one by one up to here, for it may jump
-_RADIANS = 8.0  # what 16 nodes resolve to rounding
-_HEAD = 64  # and those of a power or a logarithm up to here
+_RADIANS = 8.0  # what the nodes of a panel resolve to rounding
 _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their largest terms are this close
 
-Transforms = Callable[[FloatArray], FloatArray]
+ArrayFunction = Callable[[FloatArray], FloatArray]
 
 
-class SummedLaw:
+class TransformSumLaw:
     """S = sum of sign v f(r) for any f; one that is not a power or a logarithm must be smooth beyond 2^16."""
 
     def __init__(self, f: Transform, counts: CandidateCounts, sign: int) -> None:
@@ -37,17 +35,17 @@ class SummedLaw:
         for v in np.unique(counts.weight):
             chosen = counts.weight == v
             N, c = counts.num_candidates[chosen], counts.count[chosen].astype(np.float64)
-            table = self._values(np.arange(1.0, min(int(N[-1]), _TABLE) + 1))
+            table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
             last = self._values(N.astype(np.float64))
-            top, ties = _running_maximum(table, N, last)
+            top, multiplicity = _running_maximum(table, N, last)
             bottom = -_running_maximum(-table, N, -last)[0]
             self.lowest += float(v * (c @ bottom))
             self.highest += float(v * (c @ top))
-            self.log_top += float(c @ (np.log(ties) - np.log(N)))
+            self.log_top += float(c @ (np.log(multiplicity) - np.log(N)))
             steps.append(v * np.diff(np.unique(np.append(table, last))))
             self._parts.append(_Part(float(v), N, c, top, self._values, isinstance(f, Power | Log)))
         self.span = common_span(np.concatenate(steps))
-        self.falls = False
+        self.decays = False
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
@@ -86,19 +84,21 @@ class SummedLaw:
         for part in self._parts:
             values = self._values(np.arange(1.0, part.N[-1] + 1))
             for N, count in zip(part.N.tolist(), part.c.tolist(), strict=True):
-                support, ties = np.unique(values[:N], return_counts=True)
+                support, multiplicity = np.unique(values[:N], return_counts=True)
                 if len(support) > 1:
-                    result.append(Atoms(part.v * (support[-1] - support[::-1]), ties[::-1] / N, int(count)))
+                    result.append(Atoms(part.v * (support[-1] - support[::-1]), multiplicity[::-1] / N, int(count)))
         return result
 
     def _values(self, ranks: FloatArray) -> FloatArray:
-        return self._sign * evaluate(self._f, ranks)
+        return self._sign * apply_transform(self._f, ranks)
 
 
 class _Part:
     """The tasks of one weight v: their N, how many there are of each, and the rules for sums over 1..N."""
 
-    def __init__(self, v: float, N: IntArray, c: FloatArray, top: FloatArray, values: Transforms, smooth: bool) -> None:
+    def __init__(
+        self, v: float, N: IntArray, c: FloatArray, top: FloatArray, values: ArrayFunction, smooth: bool
+    ) -> None:
         self.v, self.N, self.c = v, N, c
         self._top, self._values, self._smooth = top, values, smooth
         self._rules: dict[int, tuple[FloatArray, FloatArray, IntArray]] = {}
@@ -120,19 +120,20 @@ class _Part:
     def _rule(self, reach: float) -> tuple[FloatArray, FloatArray, IntArray]:
         level = math.ceil(math.log(reach * self.v, 4)) if reach * self.v > 1 else 0
         if level not in self._rules:
-            nodes, weights = counting_rule(self._panels(4.0**level))
+            ends = self._panels(4.0**level)
+            nodes, weights, _ = panel_rule(ends[:-1] + 1, np.diff(ends))
             stop = np.searchsorted(nodes, self.N + 0.5)  # the nodes ascend, and panels end at every N
             self._rules[level] = weights, self._values(nodes), stop
         return self._rules[level]
 
     def _panels(self, frequency: float) -> IntArray:
         """Ends of panels, 0 and every N among them, that hold at most ``_RADIANS`` each unless they are short."""
-        head = min(_HEAD if self._smooth else _TABLE, int(self.N[-1]))
+        head = min(SMALL_RANKS if self._smooth else TABLED_RANKS, int(self.N[-1]))
         doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self.N[-1] / head))), dtype=np.int64)
         ends = np.unique(np.r_[np.arange(head + 1), doubled, self.N])
         while True:
             turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
-            coarse = np.flatnonzero((turned > _RADIANS) & (np.diff(ends) > ORDER))
+            coarse = np.flatnonzero((turned > _RADIANS) & (np.diff(ends) > PANEL_NODES))
             if not len(coarse):
                 return ends
             pieces = np.minimum(np.ceil(turned[coarse] / _RADIANS), 64)[:, None]
@@ -171,9 +172,9 @@ def _running_maximum(table: FloatArray, N: IntArray, last: FloatArray) -> tuple[
     highest = np.maximum.accumulate(table)
     record = np.r_[True, table[1:] > highest[:-1]]
     equal = np.cumsum(table == highest)
-    ties = equal - np.maximum.accumulate(np.where(record, equal - 1, 0))
+    multiplicity = equal - np.maximum.accumulate(np.where(record, equal - 1, 0))
     at = np.minimum(N, len(table)) - 1
-    top, count = highest[at], ties[at].astype(np.float64)
+    top, count = highest[at], multiplicity[at].astype(np.float64)
     beyond = len(table) < N
     higher, level = beyond & (last > top), beyond & (last == top)
     count = np.where(higher, 1.0, np.where(level, count + N - len(table), count))
