@@ -1,5 +1,7 @@
 """Tests are many and small: one thread each, also for the processes they start; all of them once more on request.
 
+Here are the fixtures that several files share; what they share beside fixtures has a module of its own.
+
 Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
 ``HYPOTHESIS_PROFILE=explore`` draws new ones.
 """
@@ -8,12 +10,15 @@ import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 import torch
+
+from worker_pool import WorkerPool
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
@@ -31,3 +36,36 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     trains = item.get_closest_marker("trains") is not None
     with torch.inference_mode(item.config.getoption("--inference-mode") and not trains):
         return (yield)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[WorkerPool]:
+    pool = WorkerPool(4)
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(params=[False, True], ids=["ordinary", "inference"])
+def both_modes(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test once outside and once inside inference mode."""
+    with torch.inference_mode(request.param):
+        yield
+
+
+@pytest.fixture(scope="session")
+def nations() -> Any:
+    """PyKEEN's data set of that name."""
+    pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+    from pykeen.datasets import Nations
+
+    return Nations()
+
+
+@pytest.fixture
+def cli_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the files of ``command_line``."""
+    from command_line import write_files
+
+    monkeypatch.chdir(tmp_path)
+    write_files(tmp_path)
+    return tmp_path

@@ -6,7 +6,6 @@ import sys
 import pytest
 import torch
 
-from distributed import WorkerPool
 from torchrankmetrics import (
     HitsAtK,
     MeanReciprocalRank,
@@ -66,7 +65,7 @@ def test_what_has_no_meaning_is_nan_and_printed_as_a_dash():
     assert line.split()[:5] == ["7", "1", "1.0000", "-", "-"]
 
 
-def test_columns():
+def test_columns_are_the_base_metrics_with_their_index_and_z():
     def columns(metrics, **options):
         return " ".join(filled(metrics, **options).breakdown().columns)
 
@@ -84,7 +83,7 @@ def test_columns():
     assert "z_mrr" in columns(["mrr"], expectation=MonteCarloExpectation(100, seed=0))
 
 
-def test_sort():
+def test_sort_puts_nan_last_and_changes_no_original():
     breakdown = filled().breakdown()
     assert breakdown.sort("mrr")["mrr"] == sorted(breakdown["mrr"])
     assert breakdown.sort("group", descending=True)["group"] == [7, 5, -2]
@@ -95,7 +94,7 @@ def test_sort():
         breakdown.sort("mrrr")
 
 
-def test_names():
+def test_names_replace_the_ids_of_groups():
     names = {-2: "tokenconference", 5: "aidenemy", 7: "treaties", 8: "never asked"}
     assert filled().breakdown(names=names)["group"] == ["tokenconference", "aidenemy", "treaties"]
     collection = RankCollection(["mrr"])
@@ -110,7 +109,7 @@ def test_names():
         collection.breakdown(names="abc")
 
 
-def test_csv(tmp_path):
+def test_csv_has_every_digit(tmp_path):
     breakdown = filled().breakdown(names={-2: 'a, "b"', 5: "c", 7: "ü"})
     text = breakdown.to_csv()
     lines = text.splitlines()
@@ -121,7 +120,7 @@ def test_csv(tmp_path):
     assert (tmp_path / "a.csv").read_bytes().decode() == text
 
 
-def test_pandas():
+def test_pandas_has_the_same_columns():
     pandas = pytest.importorskip("pandas")
     breakdown = filled().breakdown()
     frame = breakdown.to_pandas()
@@ -131,7 +130,7 @@ def test_pandas():
     assert pandas.isna(frame["z_mrr"][2])
 
 
-def test_without_pandas(monkeypatch):
+def test_without_pandas_the_cure_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         filled().breakdown().to_pandas()
@@ -159,15 +158,11 @@ def job_breakdown(tasks):
     return collection.breakdown().to_csv(), {name: value.item() for name, value in collection.compute().items()}
 
 
-def test_groups_that_real_processes_never_saw():
+def test_groups_that_real_processes_never_saw(pool):
     shards = [[(1, 1), (1, 1), (4, 3)], [], [(2, 1), (2, 9)]]
     expected = job_breakdown([task for shard in shards for task in shard])
     assert [line.split(",")[:2] for line in expected[0].splitlines()[1:]] == [["1", "3"], ["3", "1"], ["9", "1"]]
-    pool = WorkerPool(len(shards))
-    try:
-        assert pool.run(job_breakdown, [(shard,) for shard in shards]) == [expected] * len(shards)
-    finally:
-        pool.close()
+    assert pool.run(job_breakdown, [(shard,) for shard in shards]) == [expected] * len(shards)
 
 
 def test_hubs_do_not_dominate_the_macro_average():
@@ -184,14 +179,14 @@ def test_groups_of_zero_weight_are_dropped():
     assert collection.breakdown()["group"] == [1]
 
 
-def test_nothing_to_break_down():
+def test_no_tasks_no_rows():
     breakdown = RankCollection(["mrr"]).breakdown()
     assert len(breakdown) == 0
     assert str(breakdown).splitlines()[0].split() == ["group", "count", "mrr", "adjusted_mrr", "z_mrr"]
     assert breakdown.to_csv() == "group,count,mrr,adjusted_mrr,z_mrr\n"
 
 
-def test_bad_input():
+def test_what_cannot_be_broken_down_is_refused():
     collection = filled()
     with pytest.raises(ValueError, match='by must be "group", got'):
         collection.breakdown(by="relation")

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torchmetrics import MetricCollection
 
-from distributed import WorkerPool
 from torchrankmetrics import RankCollection
 from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
+from worker_pool import WorkerPool
 
 pytest.importorskip("pytorch_lightning", reason="needs the extra 'lightning'")
 
@@ -63,7 +63,7 @@ def test_native_logging_is_bit_identical(results: dict[str, list[Results]], how:
         assert history == [direct(epoch) for epoch in range(2)]  # and nothing leaks from the sanity check
 
 
-def test_forward_in_steps_logs_both(results: dict[str, list[Results]]) -> None:
+def test_forward_logs_the_epoch_beside_the_step(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "forward"):
         assert len(history) == 2
         for epoch, found in enumerate(history):
@@ -74,7 +74,7 @@ def test_forward_in_steps_logs_both(results: dict[str, list[Results]]) -> None:
             } == expected
 
 
-def test_logging_the_computed_values(results: dict[str, list[Results]]) -> None:
+def test_computed_values_can_be_logged_too(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "values"):
         assert len(history) == 2
         for epoch, found in enumerate(history):
@@ -90,13 +90,13 @@ def test_several_dataloaders_with_a_clone_each(results: dict[str, list[Results]]
             assert found == {**direct(epoch, prefix="val_0/"), **direct(epoch, prefix="val_1/")}
 
 
-def test_validate_and_test(results: dict[str, list[Results]]) -> None:
+def test_validate_and_test_log_without_fit(results: dict[str, list[Results]]) -> None:
     for validated, tested, history in runs(results, "stages"):
         assert validated == history == [direct(0)]
         assert tested == [direct(0, prefix="test/")]
 
 
-def test_eleven_samples_on_two_processes(results: dict[str, list[Results]]) -> None:
+def test_padded_samples_count_once(results: dict[str, list[Results]]) -> None:
     for sampler in ("padded", "unrepeated", "in step"):
         for history, _ in runs(results, sampler):
             assert history == [direct(0)], sampler
@@ -150,7 +150,7 @@ DEFAULTS = {
 
 
 @pytest.mark.parametrize("options", DEFAULTS.values(), ids=DEFAULTS)
-def test_every_key_passes_mlflow(options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_passes_mlflow(options: dict[str, Any]) -> None:
     validation = pytest.importorskip("mlflow.utils.validation", reason="needs mlflow-skinny")
     keys = list(RankCollection(**options).keys())
     prefix = options.get("prefix", "")
@@ -191,7 +191,7 @@ def test_lightning_sees_a_collection_of_metrics() -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
-def test_unpadded_batches(size: int, batch_size: int, processes: int) -> None:
+def test_unpadded_batches_deal_every_sample_once_in_as_many_batches(size: int, batch_size: int, processes: int) -> None:
     def sampler(rank: int) -> UnpaddedBatchSampler:
         return UnpaddedBatchSampler(range(size), batch_size, num_replicas=processes, rank=rank)
 
@@ -207,6 +207,6 @@ def test_unpadded_batches(size: int, batch_size: int, processes: int) -> None:
 
 
 @pytest.mark.parametrize(("options", "message"), [({"batch_size": 0}, "batch_size"), ({"rank": 2}, "rank must be in")])
-def test_unpadded_batches_refuse(options: dict[str, int], message: str) -> None:
+def test_unpadded_batches_refuse_bad_options(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         UnpaddedBatchSampler(range(SAMPLES), **{"batch_size": 2, "num_replicas": 2, "rank": 0, **options})

@@ -1,3 +1,5 @@
+"""Ranks: what it takes, and ranks among sampled negatives against plain loops."""
+
 import math
 
 import hypothesis.strategies as st
@@ -6,8 +8,8 @@ import torch
 from hypothesis import given, settings
 
 import reference_ranks as reference
+from torchrankmetrics import Ranks
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.ranks import Ranks
 
 VALUES = st.sampled_from([-math.inf, -1.0, -0.0, 0.0, 2.0, math.inf, math.nan])
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -40,9 +42,10 @@ def test_integers_of_any_type_become_int64(dtype):
 
 
 BAD = {
-    "no candidates given": (([1],), ValueError, "num_candidates"),
+    "no candidates given": (([1],), ValueError, "num_candidates is required"),
     "float ranks": (([1.5], None, 5), TypeError, "optimistic.*float64"),
     "bool ranks": ((torch.tensor([True]), None, 5), TypeError, "optimistic.*bool"),
+    "list of bools": (([True, True], None, 4), TypeError, "optimistic must be integers, got torch.bool"),
     "float pessimistic": (([1], [2.0], 5), TypeError, "pessimistic"),
     "float candidates": (([1], [2], [5.0]), TypeError, "num_candidates"),
     "float candidates for all": (([1], [2], 5.0), (TypeError, ValueError), "num_candidates"),
@@ -54,10 +57,12 @@ BAD = {
         ValueError,
         "pessimistic.*device",
     ),
-    "rank 0": (([1, 0], None, 5), ValueError, "task 1 has optimistic=0"),
-    "rank above": (([1], [6], 5), ValueError, "num_candidates.*pessimistic=6"),
-    "order": (([1, 3], [1, 2], 5), ValueError, "optimistic.*pessimistic.*task 1"),
+    "rank 0": (([1, 0], None, 5), ValueError, "must lie between 1 and num_candidates; task 1 has optimistic=0"),
+    "rank above": (([1, 6], None, 5), ValueError, "must lie between 1 and num_candidates; task 1 has optimistic=6"),
+    "pessimistic above": (([1], [6], 5), ValueError, "must lie between .* pessimistic=6, num_candidates=5"),
+    "order": (([1, 3], [1, 2], 5), ValueError, "optimistic ranks must not be above pessimistic ranks; task 1"),
     "zero candidates": (([1], None, 0), ValueError, "num_candidates must be at least 1"),
+    "zero candidates of one task": (([1, 1], None, [2, 0]), ValueError, "num_candidates must be at least 1.*; task 1"),
 }
 
 
@@ -68,7 +73,7 @@ def test_bad_input_is_named(case):
         Ranks(*args)
 
 
-def test_on_an_accelerator_values_become_flags(monkeypatch):
+def test_on_an_accelerator_values_become_flags():
     # the CPU raises; the same comparisons as flags are seen by letting the device test fail
     class Elsewhere(torch.Tensor):
         @property
@@ -90,7 +95,7 @@ def test_on_an_accelerator_values_become_flags(monkeypatch):
 
 @settings(deadline=None, max_examples=100)
 @given(st.data(), st.sampled_from(DTYPES), st.booleans())
-def test_sampled_negatives(data, dtype, column_major):
+def test_ranks_among_negatives_are_those_of_plain_loops(data, dtype, column_major):
     B, M = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))
     positive = data.draw(st.lists(VALUES, min_size=B, max_size=B))
     negatives = data.draw(st.lists(st.lists(VALUES, min_size=M, max_size=M), min_size=B, max_size=B))

@@ -1,0 +1,46 @@
+"""The command line in this process: files to ask about, and what a command prints."""
+
+import json
+from pathlib import Path
+
+import torch
+
+from torchrankmetrics import Ranks, RankTable
+from torchrankmetrics.cli import main
+
+TRIPLES = {
+    "train": "a\tr\tb\na\tr\tc\nb\ts\ta\nc\ts\td\n",
+    "valid": "a\tr\td\n",
+    "test": "c\tr\tb\nb\tr\tc\nd\ts\ta\n",
+}
+
+
+def table_of(seed, top, sides=("head", "tail")):
+    """60 tasks per side, ranks below ``top + 2``, ties, groups and sample ids; every table has the same candidates."""
+    generator = torch.Generator().manual_seed(seed)
+    candidates = torch.randint(45, 85, (60,), generator=torch.Generator().manual_seed(4))
+    ids = torch.arange(60)
+    tables = []
+    for side in sides:
+        low = torch.randint(1, top, (60,), generator=generator)
+        high = low + torch.randint(0, 3, (60,), generator=generator)
+        tables.append(RankTable.from_ranks(Ranks(low, high, candidates), side=side, group=ids % 3, sample_id=ids))
+    return RankTable.concatenate(tables)
+
+
+def write_files(folder: Path):
+    """Ranks of two models, ranks without sides, and the triples of three splits."""
+    table_of(0, 20).save(folder / "a.npz")
+    table_of(1, 25).save(folder / "b.npz")
+    table_of(2, 25, sides=[None]).save(folder / "plain.npz")
+    for name, text in TRIPLES.items():
+        (folder / f"{name}.tsv").write_text(text)
+
+
+def output(capsys, *arguments):
+    assert main([str(argument) for argument in arguments]) == 0
+    return capsys.readouterr().out
+
+
+def records(capsys, *arguments):
+    return json.loads(output(capsys, *arguments, "--format", "json"))

@@ -1,0 +1,174 @@
+"""Bad input of update and forward: an error that names the argument, what came and what was expected; rows stay."""
+
+import math
+import re
+
+import pytest
+import torch
+
+from bits import bits
+from torchrankmetrics import MeanRank, RankCollection, RankDefinition, RankMetric, Ranks, evaluate
+from torchrankmetrics.ranking import flags as fault
+
+SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4]])
+TARGET = torch.tensor([1, 2])
+RANKS = Ranks([1, 2], [2, 2], 4)
+
+BAD_UPDATES = {
+    # scores and targets
+    "target beyond N": (IndexError, "target must lie in .*4", lambda m: m.update(SCORES, torch.tensor([1, 4]))),
+    "target negative": (IndexError, "target must lie in .*-1", lambda m: m.update(SCORES, torch.tensor([1, -1]))),
+    "target (B, 1)": (ValueError, r"target of shape \(2, 1\)", lambda m: m.update(SCORES, TARGET[:, None])),
+    "target too short": (ValueError, "target must be .*2", lambda m: m.update(SCORES, TARGET[:1])),
+    "target of floats": (TypeError, "target must hold integers.*float32", lambda m: m.update(SCORES, TARGET.float())),
+    "target of bools": (TypeError, "target must hold integers.*bool", lambda m: m.update(SCORES, TARGET.bool())),
+    "target missing": (ValueError, "target is missing", lambda m: m.update(SCORES)),
+    "target on another device": (ValueError, "target must be on .*cpu", lambda m: m.update(SCORES, TARGET.to("meta"))),
+    "scores of one dimension": (ValueError, r"scores must be \(B, N\)", lambda m: m.update(SCORES[0], TARGET)),
+    "scores without candidates": (ValueError, "at least one candidate", lambda m: m.update(SCORES[:, :0], TARGET)),
+    "scores complex": (TypeError, "scores must be real", lambda m: m.update(SCORES.cfloat(), TARGET)),
+    "scores of another type": (TypeError, "scores must be a torch.Tensor", lambda m: m.update(SCORES.numpy(), TARGET)),
+    # exclusion
+    "excluded column beyond N": (
+        IndexError,
+        "exclude must",
+        lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([[0], [4]])),
+    ),
+    "excluded column negative": (
+        IndexError,
+        "exclude must",
+        lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([[0], [-1]])),
+    ),
+    "target outside the restriction": (
+        ValueError,
+        "target must be a candidate.* column 2",
+        lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([False, False, True, False])),
+    ),
+    "exclude of another shape": (
+        ValueError,
+        r"exclude as bool must be \(B, N\)",
+        lambda m: m.update(SCORES, TARGET, exclude=torch.zeros(2, 3, dtype=torch.bool)),
+    ),
+    "exclude of another type": (TypeError, "exclude must be", lambda m: m.update(SCORES, TARGET, exclude={1: 2})),
+    # ranks
+    "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
+    "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
+    # what is said about the tasks
+    "side unknown": (ValueError, 'side must be "head", "tail" or None, got \'both\'', {"side": "both"}),
+    "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
+    "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
+    "group (B, 1)": (ValueError, r"group must be .*\(2, 1\)", {"group": torch.tensor([[1], [2]])}),
+    "group of bools": (TypeError, "group must hold integers", {"group": [True, False]}),
+    "group on another device": (ValueError, "group must be on", {"group": torch.zeros(2, device="meta").long()}),
+    "sample id of floats": (TypeError, "sample_id must hold integers", {"sample_id": torch.tensor([0.0, 1.0])}),
+    "sample id too short": (ValueError, r"sample_id must be .*\(1,\)", {"sample_id": [3]}),
+    "one sample id for all": (ValueError, "sample_id must be", {"sample_id": 3}),
+    "weight negative": (ValueError, r"weight must be .*-0\.5 for task 1", {"weight": [1.0, -0.5]}),
+    "weight NaN": (ValueError, "weight must be finite.*nan for task 0", {"weight": [math.nan, 1.0]}),
+    "weight infinite": (ValueError, "weight must be finite.*inf for task 1", {"weight": torch.tensor([1.0, math.inf])}),
+    "weights all zero": (ValueError, "weight must not be zero for every task", {"weight": [0.0, 0.0]}),
+    "one weight of zero": (ValueError, "weight must not be zero for every task", {"weight": 0}),
+    "weight of bools": (TypeError, "weight must hold real numbers", {"weight": [True, False]}),
+    "weight complex": (TypeError, "weight must hold real numbers", {"weight": torch.ones(2, dtype=torch.cfloat)}),
+    "weight too long": (ValueError, r"weight must be .*\(3,\)", {"weight": [1.0, 1.0, 1.0]}),
+    # keywords
+    "misspelt keyword": (TypeError, "sampleid", {"sampleid": [1, 2]}),
+    "three positional arguments": (TypeError, "positional", lambda m: m.update(SCORES, TARGET, None)),
+}
+
+
+def metrics():
+    return {
+        "metric": MeanRank(),
+        "counts": MeanRank(storage="counts"),
+        "view": RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="z_score"),
+        "collection": RankCollection(["mrr", "mr", "z_mrr"]),
+    }
+
+
+def state(metric):
+    members = list(metric.values(copy_state=False)) if isinstance(metric, RankCollection) else [metric]
+    return [(member.update_count, [block.tolist() for block in member.rows]) for member in members]
+
+
+@pytest.mark.parametrize("kind", metrics())
+@pytest.mark.parametrize("case", BAD_UPDATES)
+def test_update_refuses_and_nothing_changes(kind, case):
+    error, message, call = BAD_UPDATES[case]
+    metric = metrics()[kind]
+    fresh = state(metric)
+    if isinstance(call, dict):
+        options, call = call, lambda m: m.update(RANKS, **options)
+    with pytest.raises(error, match=message):
+        call(metric)
+    assert state(metric) == fresh
+    metric.update(SCORES, TARGET, weight=[1.0, 2.0], side="head")
+    before, value = state(metric), bits(metric)
+    with pytest.raises(error, match=message):
+        call(metric)
+    assert state(metric) == before
+    assert bits(metric) == value
+
+
+@pytest.mark.parametrize("case", [name for name, (_, _, call) in BAD_UPDATES.items() if isinstance(call, dict)])
+def test_forward_refuses_and_nothing_changes(case):
+    error, message, options = BAD_UPDATES[case]
+    for metric in metrics().values():
+        metric(SCORES, TARGET)
+        before, value = state(metric), bits(metric)
+        with pytest.raises(error, match=message):
+            metric(RANKS, **options)
+        assert (state(metric), bits(metric)) == (before, value)
+
+
+def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
+    for metric in (MeanRank(side="tail"), RankCollection(["mr"], sides=["both", "tail"]), RankCollection(["head_mr"])):
+        with pytest.raises(ValueError, match="side must be passed to update"):
+            metric.update(SCORES, TARGET)
+        assert all(count == 0 and not rows for count, rows in state(metric))
+    for metric in (MeanRank(average="macro"), RankCollection([MeanRank(average="macro"), "mrr"])):
+        with pytest.raises(ValueError, match="group must be passed to update"):
+            metric.update(SCORES, TARGET)
+        assert all(count == 0 and not rows for count, rows in state(metric))
+
+
+@pytest.mark.parametrize("kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind))
+def test_what_an_accelerator_could_only_flag_is_raised_at_compute(kind):
+    error, text = fault.ERRORS[kind]
+    one = torch.ones(3, dtype=torch.int64)
+    flagged = Ranks.trusted(one, one, one * 4, torch.tensor([0, kind | fault.NAN, kind]))
+    for metric in (MeanRank(), MeanRank(storage="counts"), RankCollection(["mrr", "mr"])):
+        metric.update(RANKS)
+        metric.update(flagged, side="tail")
+        for _ in range(2):  # it does not go away
+            with pytest.raises(error, match=re.escape(text) + ".*2 ranking tasks"):
+                metric.compute()
+        metric.reset()
+        metric.update(RANKS)
+        metric.compute()
+    with pytest.raises(error):
+        evaluate(flagged, metrics=["mr"])
+
+
+def test_faults_survive_compaction_and_merging():
+    one = torch.ones(1, dtype=torch.int64)
+    bad = MeanRank(storage="counts")
+    bad.update(Ranks.trusted(one, one, one, torch.tensor([fault.TARGET_RANGE])))
+    bad._compact()
+    good = MeanRank(storage="counts")
+    good.update(RANKS)
+    good.merge_state(bad)
+    good._compact()
+    with pytest.raises(IndexError, match="target must lie in"):
+        good.compute()
+
+
+def test_an_empty_batch_changes_no_value():
+    for metric in metrics().values():
+        once = metric.clone()
+        once.update(SCORES, TARGET)
+        metric.update(torch.empty(0, 5), torch.empty(0, dtype=torch.int64), weight=[], group=[], sample_id=[])
+        nothing = metric.compute()
+        assert all(x.isnan() for x in (nothing.values() if isinstance(nothing, dict) else [nothing]))
+        metric.update(SCORES, TARGET)
+        assert bits(metric) == bits(once)

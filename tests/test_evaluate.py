@@ -1,0 +1,156 @@
+"""What a user reads: values of ranks that are there already, tables, summaries, definitions of one's own, warnings."""
+
+import math
+
+import pytest
+import torch
+
+from torchrankmetrics import (
+    KnownTriples,
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    evaluate,
+)
+
+
+def numbers(collection):
+    return {key: value.item() for key, value in collection.compute().items()}
+
+
+def test_arrays_in_numbers_out():
+    assert evaluate([1, 3], 9, ["mr", "amri"]) == {"mr": 2, "amri": 0.75}
+    assert evaluate([1.5, 3], metrics=["mr", "hits@1"]) == {"mr": 2.25, "hits_at_1": 0}
+    assert evaluate(torch.tensor([1, 3]), torch.tensor([9, 9])) == evaluate([1, 3], 9)
+    assert list(evaluate([1, 3])) == ["mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10"]
+    assert list(evaluate([1, 3], 9, ["mrr"], views=["base", "z_score"])) == ["mrr", "z_mrr"]
+    both = evaluate(Ranks([1], [3], 9), metrics=["optimistic_mr", "mr", "pessimistic_mr", "tie_rate"])
+    assert both == {"optimistic_mr": 1, "mr": 2, "pessimistic_mr": 3, "tie_rate": 1}
+    assert evaluate([1, 3, 5], 9, [MeanRank(average="macro")], group=[0, 0, 1]) == {"mr": 3.5}
+    assert evaluate([1, 3], 9, ["mr"], weight=[0.1, 0.3])["mr"] == pytest.approx(2.5, abs=1e-15)  # not float32
+    assert evaluate([33554432.5], 10**9, ["mr"]) == {"mr": 33554432.5}
+    values = evaluate([], 9, ["mr", "count"])
+    assert math.isnan(values["mr"])
+    assert values["count"] == 0
+
+
+def test_table_is_sorted_distinct_and_counted():
+    collection = RankCollection(["mr"])
+    for order in ([3, 1, 3], [1, 3]):
+        collection.update(Ranks(order, None, 9), side="tail")
+    table = collection.table()
+    assert isinstance(table, RankTable)
+    assert table.ranks.optimistic.tolist() == [1, 3]
+    assert table.count.tolist() == [2, 3]
+    assert table.num_tasks == 5
+    assert evaluate(table, metrics=["mr", "tail_mr"]) == {"mr": 2.2, "tail_mr": 2.2}
+    assert len(RankCollection(["mr"]).table()) == 0
+
+
+def test_summary_shows_what_compute_gives_by_side():
+    collection = RankCollection(["mrr", "amri", "rank_std", "expected_mr"], sides=["both", "head", "tail"])
+    assert str(collection.summary()).endswith("no ranking tasks yet")
+    collection.update(Ranks([1, 2], [1, 4], 9), side="head")
+    collection.update(Ranks([1, 1, 3], None, 5), side="tail")
+    summary = collection.summary()
+    rows = {(row.side, row.metric): row for row in summary.rows}
+    assert list(rows)[:5] == [("head", name) for name in ("mrr", "mr", "rank_std", "expected_mr")] + [("tail", "mrr")]
+    values = collection.compute()
+    assert rows["both", "mrr"].base == values["mrr"]
+    assert rows["tail", "mr"].index == values["tail_amri"]
+    assert rows["head", "expected_mr"].base == values["head_expected_mr"]
+    z = evaluate(collection.table(), metrics=["head.zmrr"])["head_z_mrr"]
+    assert rows["head", "mrr"].z == z
+    assert math.isnan(rows["both", "rank_std"].index)
+    text = str(summary)
+    assert "5 ranks among 5 to 9 candidates" in text
+    assert "20.0 % of the true candidates share their score" in text
+
+
+def test_summary_takes_each_metric_with_its_own_rank_type_and_average():
+    collection = RankCollection(
+        {"a": RankMetric(RankDefinition("x"), rank_type="expected"), "b": "hmr", "c": MeanRank(average="macro")}
+    )
+    collection.update(Ranks([1, 2, 3], [1, 2, 9], 9), group=[0, 0, 1])
+    values = collection.compute()
+    rows = {row.metric: row.base for row in collection.summary().rows}
+    assert rows == {"expected_x": values["a"], "hmr": values["b"], "macro_mr": values["c"]}
+    assert values["c"] == 0.5 * 1.5 + 0.5 * 6
+
+
+def test_a_users_definition_gives_base_index_and_z_with_no_other_line():
+    dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    metrics = [RankMetric(dcg, view=view) for view in ("base", "normalized", "adjusted_index", "z_score")]
+    collection = RankCollection(metrics)
+    assert list(collection.keys()) == ["dcg", "normalized_dcg", "adjusted_dcg", "z_dcg"]
+    assert [collection.mode(key) for key in collection] == ["max"] * 4
+    ranks, N = [1, 3, 2, 7], [7, 7, 4, 9]
+    collection.update(Ranks(ranks, None, N))
+    value = sum(1 / math.log2(1 + r) for r in ranks) / 4
+    means = [sum(1 / math.log2(1 + r) for r in range(1, n + 1)) / n for n in N]
+    squares = [sum(1 / math.log2(1 + r) ** 2 for r in range(1, n + 1)) / n for n in N]
+    E, V = sum(means) / 4, sum(s - m * m for s, m in zip(squares, means, strict=True)) / 16
+    want = {
+        "dcg": value,
+        "normalized_dcg": value / E,
+        "adjusted_dcg": (value - E) / (1 - E),
+        "z_dcg": (value - E) / math.sqrt(V),
+    }
+    assert numbers(collection) == pytest.approx(want, rel=1e-13)
+
+
+def test_what_a_definition_does_not_say_is_derived_or_left_out():
+    given = RankDefinition("x", f=lambda r: 2 / r, optimum=2.0)
+    assert (given.optimum, given.higher_is_better) == (2.0, True)
+    views = ["base", "normalized", "adjusted_index", "z_score"]
+    open_ended = RankDefinition("x", f=lambda r: -r, optimum=None, higher_is_better=True)
+    for definition, allowed in ((given, views), (open_ended, ["base", "normalized", "z_score"])):
+        for view in views:
+            if view in allowed:
+                RankMetric(definition, view=view)
+            else:
+                with pytest.raises(ValueError, match=f"view='{view}' has no meaning for 'x': it has no best value"):
+                    RankMetric(definition, view=view)
+
+
+def test_nan_scores_rank_last_and_are_told_once():
+    collection = RankCollection(["mr", "mrr"])
+    scores = torch.tensor([[float("nan"), 0.1, 0.2], [0.5, float("nan"), 0.2], [0.5, 0.1, 0.2]])
+    collection.update(scores, torch.zeros(3, dtype=torch.int64))
+    with pytest.warns(RankMetricWarning, match="2 of 3 ranking tasks have NaN scores") as told:
+        assert collection.compute()["mr"] == (3 + 2 + 1) / 3
+    assert len(told) == 1
+    collection.compute()  # an error if it warned again
+    assert "2 ranking tasks have NaN scores" in str(collection.summary())
+
+
+def test_negative_scores_with_the_first_one_true_give_mrr_one():
+    metric = MeanReciprocalRank()
+    metric.update(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([0]))
+    assert metric.compute() == 1
+
+
+def test_changing_the_test_triples_moves_no_validation_rank():
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.randint(0, 6, (60, 3), generator=generator)
+    train, valid, test = triples.split([30, 15, 15])
+    scores = torch.rand(15, 6, generator=generator)
+
+    def validate(*splits):
+        collection = RankCollection(["mr", "mrr", "amri"])
+        exclude = KnownTriples(*splits, num_entities=6).tails(valid[:, 0], valid[:, 1])
+        collection.update(scores, valid[:, 2], exclude=exclude)
+        return collection.table().rows, numbers(collection)
+
+    rows, values = validate(train, valid)
+    leaked, other = validate(train, valid, test), validate(train, valid, test.flip(1))
+    assert not leaked[0].equal(other[0])  # the filter that knows the test triples does move the ranks
+    test.copy_(test.flip(1))
+    again, same = validate(train, valid)
+    assert again.equal(rows)
+    assert same == values

@@ -1,0 +1,147 @@
+"""Updates, computes and copies on several processes, in any order: what a process does alone neither hangs nor lies."""
+
+import pickle
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+from bits import bits
+from sharding import HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, one_by_one, update
+from torchrankmetrics import MeanReciprocalRank, Ranks
+from worker_pool import WorkerPool
+
+
+def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, str]]:
+    """What happens between updates and computes, seen from one process."""
+    found = {}
+    metrics = collection(storage)
+    update(metrics, *shard)
+    found["first"] = bits(metrics.compute())
+    found["again"] = bits(metrics.compute())
+    update(metrics, *later)
+    found["later"] = bits(metrics.compute())
+    copy, other = metrics.clone(), pickle.loads(pickle.dumps(metrics))
+    found["clone"], found["pickle"] = bits(copy.compute()), bits(other.compute())
+    metrics.reset()
+    update(metrics, *shard)
+    found["reset"] = bits(metrics.compute())
+
+    merged, incoming = collection(storage), collection(storage)
+    update(merged, *shard)
+    found["before merge"] = bits(merged.compute())
+    update(incoming, *later)
+    merged.merge_state(incoming)
+    found["merged"] = bits(merged.compute())
+    return found
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+@pytest.mark.parametrize(
+    "later",
+    [([MORE], []), ([], [MORE]), ([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")])],
+    ids=["first process", "second process", "both"],
+)
+def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process(
+    pool: WorkerPool, storage: str, later: tuple[Shard, Shard]
+) -> None:
+    first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
+    for found in pool.run(job_life, [([HEAD], later[0], storage), ([TAIL], later[1], storage)]):
+        for name in ("first", "again", "reset", "before merge"):
+            assert found[name] == first, name
+        for name in ("later", "clone", "pickle", "merged"):
+            assert found[name] == then, name
+
+
+def job_update_between_members(updates: bool, resets: bool) -> list[str]:
+    metrics = collection(names=["mrr", "mr", "hits_at_3"])
+    update(metrics, HEAD)
+    members = list(metrics.values(copy_state=False))
+    found = [members[0].compute(), members[1].compute()]
+    if updates:
+        update(metrics, MORE)
+    found += [member.compute() for member in members]
+    if resets:
+        metrics.reset()
+        update(metrics, TAIL)
+    found += [member.compute() for member in members]
+    return [bits(value)[""] for value in found]
+
+
+def test_an_update_on_one_process_between_two_members_neither_hangs_nor_is_missed(pool: WorkerPool) -> None:
+    """One process alone must neither gather (a hang) nor reuse (a stale value)."""
+    names = ["mrr", "mr", "hits_at_3"]
+    stages = [[HEAD, HEAD], [HEAD, MORE, HEAD], [HEAD, MORE, TAIL]]
+    before, then, last = (list(of_one_process(stage, names=names).values()) for stage in stages)
+    expected = [*before[:2], *then, *last]
+    assert pool.run(job_update_between_members, [(True, False), (False, True)]) == [expected] * 2
+
+
+def refused(*calls: Callable[[], Any]) -> list[bool]:
+    """Whether each raises torchmetrics' own error."""
+    found = []
+    for call in calls:
+        try:
+            call()
+        except TorchMetricsUserError:
+            found.append(True)
+        else:
+            found.append(False)
+    return found
+
+
+def job_sync_unsync(shard: Shard) -> dict[str, Any]:
+    metric = MeanReciprocalRank()
+    update(metric, *shard)
+    own = metric.rows
+    metric.sync()
+    synced = int(sum(len(block) for block in metric.rows))
+    refusals = refused(metric.sync, lambda: update(metric, MORE), lambda: metric.forward(Ranks([1], None, 3)))
+    metric.unsync()
+    assert metric.rows is own
+    refusals += refused(metric.unsync)
+
+    metrics = collection()
+    update(metrics, *shard)
+    first, *others = metrics.values(copy_state=False)
+    first.sync()
+    values = bits({member.key: member.compute() for member in others})
+    refusals += refused(lambda: update(metrics, MORE))
+    first.unsync()
+    return {"synced": synced, "refusals": refusals, "others": values, "after": bits(metrics.compute())}
+
+
+def test_a_synced_metric_refuses_updates_and_unsync_gives_its_own_rows_back(pool: WorkerPool) -> None:
+    expected = of_one_process([HEAD, TAIL])
+    for found in pool.run(job_sync_unsync, [([HEAD],), ([TAIL],), ([],)]):
+        assert found["synced"] == 5
+        assert found["refusals"] == [True] * 5
+        assert found["others"] == {key: value for key, value in expected.items() if key != "mrr"}
+        assert found["after"] == expected
+
+
+def job_inference(shard: Shard, later: Shard, storage: str) -> list[dict[str, str]]:
+    """What Lightning does on NCCL: update and compute inside, then life goes on outside."""
+    found = []
+    metrics = collection(storage)
+    with torch.inference_mode():
+        update(metrics, *shard)
+        found.append(bits(metrics.compute()))
+        found.append(one_by_one(metrics))
+    found.append(bits(metrics.compute()))
+    update(metrics, *later)
+    for inside in (True, False):
+        with torch.inference_mode() if inside else nullcontext():
+            found.append(bits(metrics.compute()))
+            found.append(bits(pickle.loads(pickle.dumps(metrics)).compute()))
+    return found
+
+
+@pytest.mark.parametrize("storage", STORAGES)
+def test_rows_of_inference_mode_are_gathered_inside_and_outside(pool: WorkerPool, storage: str) -> None:
+    first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
+    for found in pool.run(job_inference, [([HEAD], [], storage), ([TAIL], [MORE], storage)]):
+        assert found == [first] * 3 + [then] * 4
