@@ -13,6 +13,17 @@ def rank(row, column, excluded=()):
     return 1 + better, 1 + better + tied, 1 + len(others), touched
 
 
+def among(row, column, candidates):
+    """(optimistic, pessimistic, num_candidates) where the candidates are listed; the own column is one of them."""
+    assert column in candidates
+    return rank(row, column, set(range(len(row))).difference(candidates))[:3]
+
+
+def lines(ranks):
+    """The library's ranks as such tuples, one per task."""
+    return list(zip(ranks.optimistic.tolist(), ranks.pessimistic.tolist(), ranks.num_candidates.tolist(), strict=True))
+
+
 def ranks(scores, tasks, excluded=lambda row: ()):
     """One line per (row, column) task."""
     return [rank(scores[row], column, excluded(row)) for row, column in tasks]

@@ -55,7 +55,7 @@ CASES = list(itertools.product([ONE_TO_ONE, SEVERAL], [[], KNOWN], ["test", "all
 
 @pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
 @pytest.mark.parametrize("similarity", ["dot", "l2", "l1", None])
-def test_embeddings(pairs, known, candidates, similarity):
+def test_embeddings_rank_as_brute_force(pairs, known, candidates, similarity):
     left, right = embeddings()
     expected = brute(scores_of(left, right, similarity or "dot").tolist(), pairs, known, candidates)
     options = {"similarity": similarity, "candidates": candidates}
@@ -68,7 +68,7 @@ def test_embeddings(pairs, known, candidates, similarity):
 
 @pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
-def test_similarities(pairs, known, candidates, dtype):
+def test_similarities_rank_as_brute_force(pairs, known, candidates, dtype):
     scores = scores_of(*embeddings(), "dot").to(dtype)
     expected = brute(scores.tolist(), pairs, known, candidates)
     assert rows_of(rank_alignment(pairs, scores, known=known or None, candidates=candidates)) == expected
@@ -95,7 +95,7 @@ def test_batches_change_nothing(candidates, monkeypatch):
         assert torch.equal(table.rows, whole.rows)
 
 
-def test_directions_are_sides():
+def test_the_sides_are_the_two_directions():
     left, right = embeddings(3)
     there, back = rank_alignment(SEVERAL, left, right), rank_alignment([p[::-1] for p in SEVERAL], right, left)
     for one, other in (("tail", "head"), ("head", "tail")):
@@ -156,7 +156,7 @@ def test_no_pairs_no_tasks():
         ),
     ],
 )
-def test_bad_input(change, error, message):
+def test_bad_input_is_named(change, error, message):
     left, right = embeddings()
     arguments = {"pairs": ONE_TO_ONE, "left": left, "right": right} | change
     with pytest.raises(error, match=message):

@@ -1,13 +1,13 @@
+"""Candidates in chunks rank as the whole matrix does, which never exists."""
+
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
 
 from allocations import Allocations
-from torchrankmetrics.ranking import chunks as module
-from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
-from torchrankmetrics.ranking.known import KnownAnswers
-from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics import KnownAnswers, RankAccumulator, rank_embeddings, rank_scores
+from torchrankmetrics.ranking import chunks as chunks_module
 
 SIMILARITIES = {
     "dot": lambda q, e: q @ e.T,
@@ -102,7 +102,7 @@ def test_every_product_has_the_shape_of_a_tile(monkeypatch):
         shapes.append(tuple(tile.shape))
         return torch.mm(queries, tile.T, out=out)
 
-    monkeypatch.setitem(module._PRODUCTS, "dot", dot)
+    monkeypatch.setitem(chunks_module._PRODUCTS, "dot", dot)
     rank_embeddings(torch.zeros(2, 3), torch.zeros(11, 3), torch.tensor([0, 10]), chunk_size=4)
     assert shapes == [(4, 3)] * 4
 
@@ -129,7 +129,7 @@ def test_the_matrix_never_exists(similarity):
     assert 0 < seen.largest <= 2 << 20  # the matrix would have 24 MiB
 
 
-def test_an_empty_batch():
+def test_no_queries_no_tasks():
     assert len(rank_embeddings(torch.zeros(0, 3), torch.zeros(5, 3), torch.empty(0, dtype=torch.int64))) == 0
 
 

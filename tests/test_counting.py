@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from ranking_problems import STRIDES, lay_out
 from torchrankmetrics.ranking import counting, flags
 from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.counting import plain
@@ -22,7 +23,8 @@ FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.uint8, torch.int32, torch.int64, torch.bool]  # a type compiles in seconds
 
 
-def make(generator, B, N, dtype, strides):
+def scores_with_specials(generator, B, N, dtype, strides):
+    """Small integers; among floating scores also NaN of both signs, infinities, zeros of both signs, subnormals."""
     numbers = torch.randint(-3, 4, (B, N), generator=generator)
     scores = numbers.to(dtype)
     if dtype.is_floating_point:
@@ -31,24 +33,18 @@ def make(generator, B, N, dtype, strides):
         )
         some = torch.rand(B, N, generator=generator) < 0.2
         scores[some] = specials[torch.randint(0, len(specials), (int(some.sum()),), generator=generator)]
-    if strides == "column":
-        return scores.T.contiguous().T
-    if strides == "sliced":
-        return torch.stack([scores, scores], 2).reshape(B, 2 * N)[:, ::2]
-    if strides == "window":
-        return torch.cat([scores, scores], 1)[:, N // 2 : N // 2 + N]
-    return scores
+    return lay_out(scores, strides)
 
 
 @needs_numba
-@pytest.mark.parametrize("strides", ["row", "window", "column", "sliced"])
+@pytest.mark.parametrize("strides", STRIDES)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
     from torchrankmetrics.ranking.counting import compiled
 
     generator = torch.Generator().manual_seed(7)
     for B, N, P in [(0, 3, 0), (1, 1, 3), (3, 1, 5), (7, 40, 30), (2, 17000, 5)]:
-        scores = make(generator, B, N, dtype, strides)
+        scores = scores_with_specials(generator, B, N, dtype, strides)
         row = torch.randint(0, max(B, 1), (P,), generator=generator)
         column = torch.randint(0, N, (P,), generator=generator)
         mask = torch.rand(B, N, generator=generator) < 0.5
@@ -78,7 +74,7 @@ def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
     from torchrankmetrics.ranking.counting import compiled
 
     generator = torch.Generator().manual_seed(seed)
-    scores = make(generator, B, N, dtype, "row")
+    scores = scores_with_specials(generator, B, N, dtype, "row")
     column = torch.randint(0, N, (B,), generator=generator)
     pairs = (torch.rand(B, N, generator=generator) < 0.3).nonzero()
     known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))

@@ -1,11 +1,12 @@
+"""KnownAnswers and KnownTriples against dictionaries of sets."""
+
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given, settings
 
 import reference_ranks as reference
-from torchrankmetrics.ranking import known as module
-from torchrankmetrics.ranking.known import KnownAnswers, KnownTriples
+from torchrankmetrics import KnownAnswers, KnownTriples
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
 
@@ -99,11 +100,15 @@ def test_bounds_known_without_asking_the_device():
     assert exclusion.num_columns == 6
 
 
-def test_large_ids_do_not_overflow():
+def test_ids_up_to_the_width_of_a_key_are_told_apart_and_larger_ones_refused():
     known = KnownAnswers(torch.tensor([[2**30, 5]]), torch.tensor([2**25]))
     assert rows_of(known(torch.tensor([[2**30, 5], [2**30, 4]]))) == [[2**25], []]
-    with pytest.raises(ValueError, match=r"too large.*63-bit"):
-        KnownAnswers(torch.tensor([[2**40, 5]]), torch.tensor([2**30]))
+    largest = 2**31 - 1
+    known = KnownAnswers(torch.tensor([largest - 1]), torch.tensor([largest]))
+    assert rows_of(known(torch.tensor([largest - 1, largest - 2]))) == [[largest], []]
+    for queries, answer in ((torch.tensor([largest]), largest), (torch.tensor([[2**40, 5]]), 2**30)):
+        with pytest.raises(ValueError, match=r"too large.*63-bit"):
+            KnownAnswers(queries, torch.tensor([answer]))
 
 
 def test_copies_for_devices_are_made_once():
@@ -159,7 +164,3 @@ def test_bad_input_is_named(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call()
-
-
-def test_the_limit_is_a_power_of_two_below_an_int64():
-    assert module._LARGEST <= 2**63 - 1

@@ -1,8 +1,7 @@
-"""The laws for every metric and view of ``reference.METRICS``: monoid, views, ties, cost, order of means."""
+"""The laws for every metric and view of ``reference.METRICS``: monoid, views, ties, order of means."""
 
 import itertools
 import math
-import warnings
 from fractions import Fraction
 from unittest import mock
 
@@ -14,12 +13,11 @@ from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 import reference
+from bits import bits
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
-from torchrankmetrics.metrics import analysis as analysis_module
 from torchrankmetrics.metrics import metric as metric_module
 from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.ranking import rows as rows_module
 from torchrankmetrics.theory.definitions import power_mean_rank
 
 VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
@@ -47,12 +45,6 @@ def feed(collection, rows, part=slice(None), side=None, ids=False):
     collection.update(ranks, side=side, weight=rows["weight"][part], group=rows["group"][part], **options)
 
 
-def bits(collection):
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        return {key: value.view(torch.int64).item() for key, value in collection.compute().items()}
-
-
 def every_metric(**options):
     """All metrics in base view, and the views that have a closed form for any number of tasks."""
     closed = ["mr", "mrr", "hits_at_3", "gmr", "igmr", "imr", "hmr"]
@@ -60,7 +52,7 @@ def every_metric(**options):
     return RankCollection([*METRICS, "count", "tie_rate", *derived], **options)
 
 
-# ---- 3: the rows are a monoid
+# ---- the rows are a monoid
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
@@ -124,7 +116,7 @@ def test_of_repeats_that_differ_the_smallest_row_stays_and_one_warning_is_given(
         assert len(told) == 1
 
 
-# ---- 4: views are affine
+# ---- views are affine
 
 
 @ids
@@ -228,7 +220,7 @@ def test_hits_where_k_reaches_every_candidate_are_undefined_not_divided_by_epsil
             assert all(math.isnan(x) for x in collection.compute().values())
 
 
-# ---- 6: ties
+# ---- ties
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
@@ -261,57 +253,7 @@ def test_expected_is_refused_by_name_where_it_is_not_known(name):
     assert list(RankCollection(["mr", name], rank_types=["expected"]).keys()) == ["expected_mr"]  # a product: left out
 
 
-# ---- 7: cost
-
-
-def counted(monkeypatch, module, name):
-    calls = []
-    original = getattr(module, name)
-    monkeypatch.setattr(module, name, lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs))
-    return calls
-
-
-@pytest.mark.parametrize("metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]])
-def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
-    ranked = counted(monkeypatch, rows_module, "rank_scores")
-    read = counted(monkeypatch, analysis_module, "canonical_rows")
-    collection = RankCollection(metrics)
-    for batch in range(3):
-        collection.update(torch.rand(4, 9), torch.arange(4), side="tail")
-        assert len(ranked) == batch + 1
-    assert len(read) == 0
-    assert len(collection["mrr"].rows) == 3
-    first = collection.compute()
-    assert len(read) == 1
-    assert collection.compute() == first
-    collection.summary()
-    collection.table()
-    assert len(read) == 1  # the rows are the same
-    collection(torch.rand(4, 9), torch.arange(4), side="tail")
-    assert (len(ranked), len(read)) == (4, 2)  # the batch alone, once
-    collection.compute()
-    assert len(read) == 3
-
-
-def test_null_moments_see_distinct_candidate_counts_only():
-    seen = []
-
-    class Spy:
-        def moments(self, definition, counts, weights=None):
-            from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-
-            seen.append(len(counts.num_candidates))
-            return DEFAULT_EXPECTATION.moments(definition, counts, weights)
-
-        def answers(self, definition):
-            return True
-
-    N = torch.arange(30_000) % 7 + 5
-    evaluate(Ranks(torch.ones_like(N), None, N), metrics=["amri", "z_mrr"], expectation=Spy())
-    assert seen == [7, 7]
-
-
-# ---- 8: means are ordered
+# ---- means are ordered
 
 MEANS = [-math.inf, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, math.inf]
 

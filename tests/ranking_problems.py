@@ -1,0 +1,79 @@
+"""Drawn ranking problems: scores with ties and NaN, one or several targets per row, every kind of exclusion."""
+
+import math
+
+import hypothesis.strategies as st
+import torch
+
+from reference_ranks import lines
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.known import KnownAnswers
+
+
+def lay_out(scores, strides):
+    """The same values in other memory, with other scores between or around them."""
+    B, N = scores.shape
+    if strides == "column":
+        return scores.T.contiguous().T
+    if strides == "sliced":
+        return torch.stack([scores, scores.flip(1)], dim=2).reshape(B, 2 * N)[:, ::2]
+    if strides == "window":
+        wide = torch.cat([torch.full_like(scores[:, :1], 5), scores, torch.full_like(scores[:, :1], 6)], dim=1)
+        return torch.cat([wide, wide])[:B, 1 : N + 1]
+    if strides == "column window":
+        return torch.cat([scores, scores.flip(1)]).T.contiguous().T[:B]
+    return scores.contiguous()
+
+
+STRIDES = ["row", "column", "sliced", "window", "column window"]
+VALUES = st.sampled_from([-math.inf, -2.0, -0.0, 0.0, 1.0, 1.5, 7.0, math.inf, math.nan])
+
+
+@st.composite
+def problems(draw, values=VALUES):
+    B, N = draw(st.integers(0, 5)), draw(st.integers(1, 9))
+    rows = [[draw(values) for _ in range(N)] for _ in range(B)]
+    form = draw(st.sampled_from(["one", "pairs"]))
+    if form == "one" or B == 0:
+        tasks = [(i, draw(st.integers(0, N - 1))) for i in range(B)]
+    else:
+        tasks = draw(st.lists(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1)), max_size=9))
+    cells = st.tuples(st.integers(0, max(B - 1, 0)), st.integers(0, N - 1))
+    pairs = draw(st.lists(cells, max_size=20)) if B else []
+    return rows, B, N, form if B else "one", tasks, pairs
+
+
+def as_target(form, tasks):
+    if form == "one":
+        return torch.tensor([column for _, column in tasks], dtype=torch.int64)
+    pairs = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
+    return (pairs[0], pairs[1]) if len(tasks) == 1 else pairs  # one pair in a batch of two would be ambiguous
+
+
+def as_exclude(kind, pairs, tasks, B, N):
+    """The exclusion in one of its forms, and the excluded columns of a row as a function."""
+    by_row = {i: {c for r, c in pairs if r == i} for i in range(B)}
+    both = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+    if kind == "none":
+        return None, lambda row: ()
+    if kind == "restriction":
+        gone = {c for _, c in pairs} - {c for _, c in tasks}
+        mask = torch.zeros(N, dtype=torch.bool)
+        mask[sorted(gone)] = True
+        return mask, lambda row: gone
+    if kind == "mask":
+        mask = torch.zeros(B, N, dtype=torch.bool)
+        mask[both[0], both[1]] = True
+        return mask, by_row.__getitem__
+    if kind == "index":
+        return KnownAnswers(both[0], both[1])(torch.arange(B)), by_row.__getitem__
+    return (both if kind == "pairs" else (both[0], both[1])), by_row.__getitem__
+
+
+KINDS = ["none", "pairs", "tuple", "mask", "index", "restriction"]
+
+
+def flagged_lines(ranks):
+    """(optimistic, pessimistic, num_candidates, touched by NaN) of every task, as the reference gives them."""
+    flags = [0] * len(ranks) if ranks.flags is None else ranks.flags.tolist()
+    return [(*line, bool(flag & fault.NAN)) for line, flag in zip(lines(ranks), flags, strict=True)]

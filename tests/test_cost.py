@@ -1,0 +1,55 @@
+"""What is done once, whatever the number of metrics: ranking the scores, reading the rows, each candidate count."""
+
+import pytest
+import torch
+
+from reference import METRICS
+from torchrankmetrics import RankCollection, Ranks, evaluate
+from torchrankmetrics.metrics import analysis as analysis_module
+from torchrankmetrics.ranking import blocks as blocks_module
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+
+
+def calls_of(monkeypatch, module, name):
+    calls = []
+    original = getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *args, **kwargs: calls.append(1) or original(*args, **kwargs))
+    return calls
+
+
+@pytest.mark.parametrize("metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]])
+def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
+    ranked = calls_of(monkeypatch, blocks_module, "rank_scores")
+    read = calls_of(monkeypatch, analysis_module, "canonical_rows")
+    collection = RankCollection(metrics)
+    for batch in range(3):
+        collection.update(torch.rand(4, 9), torch.arange(4), side="tail")
+        assert len(ranked) == batch + 1
+    assert len(read) == 0
+    assert len(collection["mrr"].rows) == 3
+    first = collection.compute()
+    assert len(read) == 1
+    assert collection.compute() == first
+    collection.summary()
+    collection.table()
+    assert len(read) == 1  # the rows are the same
+    collection(torch.rand(4, 9), torch.arange(4), side="tail")
+    assert (len(ranked), len(read)) == (4, 2)  # the batch alone, once
+    collection.compute()
+    assert len(read) == 3
+
+
+def test_null_moments_see_distinct_candidate_counts_only():
+    seen = []
+
+    class Spy:
+        def moments(self, definition, counts, weights=None):
+            seen.append(len(counts.num_candidates))
+            return DEFAULT_EXPECTATION.moments(definition, counts, weights)
+
+        def answers(self, definition):
+            return True
+
+    N = torch.arange(30_000) % 7 + 5
+    evaluate(Ranks(torch.ones_like(N), None, N), metrics=["amri", "z_mrr"], expectation=Spy())
+    assert seen == [7, 7]

@@ -1,0 +1,100 @@
+"""What rank_scores costs and where it waits: no copy of the scores, no question to an accelerator."""
+
+import math
+import tracemalloc
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+from allocations import Allocations
+from ranking_problems import lay_out, problems
+from torchrankmetrics import KnownAnswers, rank_scores
+from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.exclusion import exclusion_from_pairs, slices_of_fixed_shape
+from torchrankmetrics.ranking.scores import rank_filtered
+
+
+@pytest.mark.parametrize("layout", ["row", "column"])
+@pytest.mark.parametrize("kind", ["none", "pairs", "mask", "restriction", "several"])
+def test_the_scores_are_never_copied(kind, layout):
+    # 32 MiB of scores; an operator may allocate the tile and what grows with the tasks or with N alone
+    B, N = 256, 1 << 15
+    scores = lay_out(torch.zeros(B, N), layout)
+    target: object = torch.arange(B)
+    exclude = {
+        "pairs": torch.stack([torch.arange(B), torch.arange(B) + 1]),
+        "mask": torch.zeros(B, N, dtype=torch.bool),
+        "restriction": torch.zeros(N, dtype=torch.bool),
+    }.get(kind)
+    if kind == "several":
+        target = (torch.arange(2 * B) // 2, torch.arange(2 * B))
+    with Allocations() as seen:
+        rank_scores(scores, target, exclude=exclude, counting="torch")
+    assert 0 < seen.largest <= 2 << 20
+    rank_scores(scores, target, exclude=exclude)  # compiled, if Numba is there, before NumPy's memory is watched
+    tracemalloc.start()
+    try:
+        with Allocations() as seen:
+            rank_scores(scores, target, exclude=exclude)
+        assert max(seen.largest, tracemalloc.get_traced_memory()[1]) <= 2 << 20
+    finally:
+        tracemalloc.stop()
+
+
+class TestAcceleratorPaths:
+    """What only an accelerator takes, run on the CPU: no device is at hand in every test run."""
+
+    @settings(deadline=None, max_examples=80)
+    @given(problems(), st.integers(8, 200))
+    def test_masked_blocks_count_known_answers(self, problem, tile):
+        rows, B, N, _, tasks, pairs = problem
+        scores = torch.tensor(rows).reshape(B, N)
+        row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
+        true = scores[row, column]
+        known = KnownAnswers(*torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T)(torch.arange(B))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(plain, "_TILE_ACCELERATOR", tile)
+            total = torch.zeros(4, len(tasks), dtype=torch.int64)
+            plain._add_known_masked(total, scores, true, row, column, known, None)
+        assert torch.equal(total, plain._count_known(scores, true, row, column, known, None))
+
+    @settings(deadline=None, max_examples=80)
+    @given(problems())
+    def test_nan_by_a_third_comparison(self, problem):
+        rows, B, N, _, tasks, _ = problem
+        scores = torch.tensor(rows).reshape(B, N)
+        row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
+        true = scores[row, column]
+        nan = plain._sweep(scores, true, row, None, [torch.ne])[0]
+        assert nan.tolist() == [sum(math.isnan(s) for s in rows[r]) for r, _ in tasks]
+
+    @settings(deadline=None, max_examples=80)
+    @given(
+        st.lists(st.tuples(st.integers(-2, 5), st.integers(-2, 6)), max_size=12), st.integers(0, 4), st.integers(1, 5)
+    )
+    def test_pairs_sorted_without_a_shape_that_depends_on_them(self, pairs, B, N):
+        row, column = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+        got, bad = slices_of_fixed_shape(row, column, B, N)
+        valid = sorted({(r, c) for r, c in pairs if 0 <= r < B and 0 <= c < N})
+        assert got.pairs().T.tolist() == [list(pair) for pair in valid]
+        assert bool(bad) == (not all(0 <= r < B and 0 <= c < N for r, c in pairs))
+        if B:
+            assert got.longest >= int(got.length.max())
+        if not bad and B:
+            cpu, _ = exclusion_from_pairs(torch.stack([row, column]), B, N, torch.device("cpu"))
+            assert torch.equal(cpu.pairs(), got.pairs())
+
+    def test_nothing_waits_for_the_device(self):
+        # a meta tensor has no values: whatever asks for one (item, bool, nonzero, a shape from data) is an error
+        scores = torch.empty(4, 9, device="meta")
+        target = torch.empty(4, dtype=torch.int64, device="meta")
+        pairs = torch.empty(2, 6, dtype=torch.int64, device="meta")
+        known = KnownAnswers([0, 0, 1], [1, 2, 3]).to("meta")(target)
+        excludes = (None, pairs, known, scores > 0, scores[0] > 0)
+        for exclude in excludes:
+            for tasks in (target, pairs):
+                ranks = rank_scores(scores, tasks, exclude=exclude)
+                assert ranks.optimistic.shape == ranks.flags.shape == (tasks.shape[-1],)
+        rank_filtered(scores, target, known, scores[0] > 0, "auto")
