@@ -27,7 +27,7 @@ def make_block(
     """
     about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
     # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
-    with torch.inference_mode(False), torch.no_grad():
+    with torch.inference_mode(False):
         if isinstance(scores, Ranks | RankTable):
             has = {"target": target, "exclude": exclude} | (about if isinstance(scores, RankTable) else {})
             if given := [name for name, value in has.items() if value is not None]:
