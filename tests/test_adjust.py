@@ -2,16 +2,14 @@
 
 import math
 import re
-import subprocess
-import sys
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scripts import EXAMPLES, run_script
 from torchrankmetrics import RankDefinition, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.theory.dependence import InflatedExpectation
 
@@ -106,8 +104,7 @@ def test_what_cannot_be_is_refused(arguments, options, message):
 
 
 def test_example_shows_that_amri_alone_stays():
-    example = Path(__file__).parent.parent / "examples" / "published_numbers.py"
-    printed = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, check=True).stdout
+    printed = run_script(EXAMPLES / "published_numbers.py")
     amri = 1 - 2 * (1233 - 1) / (14_306 - 1)
     assert re.search(rf"FB15k-237 +mr +1233 +{amri:.4f}", printed)
     spread = {}

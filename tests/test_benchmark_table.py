@@ -1,12 +1,8 @@
 """The table of docs/scale.md is that of the committed results."""
 
-import importlib.util
-from pathlib import Path
+from scripts import ROOT, load_script
 
-PATH = Path(__file__).parents[1] / "benchmarks" / "table.py"
-spec = importlib.util.spec_from_file_location("benchmark_table", PATH)
-table = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(table)
+table = load_script(ROOT / "benchmarks" / "table.py")
 
 
 def test_the_page_shows_the_results():

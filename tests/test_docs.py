@@ -1,30 +1,19 @@
 """What the pages say beside their executed blocks: tables, links between them, and pictures that exist."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from scripts import ROOT, load_script
 from test_hoyt_table import DIRECTED, expected_table
 
-ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 
 
-def load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-comparable = load(ROOT / "benchmarks" / "comparable.py")
+comparable = load_script(ROOT / "benchmarks" / "comparable.py")
 RESULTS = json.loads((ROOT / "benchmarks" / "results" / "comparable.json").read_text())
 
 
@@ -53,7 +42,7 @@ def test_tables_of_comparability_are_those_of_the_results(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RESULTS)
-def test_only_amri_stays(name: str) -> None:
+def test_of_the_indices_in_the_results_only_amri_keeps_its_value(name: str) -> None:
     """What the page claims, of one number of candidates for all: of the indices of f, AMRI alone keeps its value."""
     rows = [row for row in RESULTS[name] if row["candidates"] == round(row["candidates"])]
     spread = {}
@@ -105,7 +94,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_results_become_tables(tmp_path: Path) -> None:
-    results = load(DOCS / "results.py")
+    results = load_script(DOCS / "results.py")
     (tmp_path / "results").mkdir()
     about = "Title.\n\npython -m benchmarks.one [--json PATH]\n"
     (tmp_path / "one.py").write_text(f'"""{about}"""\nif __name__ == "__main__":\n    ...\n')

@@ -1,26 +1,21 @@
 """The PyG example: its numbers against KGEModel.test() and brute force, and the difference that it explains."""
 
-import importlib.util
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from torch_geometric.nn.kge import ComplEx, DistMult, TransE
 
+from reference_ranks import lines
+from scripts import EXAMPLES, load_script, run_script
 from torchrankmetrics import KnownTriples, evaluate
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "pyg_kge.py"
+EXAMPLE = EXAMPLES / "pyg_kge.py"
 
 
 @pytest.fixture(scope="module")
 def example():
-    spec = importlib.util.spec_from_file_location("pyg_kge", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(EXAMPLE)
 
 
 @pytest.fixture(scope="module")
@@ -58,23 +53,19 @@ def test_both_sides_filtered_by_brute_force(example, triples):
                 others = [score[e] for e in range(9) if e != own and put(e) not in true]
                 better = sum(s > score[own] for s in others)
                 expected.append((better + 1, better + 1 + sum(s == score[own] for s in others), 1 + len(others)))
-    ranks = table.ranks
-    got = zip(ranks.optimistic.tolist(), ranks.pessimistic.tolist(), ranks.num_candidates.tolist(), strict=True)
-    assert list(got) == expected
+    assert lines(table.ranks) == expected
     assert any(low < high for low, high, _ in expected)
 
 
 def test_example_explains_the_difference(tmp_path):
-    command = [sys.executable, str(EXAMPLE), "--dataset", "nations", "--epochs", "2"]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr[-2000:]
-    rows = re.findall(r"^(.{44})((?: +[\d.-]+)+)$", result.stdout, flags=re.MULTILINE)
+    printed = run_script(EXAMPLE, "--dataset", "nations", "--epochs", "2", cwd=tmp_path)
+    rows = re.findall(r"^(.{44})((?: +[\d.-]+)+)$", printed, flags=re.MULTILINE)
     rows = {label.strip(): [float(x) for x in values.split() if x != "-"] for label, values in rows}
     assert len(rows) == 5
     theirs, raw, tails, heads, both = rows.values()
     assert raw[:3] == pytest.approx([theirs[0] + 1, *theirs[1:]], abs=2e-4)
     assert tails[0] < raw[0]
     assert both[:3] == pytest.approx([(a + b) / 2 for a, b in zip(tails, heads, strict=True)][:3], abs=2e-4)
-    nothing = re.findall(r"model.test\(\) +([\d.]+) +realistic +([\d.]+) of 14", result.stdout)
+    nothing = re.findall(r"model.test\(\) +([\d.]+) +realistic +([\d.]+) of 14", printed)
     assert [realistic for _, realistic in nothing] == ["7.5", "7.5"]
     assert nothing[0][0] != nothing[1][0]

@@ -116,7 +116,7 @@ def ours(average, batches):
 
 
 @pytest.mark.parametrize("average", EVALUATORS)
-def test_parity(average, batches):
+def test_every_metric_has_the_value_of_pykeen(average, batches):
     expected, got = theirs(average, batches), ours(average, batches)
     compared = 0
     for (side, rank_type, key), value in got.items():

@@ -2,23 +2,19 @@
 
 import csv
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-EXAMPLE, README = ROOT / "examples" / "quickstart.py", ROOT / "README.md"
+from scripts import EXAMPLES, ROOT, run_script
+
+README = ROOT / "README.md"
 pytest.importorskip("pytorch_lightning", reason="the quickstart needs the extra 'examples'")
 pytest.importorskip("pykeen", reason="the quickstart reads the graphs that come with pykeen")
 
 
 def run(tmp_path: Path, *arguments: str) -> str:
-    command = [sys.executable, str(EXAMPLE), "--logs", str(tmp_path), *arguments]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert result.returncode == 0, result.stderr[-2000:]
-    return result.stdout
+    return run_script(EXAMPLES / "quickstart.py", "--logs", tmp_path, *arguments, cwd=tmp_path)
 
 
 def rows(output: str) -> dict[tuple[str, str], list[str]]:

@@ -1,9 +1,7 @@
 """The studies on real graphs, in small settings: entity alignment by test size, link prediction against chance."""
 
-import importlib.util
 import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -12,31 +10,15 @@ import numpy as np
 import pytest
 import torch
 
+from scripts import EXAMPLES, ROOT, load_script, run_script
 from torchrankmetrics import KnownTriples
 
-ROOT = Path(__file__).parent.parent
-ALIGNMENT = ROOT / "examples" / "entity_alignment.py"
+ALIGNMENT = EXAMPLES / "entity_alignment.py"
 pytest.importorskip("matplotlib", reason="the studies draw: pip install 'torchrankmetrics[plot]'")
 
 
-def run(*command: str | Path) -> str:
-    result = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT)
-    assert result.returncode == 0, result.stderr[-2000:]
-    return result.stdout
-
-
-def module_of(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[path.stem] = module  # where NamedTuple looks for its annotations
-    spec.loader.exec_module(module)
-    return module
-
-
 def case_study() -> ModuleType:
-    return module_of(ROOT / "benchmarks" / "case_study.py")
+    return load_script(ROOT / "benchmarks" / "case_study.py")
 
 
 def is_picture(path: Path) -> bool:
@@ -47,7 +29,9 @@ def is_picture(path: Path) -> bool:
 
 
 def test_only_amri_stays_when_the_test_set_grows(tmp_path: Path) -> None:
-    output = run(ALIGNMENT, "--splits", "3", "--sizes", "6", "--steps", "10", "--dim", "32", "--out", tmp_path / "new")
+    output = run_script(
+        ALIGNMENT, "--splits", "3", "--sizes", "6", "--steps", "10", "--dim", "32", "--out", tmp_path / "new"
+    )
     assert len(re.findall(r"^split \d: 180 seeds", output, re.MULTILINE)) == 3
     values = json.loads((tmp_path / "new" / "entity_alignment.json").read_text())
     assert len(values["sizes"]) == 6
@@ -74,7 +58,7 @@ def test_only_amri_stays_when_the_test_set_grows(tmp_path: Path) -> None:
 
 
 def test_graphs_are_read_by_their_ids(tmp_path: Path) -> None:
-    module = module_of(ALIGNMENT)
+    module = load_script(ALIGNMENT)
     files = {
         "entities_1": [[7], [3], [100]],
         "entities_2": [[50], [60]],
@@ -100,10 +84,12 @@ def test_graphs_are_read_by_their_ids(tmp_path: Path) -> None:
 # --- the case study ---------------------------------------------------------------------------------------------------
 
 
-def test_case_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_case_study_replaces_earlier_runs_and_reports_without_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("pykeen", reason="Nations and Kinships come with pykeen")
     path, tiny = tmp_path / "runs.json", ("--dim", "16", "--epochs")
-    output = run("-m", "benchmarks.case_study", "--json", path, "--plot", tmp_path / "new" / "a.png", *tiny, "2")
+    output = run_script("-m", "benchmarks.case_study", "--json", path, "--plot", tmp_path / "new" / "a.png", *tiny, "2")
     assert is_picture(tmp_path / "new" / "a.png")
     runs = {(run["graph"], run["model"]): run for run in json.loads(path.read_text())}
     models = {"untrained", "ComplEx", "RotatE", "TransE", "TuckER"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags
-from torchrankmetrics.ranking.rows import ABSENT, SIDE, SIDE_BITS
+from torchrankmetrics.ranking.columns import ABSENT, SIDE, SIDE_BITS
 
 EMPTY = RankTable.concatenate([])
 
@@ -52,7 +52,7 @@ def test_arrays_and_files_give_the_same_rows(table, tmp_path_factory):
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_metrics_of_a_loaded_table(tmp_path, storage):
+def test_a_loaded_table_has_the_values_of_the_collection(tmp_path, storage):
     metrics, options = ["mrr", "z_mrr", "p_mr"], {"rank_types": ["realistic", "expected"]}
     collection = RankCollection(metrics, storage=storage, **options)
     generator = torch.Generator().manual_seed(0)
@@ -99,7 +99,7 @@ def test_single_numbers_serve_all_rows():
     assert len(table.select(side="head")) == 2
 
 
-def test_size_of_fb15k237(tmp_path):
+def test_a_table_of_the_size_of_fb15k237_takes_less_than_400_kb(tmp_path):
     """20,466 test triples on both sides, relation and triple id in each row, ranks of a middling model."""
     random = np.random.default_rng(0)
     parts = []
@@ -157,7 +157,7 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         ({"relation": [1, 2]}, ValueError, "arrays must be among optimistic, .*; got 'relation'"),
     ],
 )
-def test_bad_arrays(change, error, message, tmp_path):
+def test_bad_arrays_are_named(change, error, message, tmp_path):
     with pytest.raises(error, match=message):
         RankTable.from_numpy(GOOD | change)
     np.savez(tmp_path / "a.npz", rank_table_version=1, **(GOOD | change))
@@ -165,7 +165,7 @@ def test_bad_arrays(change, error, message, tmp_path):
         RankTable.load(tmp_path / "a.npz")
 
 
-def test_missing_arrays():
+def test_missing_arrays_are_named():
     with pytest.raises(ValueError, match="group must not be ragged"):
         RankTable.from_numpy(GOOD | {"group": [[0], [1, 2]]})
     with pytest.raises(ValueError, match="arrays must hold optimistic and num_candidates; got none"):

@@ -1,0 +1,153 @@
+"""Our evaluator beside PyKEEN's own: the same ranks and values, but for NaN, which never helps."""
+
+import math
+
+import pytest
+import torch
+
+from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
+from torchrankmetrics import RankDefinition, RankMetric, RankMetricWarning
+
+pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+
+from pykeen.datasets import get_dataset
+from pykeen.evaluation import LCWAEvaluationLoop, RankBasedEvaluator
+
+from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, known_triples, rank_table
+
+
+@pytest.fixture(scope="module", params=["nations", "kinships", "umls"])
+def dataset(request):
+    return get_dataset(dataset=request.param)
+
+
+def both(dataset, model, **options):
+    """Results of PyKEEN's evaluator and of ours on the test triples, with the evaluators."""
+    train, valid, test = splits_of(dataset)
+    evaluators = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator()
+    options = {"additional_filter_triples": [train, valid], **QUIET, **options}
+    return [(evaluator.evaluate(model, test, **options), evaluator) for evaluator in evaluators]
+
+
+def test_parity_of_every_key(dataset):
+    (theirs, _), (ours, _) = both(dataset, Lookup(dataset))
+    assert theirs.get_metric("both.optimistic.mr") < theirs.get_metric("both.pessimistic.mr")
+    assert assert_parity(theirs, ours) == 225
+
+
+def test_table_of_a_finished_evaluator_holds_the_same_ranks(dataset):
+    (_, theirs), (ours, evaluator) = both(dataset, Lookup(dataset))
+    test = splits_of(dataset)[2]
+    table = rank_table(theirs, test)
+    assert table.compact().rows.equal(ours.table.rows)
+    assert table.rows.equal(rank_table(theirs, test.numpy()).rows)
+    assert not rank_table(theirs).has_groups()
+    assert evaluator.collection.table().rows.equal(ours.table.rows)
+    for side in ("head", "tail"):
+        part = table.select(side=side)
+        assert part.sample_id.tolist() == list(range(len(test)))
+        expected = known_triples(dataset).num_candidates(test, side)
+        assert part.ranks.num_candidates.equal(expected)
+        assert part.group.equal(test[:, 1])
+
+
+def test_raw_evaluation_and_one_side(nations):
+    model, test = Lookup(nations), splits_of(nations)[2]
+    result = RankCollectionEvaluator(["mr", "count"], filtered=False).evaluate(model, test, targets=("tail",), **QUIET)
+    assert {key.side for key in result.data} == {"both", "tail"}
+    h, r, t = test.T
+    scores = model.scores[r, h]
+    true = scores.gather(1, t[:, None])
+    realistic = ((scores > true).sum(1) + 1 + (scores >= true).sum(1)) / 2
+    assert result.get_metric("mr") == pytest.approx(realistic.mean().item(), rel=1e-6)
+    assert result.table.ranks.num_candidates.unique().tolist() == [14]
+
+
+def test_restriction_to_some_entities(nations):
+    entities = [11, 0, 3, 5, 7, 13, 2, 9, 1, 4, 8, 10]  # in this order
+    options = {"restrict_entities_to": entities, "pre_filtered_triples": False}
+    (theirs, _), (ours, evaluator) = both(nations, Lookup(nations), **options)
+    assert_parity(theirs, ours)
+    assert ours.table.ranks.num_candidates.max() <= len(entities)
+    test = splits_of(nations)[2]
+    with pytest.raises(ValueError, match="restrict_entities_to must hold the true head of every task; 1 is missing"):
+        evaluator.evaluate(Lookup(nations), test, restrict_entities_to=[0, 13], do_time_consuming_checks=False, **QUIET)
+    assert_parity(*(result for result, _ in both(nations, Lookup(nations))))
+
+
+def test_evaluation_loop_of_lcwa(nations):
+    train, valid, _ = splits_of(nations)
+    results = []
+    for evaluator in (RankBasedEvaluator(), RankCollectionEvaluator()):
+        loop = LCWAEvaluationLoop(
+            nations.testing, evaluator=evaluator, model=Lookup(nations), additional_filter_triples=[train, valid]
+        )
+        results.append(loop.evaluate(batch_size=64, use_tqdm=False))
+    assert_parity(*results)
+
+
+def test_a_new_evaluation_starts_afresh(nations):
+    train, valid, test = splits_of(nations)
+    evaluator = RankCollectionEvaluator(["mr"])
+    evaluator.evaluate(Lookup(nations, seed=1), valid, additional_filter_triples=train, **QUIET)
+    again = evaluator.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
+    fresh = RankCollectionEvaluator(["mr"]).evaluate(
+        Lookup(nations), test, additional_filter_triples=[train, valid], use_tqdm=False, batch_size=7
+    )
+    assert again.data == fresh.data
+    assert again.table.rows.equal(fresh.table.rows)
+
+
+def test_metrics_that_pykeen_lacks_and_own_ones(nations):
+    dcg = RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2())
+    evaluator = RankCollectionEvaluator({"dcg": RankMetric(dcg), "ties": "tie_rate"}, rank_types=["realistic"])
+    result = evaluator.evaluate(Lookup(nations), splits_of(nations)[2], **QUIET)
+    assert 0 < result.get_metric("both.realistic.dcg") < 1
+    assert 0 < result.get_metric("both.realistic.ties") < 1
+    named = RankCollectionEvaluator(["mrr"], views=["p_value", "base"], rank_types=["realistic"])
+    result = named.evaluate(Lookup(nations), splits_of(nations)[2], **QUIET)
+    assert 0 < result.get_metric("tail.p_mrr") < 1
+    with pytest.raises(ValueError, match=r"'gmr' \(both.realistic.geometric_mean_rank\) was not computed; there are"):
+        result.get_metric("gmr")
+
+
+def test_a_diverged_model_ranks_last(nations):
+    model, (train, valid, test) = Lookup(nations), splits_of(nations)
+    model.scores[:] = math.nan
+    evaluator = RankCollectionEvaluator()
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        result = evaluator.evaluate(model, test, additional_filter_triples=[train, valid], **QUIET)
+    ranks = result.table.ranks
+    assert ranks.optimistic.equal(ranks.num_candidates)
+    assert ranks.num_candidates.double().mean() == pytest.approx(7.955, abs=1e-3)
+    assert result.get_metric("amri") == pytest.approx(-1)
+
+
+def test_a_nan_candidate_counts_as_better(nations):
+    model, (train, valid, test) = Lookup(nations), splits_of(nations)
+    model.scores[:, :, 5] = math.nan
+    evaluator = RankCollectionEvaluator(["mr"], filtered=True)
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        got = evaluator.evaluate(
+            model, test, additional_filter_triples=[train, valid], targets=("tail",), **QUIET
+        ).table
+    true = {tuple(x) for x in torch.cat([train, valid, test]).tolist()}
+    for (h, r, t), row in zip(test.tolist(), got.ranks.optimistic[got.sample_id.argsort()].tolist(), strict=True):
+        s = model.scores[r, h].tolist()
+        others = [e for e in range(14) if e != t and (h, r, e) not in true]
+        better = sum(math.isnan(s[e]) or (math.isnan(s[t]) or s[e] > s[t]) for e in others)
+        assert row == 1 + better
+
+
+def test_without_a_mask_a_nan_of_the_true_score_ranks_last(nations):
+    model = Lookup(nations)
+    model.scores[:] = math.nan
+    loop = LCWAEvaluationLoop(
+        nations.testing,
+        evaluator=RankCollectionEvaluator(["mr"]),
+        model=model,
+        additional_filter_triples=[nations.training.mapped_triples],
+    )
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        result = loop.evaluate(batch_size=64, use_tqdm=False)
+    assert result.get_metric("mr") == 14

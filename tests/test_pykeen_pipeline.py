@@ -1,0 +1,150 @@
+"""PyKEEN's pipeline, early stopper and search with our evaluator and our names of metrics."""
+
+import pytest
+
+from pykeen_lookup import QUIET, assert_parity, splits_of
+from scripts import EXAMPLES, run_script
+from torchrankmetrics import KnownTriples, RankTable, evaluate
+
+pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+
+from pykeen.hpo import hpo_pipeline
+from pykeen.pipeline import pipeline
+
+from torchrankmetrics.integrations.pykeen import (
+    RankCollectionEvaluator,
+    RankResults,
+    early_stopping,
+    known_triples,
+    objective,
+)
+
+
+def run_pipeline(**options):
+    arguments = {
+        "dataset": "nations",
+        "model": "distmult",
+        "model_kwargs": {"embedding_dim": 4},
+        "training_kwargs": {"num_epochs": 4, "use_tqdm": False},
+        "evaluation_kwargs": QUIET,
+        "random_seed": 0,
+        "device": "cpu",
+    }
+    return pipeline(**(arguments | options))
+
+
+@pytest.mark.parametrize(
+    ("metric", "larger", "key"),
+    [
+        ("mr", False, "both.realistic.arithmetic_mean_rank"),
+        ("tail.best.gmr", False, "tail.optimistic.geometric_mean_rank"),
+        ("z_hits_at_3", True, "both.realistic.z_hits_at_3"),
+    ],
+)
+@pytest.mark.trains
+def test_pipeline_with_early_stopping(nations, metric, larger, key, tmp_path):
+    kwargs = early_stopping(metric, frequency=1, patience=1, relative_delta=0.0)
+    assert kwargs["metric"] == key
+    assert kwargs["larger_is_better"] is larger
+    seen = []
+    kwargs["result_callbacks"] = [lambda stopper, result, epoch: seen.append(stopper.evaluator.collection.table())]
+    evaluator = RankCollectionEvaluator()
+    result = run_pipeline(
+        evaluator=evaluator, stopper="early", stopper_kwargs=kwargs | {"best_model_path": tmp_path / "best.pt"}
+    )
+    train, valid, test = splits_of(nations)
+    history = result.stopper.results
+    assert len(history) == len(seen)
+    for table, value in zip(seen, history, strict=True):
+        assert value == pytest.approx(next(iter(evaluate(table, metrics=[metric]).values())), rel=1e-12)
+    assert result.stopper.best_metric == (max if larger else min)(history)
+    sides = seen[0].select(side="tail")
+    no_test = KnownTriples(train, valid, num_entities=nations.num_entities)
+    assert sides.ranks.num_candidates[sides.sample_id.argsort()].equal(no_test.num_candidates(valid, "tail"))
+    # the final evaluation: the test triples, filtered by all
+    table = result.metric_results.table
+    assert table.rows.equal(evaluator.collection.table().rows)
+    tails = table.select(side="tail")
+    assert tails.ranks.num_candidates[tails.sample_id.argsort()].equal(
+        known_triples(nations).num_candidates(test, "tail")
+    )
+    assert result.get_metric("mrr") == pytest.approx(evaluate(table, metrics=["mrr"])["mrr"], rel=1e-12)
+    assert result.get_metric(key) == result.metric_results.to_flat_dict()[key]
+
+
+@pytest.mark.trains
+def test_pipeline_by_class_saves_and_gives_the_values_of_its_own_evaluator(tmp_path):
+    ours, theirs = run_pipeline(evaluator=RankCollectionEvaluator), run_pipeline()
+    assert_parity(theirs.metric_results, ours.metric_results)
+    ours.save_to_directory(tmp_path / "run")
+    assert (tmp_path / "run" / "results.json").exists()
+    path = tmp_path / "ranks.npz"
+    ours.metric_results.table.save(path)
+    assert RankTable.load(path).num_tasks == 402
+    assert len(ours.metric_results.to_df()) == len(ours.metric_results.data)
+
+
+@pytest.mark.trains
+def test_search_goes_the_right_way():
+    assert objective("amri")["direction"] == "maximize"
+    asked = objective("mr")
+    search = hpo_pipeline(
+        dataset="nations",
+        model="distmult",
+        model_kwargs={"embedding_dim": 4},
+        loss="marginranking",
+        training_kwargs={"num_epochs": 1, "use_tqdm": False, "batch_size": 512},
+        evaluator=RankCollectionEvaluator,
+        evaluator_kwargs={"metrics": ["mr"], "rank_types": ["realistic"]},
+        evaluation_kwargs=QUIET,
+        n_trials=3,
+        device="cpu",
+        sampler="random",
+        sampler_kwargs={"seed": 0},
+        **asked,
+    )
+    values = [trial.value for trial in search.study.trials]
+    assert len(set(values)) > 1
+    assert search.study.best_value == min(values)
+    assert all(trial.user_attrs[asked["metric"]] == trial.value for trial in search.study.trials)
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (None, "both.realistic.inverse_harmonic_mean_rank"),
+        ("hits_at_k", "both.realistic.hits_at_10"),
+        ("hits@k", "both.realistic.hits_at_10"),
+        ("tail.hits@5", "tail.realistic.hits_at_5"),
+        ("hits_at_k.5", "both.realistic.hits_at_5"),
+        ("adjusted_hits_at_k", "both.realistic.adjusted_hits_at_10"),
+        ("zahk", "both.realistic.z_hits_at_k"),
+        ("rank_std", "both.realistic.standard_deviation"),
+        ("head.worst.amr", "head.pessimistic.adjusted_arithmetic_mean_rank"),
+        ("p_mrr", "both.realistic.p_mrr"),
+    ],
+)
+def test_names_of_both_sides_resolve(name, key):
+    assert RankResults.key_to_string(name) == key
+    assert RankResults.key_to_string(key) == key.replace("_at_k", "_at_10")
+
+
+@pytest.mark.parametrize("name", ["mmr", "both.realistic.nothing", "left.right.mr"])
+def test_unknown_metrics_are_told_before_any_training(name):
+    with pytest.raises(ValueError, match="unknown metric"):
+        early_stopping(name)
+    with pytest.raises(ValueError, match="unknown metric"):
+        objective(name)
+
+
+def test_metrics_without_a_direction_are_refused():
+    with pytest.raises(ValueError, match="no direction"):
+        objective("rank_std")
+
+
+def test_the_example_runs(tmp_path):
+    command = (EXAMPLES / "pykeen_pipeline.py", "--dataset", "nations", "--epochs", "1", "--trials", "1")
+    printed = run_script(*command, cwd=tmp_path)
+    assert "both.realistic.inverse_harmonic_mean_rank" in printed
+    assert "2000 ranks among" in printed
+    assert "1 trials" in printed

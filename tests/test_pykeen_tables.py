@@ -1,0 +1,76 @@
+"""What PyKEEN has already: ranks of its evaluators as a RankTable, its triples as KnownTriples."""
+
+import math
+
+import pytest
+
+from pykeen_lookup import QUIET, Lookup, splits_of
+from torchrankmetrics import KnownTriples
+
+pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+
+from pykeen.evaluation import RankBasedEvaluator, SampledRankBasedEvaluator
+from pykeen.triples import TriplesFactory
+
+from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, known_triples, rank_table
+
+
+def test_ranks_among_sampled_candidates_are_marked(nations):
+    train, valid, test = splits_of(nations)
+    evaluator = SampledRankBasedEvaluator(nations.testing, num_negatives=5, clear_on_finalize=False)
+    evaluator.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
+    table = rank_table(evaluator)
+    assert table.to_numpy()["sampled"].all()
+    assert table.ranks.num_candidates.max() == 6  # PyKEEN filters those that it sampled
+
+
+def test_evaluators_that_hold_no_such_ranks_are_refused(nations):
+    train, valid, test = splits_of(nations)
+    evaluator = RankBasedEvaluator()
+    evaluator.evaluate(Lookup(nations), test, **QUIET)
+    with pytest.raises(ValueError, match="clear_on_finalize=False"):
+        rank_table(evaluator)
+    with pytest.raises(TypeError, match="evaluator must be a RankBasedEvaluator, got RankCollectionEvaluator"):
+        rank_table(RankCollectionEvaluator())
+    theirs = RankBasedEvaluator(clear_on_finalize=False)
+    theirs.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
+    with pytest.raises(ValueError, match="triples must be the 201 that were evaluated, got 199"):
+        rank_table(theirs, valid)
+    nan = Lookup(nations)
+    nan.scores[:20] = math.nan
+    theirs.evaluate(nan, test, **QUIET)
+    assert min(part.min() for part in theirs.ranks["head", "pessimistic"]) == 0  # better than the best
+    with pytest.raises(ValueError, match="num_candidates must be at least 1"):
+        rank_table(theirs, test)
+    with pytest.raises(ValueError, match="no ranks: evaluate first"):
+        RankCollectionEvaluator().finalize()
+
+
+def test_known_triples_are_those_of_all_sources_without_inverses(nations):
+    train, valid, test = splits_of(nations)
+    for sources, splits in (
+        ((nations,), (train, valid, test)),
+        ((nations.training, nations.validation), (train, valid)),
+        ((nations.training,), (train,)),
+    ):
+        expected = KnownTriples(*splits, num_entities=14)
+        for side in ("head", "tail"):
+            assert known_triples(*sources).num_candidates(test, side).equal(expected.num_candidates(test, side))
+    inverse = TriplesFactory.from_labeled_triples(
+        nations.training.triples,
+        entity_to_id=nations.entity_to_id,
+        relation_to_id=nations.relation_to_id,
+        create_inverse_triples=True,
+    )
+    expected = KnownTriples(train, num_entities=14)
+    assert known_triples(inverse).num_candidates(test, "tail").equal(expected.num_candidates(test, "tail"))
+
+
+def test_sources_that_do_not_fit_are_refused(nations):
+    other = TriplesFactory.from_labeled_triples(nations.validation.triples[:, [2, 1, 0]][:50])
+    with pytest.raises(ValueError, match="sources must number their triples alike"):
+        known_triples(nations.training, other)
+    with pytest.raises(ValueError, match="sources is empty"):
+        known_triples()
+    with pytest.raises(TypeError, match="got Tensor"):
+        known_triples(nations.training.mapped_triples)

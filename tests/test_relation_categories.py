@@ -1,0 +1,72 @@
+"""Relation categories (1-1, 1-n, n-1, n-n) against the words of Bordes et al. 2013."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+
+from pykeen_lookup import splits_of
+from random_graphs import graph
+from torchrankmetrics import RELATION_CATEGORIES, RankCollection, Ranks, relation_categories
+
+
+def categories(triples, threshold):
+    """From the words of Bordes et al.: the averaged number of heads given (r, t), and of tails given (h, r)."""
+    triples = {tuple(x) for x in triples}
+    result = {}
+    for r in sorted({r for _, r, _ in triples}):
+        pairs = [(h, t) for h, s, t in triples if s == r]
+        tails = Fraction(len(pairs), len({h for h, _ in pairs}))
+        heads = Fraction(len(pairs), len({t for _, t in pairs}))
+        result[r] = ("1" if heads < threshold else "n") + "-" + ("1" if tails < threshold else "n")
+    return result
+
+
+@pytest.mark.parametrize("threshold", [1.5, 1.25, 2, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_a_category_is_two_means_against_the_threshold(seed, threshold):
+    triples = graph(seed, n=60, columns=(9, 25, 6))
+    triples = torch.cat([triples, triples[:20]])  # repeats count once
+    expected = categories(triples.tolist(), Fraction(threshold))
+    got = relation_categories(triples, num_relations=30, threshold=threshold).tolist()
+    assert len(got) == 30
+    assert {r: RELATION_CATEGORIES[c] for r, c in enumerate(got) if c != -1} == expected
+    assert len(set(expected.values())) > (1 if threshold < 4 else 0)
+
+
+def test_each_category_occurs_and_a_mean_on_the_threshold_is_n():
+    one, fan_out, fan_in, many = [[0, 0, 1]], [[0, 1, 1], [0, 1, 2]], [[1, 2, 0], [2, 2, 0]], [[0, 3, 1], [0, 3, 2]]
+    triples = torch.tensor([*one, *fan_out, *fan_in, *many, [3, 3, 1], [3, 3, 2]])
+    assert [RELATION_CATEGORIES[c] for c in relation_categories(triples)] == ["1-1", "1-n", "n-1", "n-n"]
+    # a mean of exactly 1.5 is "n": below it is "1" in the paper
+    assert relation_categories(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]])).tolist() == [1]
+
+
+def test_categories_serve_as_groups_of_a_breakdown(nations):
+    splits = splits_of(nations)
+    of = relation_categories(torch.cat(splits), num_relations=nations.num_relations)
+    collection = RankCollection(["mrr"])
+    collection.update(Ranks([1] * len(splits[2]), None, 14), group=of[splits[2][:, 1]])
+    breakdown = collection.breakdown(names=RELATION_CATEGORIES)
+    assert sum(breakdown["count"]) == len(splits[2])
+    assert set(breakdown["group"]) <= set(RELATION_CATEGORIES)
+    assert len(breakdown) > 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"triples": torch.zeros(3, 2, dtype=torch.long)}, ValueError, r"triples must be \(n, 3\).*got \(3, 2\)"),
+        ({"triples": torch.zeros(3, 3)}, TypeError, "triples must hold integers, got torch.float32"),
+        ({"triples": [[0, 0, 1], [0, 1]]}, ValueError, "triples must not be ragged, got list"),
+        ({"triples": torch.tensor([[0, -1, 2]])}, IndexError, "ids of at least 0, got -1"),
+        ({"num_relations": 2}, IndexError, r"relations in \[0, num_relations\) = \[0, 2\), got 2"),
+        ({"threshold": 1}, ValueError, "threshold must be a number above 1, the least mean; got 1"),
+        ({"threshold": math.nan}, ValueError, "threshold must be a number above 1"),
+        ({"threshold": "1.5"}, ValueError, "threshold must be a number above 1"),
+    ],
+)
+def test_bad_input_is_named(arguments, error, message):
+    with pytest.raises(error, match=message):
+        relation_categories(**({"triples": graph()} | arguments))
