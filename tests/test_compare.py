@@ -47,6 +47,17 @@ def test_values_and_difference_are_those_of_evaluate():
     assert [row.p_adjusted for row in result.rows] == pytest.approx(adjusted.tolist())
 
 
+def test_a_task_of_no_weight_is_not_compared():
+    weight = torch.tensor([1.0, 0, 1, 1, 0, 1, 1, 2, 1, 1])
+    kept, ids = weight > 0, torch.arange(10)
+    whole = [table(ranks, weight=weight, sample_id=ids) for ranks in (A, B)]
+    part = [table(ranks, ids[kept], weight=weight, sample_id=ids) for ranks in (A, B)]
+    keys = ids % 5
+    expected = compare(*part, "mrr", cluster=keys[kept], resamples=200)
+    assert compare(*whole, "mrr", cluster=keys, resamples=200) == expected
+    assert expected.num_tasks == 8
+
+
 def test_paired_interval_is_studentised_by_the_delta_method():
     """The error of a difference of harmonic means, by numerical derivatives."""
     x = np.column_stack([1 / np.array(A), 1 / np.array(B)])

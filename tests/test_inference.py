@@ -44,6 +44,21 @@ def collect(metrics, weight=None, **columns):
     return collection
 
 
+def test_a_task_of_no_weight_is_not_drawn_nor_counted():
+    dropped, ids = torch.tensor([0, 6]), torch.arange(10)
+    weight = torch.tensor(WEIGHTS).index_fill(0, dropped, 0.0)
+    kept = weight > 0
+    whole, part = RankCollection(["mrr", "hits@3"]), RankCollection(["mrr", "hits@3"])
+    ranks, counts = torch.tensor(RANKS), torch.tensor(COUNTS)
+    whole.update(Ranks(ranks, None, counts), weight=weight, sample_id=ids, side="head")
+    part.update(Ranks(ranks[kept], None, counts[kept]), weight=weight[kept], sample_id=ids[kept], side="head")
+    keys = ids % 5
+    of_whole = whole.confidence_intervals(cluster=keys)
+    of_part = part.confidence_intervals(cluster=keys[kept])
+    assert of_whole == of_part
+    assert of_whole.num_tasks == 8
+
+
 @pytest.mark.parametrize("name", BY_HAND)
 @pytest.mark.parametrize("weight", [None, WEIGHTS])
 def test_standard_error_is_the_formula(name, weight):

@@ -238,7 +238,7 @@ def _count_tasks(
                 if left <= other < right and other != column and not (len(drop) and drop[row * drop_step + other]):
                     a, b, c = _count(cells[base + other : base + other + 1], true, half, 0)
                     below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
-        if left == 0:
+        if right == N:
             nan += _is_nan(true, half)
         out[0, task], out[1, task], out[2, task], out[3, task] = number - not_above, number - below, number, nan
 
