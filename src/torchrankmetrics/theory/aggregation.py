@@ -61,7 +61,8 @@ def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
         x, mass = np.take_along_axis(x, order, 0), mass[order]
     cumulative = np.cumsum(mass, axis=0)
     half, slack = cumulative[-1] / 2, _HALF * cumulative[-1]
-    lower = np.argmax(cumulative >= half - slack, axis=0)[None]
-    split = np.take_along_axis(cumulative, lower, 0) <= half + slack
-    upper = np.where(split, np.minimum(lower + 1, len(x) - 1), lower)
-    return np.asarray((np.take_along_axis(x, lower, 0) + np.take_along_axis(x, upper, 0))[0] / 2)
+    column = tuple(np.arange(size) for size in x.shape[1:])
+    lower = np.argmax(cumulative >= half - slack, axis=0)
+    exactly_half = cumulative[(lower, *column)] <= half + slack
+    upper = np.minimum(lower + exactly_half, len(x) - 1)
+    return np.asarray((x[(lower, *column)] + x[(upper, *column)]) / 2)
