@@ -1,4 +1,4 @@
-"""Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact under distribution."""
+"""Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact across processes."""
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.metrics.collection import RankCollection
