@@ -1,6 +1,6 @@
 """Null moments of every metric: time and error beside PyKEEN's expected_value and variance, in one run.
 
-    python benchmarks/expectation.py [--samples 200] [--slow] [--json FILE]
+    python -m benchmarks.expectation [--samples 200] [--slow] [--json FILE]
 
 Times are CPU seconds. Small sets have an exact reference by enumeration. Large sets have the shape of filtered
 FB15k-237 and WN18RR counts, drawn at random; there PyKEEN's numbers are compared with ours. PyKEEN simulates where it
@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,25 +23,35 @@ from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.expectation.enumeration import enumeration
 from torchrankmetrics.theory.expectation.exact import STRATEGIES, ExactExpectation
 
-METRICS = {
-    "arithmetic_mean_rank": d.MEAN_RANK,
-    "inverse_harmonic_mean_rank": d.MEAN_RECIPROCAL_RANK,
-    "hits_at_10": d.hits_at(10),
-    "inverse_arithmetic_mean_rank": d.INVERSE_MEAN_RANK,
-    "harmonic_mean_rank": d.HARMONIC_MEAN_RANK,
-    "geometric_mean_rank": d.GEOMETRIC_MEAN_RANK,
-    "inverse_geometric_mean_rank": d.INVERSE_GEOMETRIC_MEAN_RANK,
-    "median_rank": d.MEDIAN_RANK,
-    "inverse_median_rank": d.INVERSE_MEDIAN_RANK,
-    "standard_deviation": d.RANK_STANDARD_DEVIATION,
-    "variance": d.RANK_VARIANCE,
-    None: d.power_mean_rank(2),
+METRICS = [  # with PyKEEN's key, None where it has no such metric
+    (d.MEAN_RANK, "arithmetic_mean_rank"),
+    (d.MEAN_RECIPROCAL_RANK, "inverse_harmonic_mean_rank"),
+    (d.hits_at(10), "hits_at_10"),
+    (d.INVERSE_MEAN_RANK, "inverse_arithmetic_mean_rank"),
+    (d.HARMONIC_MEAN_RANK, "harmonic_mean_rank"),
+    (d.GEOMETRIC_MEAN_RANK, "geometric_mean_rank"),
+    (d.INVERSE_GEOMETRIC_MEAN_RANK, "inverse_geometric_mean_rank"),
+    (d.MEDIAN_RANK, "median_rank"),
+    (d.INVERSE_MEDIAN_RANK, "inverse_median_rank"),
+    (d.RANK_STANDARD_DEVIATION, "standard_deviation"),
+    (d.RANK_VARIANCE, "variance"),
+    (d.power_mean_rank(2), None),
+]
+# for --slow: what takes PyKEEN minutes where there are many tasks
+SLOW = {
+    "inverse_arithmetic_mean_rank",
+    "harmonic_mean_rank",
+    "geometric_mean_rank",
+    "inverse_geometric_mean_rank",
+    "standard_deviation",
+    "variance",
 }
 
 
-def timed(function: Callable[[], object]) -> tuple[object, float]:
+def timed(function: Callable[[], Any]) -> tuple[Any, float]:
     start = time.process_time()
-    return function(), time.process_time() - start
+    result = function()
+    return result, time.process_time() - start
 
 
 def sets() -> dict[str, np.ndarray]:
@@ -77,43 +88,41 @@ def errors(result: Moments, reference: Moments) -> list[float]:
     return [abs(result.mean / reference.mean - 1), abs(result.variance / reference.variance - 1)]
 
 
+def measured(definition: d.RankDefinition, key: str | None, N: np.ndarray, slow: bool, samples: int) -> dict[str, Any]:
+    """One metric on one set: our time and errors, and PyKEEN's where it has the metric."""
+    counts = CandidateCounts.of(N)
+    ours, seconds = timed(lambda: ExactExpectation().moments(definition, counts))
+    exact = enumeration(definition, counts)
+    row = {"metric": definition.name, "seconds": seconds, "error": None, "pykeen_seconds": None, "pykeen_error": None}
+    if exact:  # what the strategies give on their own, without the enumeration that serves small sets
+        direct = (strategy(definition, counts) for strategy in STRATEGIES if strategy is not enumeration)
+        row["error"] = errors(next(result for result in direct if result is not None), exact)
+    if key and (slow or exact or key not in SLOW):
+        theirs, row["pykeen_seconds"] = timed(lambda: pykeen_moments(key, N, samples))
+        row["pykeen_error"] = errors(theirs, exact or ours) if theirs else None
+    return row
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=200, help="PyKEEN's Monte Carlo samples where it has no formula")
     parser.add_argument("--slow", action="store_true", help="also what takes PyKEEN minutes")
     parser.add_argument("--json", type=Path, help="write the rows here")
-    arguments = parser.parse_args()
+    given = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
     print(
         f"{'set':16s}{'metric':20s}{'ours s':>8s}{'err E':>9s}{'err V':>9s}{'PyKEEN s':>10s}{'err E':>9s}{'err V':>9s}"
     )
     for label, N in sets().items():
-        counts = CandidateCounts.of(N)
-        for name, metric in METRICS.items():
-            ours, seconds = timed(lambda m=metric, c=counts: ExactExpectation().moments(m, c))
-            exact = enumeration(metric, counts)
-            reference = exact or ours
-            quadrature = ours
-            if exact:  # what the strategies give on their own, without the enumeration that serves small sets
-                direct = (s(metric, counts) for s in STRATEGIES if s is not enumeration)
-                quadrature = next(result for result in direct if result is not None)
-            row = {"set": label, "metric": metric.name, "seconds": seconds}
-            row["error"] = errors(quadrature, exact) if exact else None
-            slow = "geometric" in (name or "") or name in (
-                "inverse_arithmetic_mean_rank", "harmonic_mean_rank", "standard_deviation", "variance"
-            )  # fmt: skip
-            theirs, row["pykeen_seconds"] = None, None
-            if name and (arguments.slow or exact or not slow):
-                theirs, row["pykeen_seconds"] = timed(lambda n=name, N=N: pykeen_moments(n, N, arguments.samples))
-            row["pykeen_error"] = errors(theirs, reference) if theirs else None
-            rows.append(row)
-            print(format_row(row))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(rows, indent=1))
+        for definition, key in METRICS:
+            rows.append({"set": label, **measured(definition, key, N, given.slow, given.samples)})
+            print(format_row(rows[-1]))
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1))
 
 
-def format_row(row: dict) -> str:
+def format_row(row: dict[str, Any]) -> str:
     own = "".join(f"{e:9.1e}" for e in row["error"]) if row["error"] else f"{'':>18s}"
     theirs = "".join(f"{e:9.1e}" for e in row["pykeen_error"]) if row["pykeen_error"] else ""
     seconds = f"{row['pykeen_seconds']:10.3f}" if row["pykeen_seconds"] is not None else f"{'-':>10s}"

@@ -34,15 +34,17 @@ def main() -> None:
         table = RankTable.load(path)
         for size in args.tasks:
             report(path.stem, f"{size} tasks", table, size, False, args)
-        if table.has_groups:
+        if table.has_groups():
             for size in args.clusters:
                 report(path.stem, f"{size} queries", table, size, True, args)
 
 
 def report(name: str, size: str, table: RankTable, number: int, clustered: bool, args: argparse.Namespace) -> None:
-    covered, worth = coverage(table, number, clustered, args.samples, args.level, args.method)
+    covered, effective = coverage(table, number, clustered, args.samples, args.level, args.method)
     shares = "  ".join(f"{key} {share:.3f}" for key, share in covered.items())
-    print(f"{name:20} {size:12} {shares}" + (f"  (worth {worth:.0f} of equal size, median)" if clustered else ""))
+    print(
+        f"{name:20} {size:12} {shares}" + (f"  (as good as {effective:.0f} of equal size, median)" if clustered else "")
+    )
 
 
 def coverage(
@@ -59,19 +61,19 @@ def coverage(
     order = np.argsort(group, kind="stable")
     _, first, sizes = np.unique(group[order], return_index=True, return_counts=True)
     generator = np.random.default_rng(0)
-    hits, worth = dict.fromkeys(truth, 0), []
+    covered, effective = dict.fromkeys(truth, 0), []
     for _ in tqdm(range(samples), leave=False):
         drawn = generator.integers(0, len(first), number)
         index = np.concatenate([order[first[i] : first[i] + sizes[i]] for i in drawn])
-        own = torch.tensor(np.repeat(np.arange(number), sizes[drawn]))
+        clusters = torch.tensor(np.repeat(np.arange(number), sizes[drawn]))
         sample = RankCollection(METRICS)
         chosen = Ranks(*(torch.tensor(x[index]) for x in (optimistic, pessimistic, counts)))
-        sample.update(chosen, group=own)
+        sample.update(chosen, group=clusters)
         found = sample.confidence_intervals(level, method, cluster="group" if clustered else None)
         for key, value in truth.items():
-            hits[key] += found[key].low <= value <= found[key].high
-        worth.append(found.effective_clusters or 0.0)
-    return {key: count / samples for key, count in hits.items()}, float(np.median(worth))
+            covered[key] += found[key].low <= value <= found[key].high
+        effective.append(found.effective_clusters or 0.0)
+    return {key: count / samples for key, count in covered.items()}, float(np.median(effective))
 
 
 if __name__ == "__main__":

@@ -33,16 +33,16 @@ def rows(full: bool) -> list[dict[str, Any]]:
     result = []
     for run, sizes, most in cases:
         with multiprocessing.get_context("spawn").Pool(1) as pool:
-            part, peak = pool.apply(apart, (run, sizes, torch.get_num_threads()))
+            part, peak = pool.apply(with_peak_memory, (run, sizes, torch.get_num_threads()))
         assert peak < most, f"{part[0]['case']} took {peak / GIB:.2f} GiB, more than {most / GIB:.0f}"
         result += [{**row, "peak_gib": peak / GIB} for row in part]
     return result
 
 
-def apart(
+def with_peak_memory(
     run: Callable[..., list[dict[str, Any]]], sizes: tuple[int, ...], threads: int
 ) -> tuple[list[dict[str, Any]], int]:
-    """Run in a fresh process, and say how much memory it had at most, in bytes."""
+    """Run in this process, which is fresh, and say how much memory it had at most, in bytes."""
     torch.set_num_threads(threads)
     part = run(*sizes)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,6 +1,6 @@
 """What ``compute`` of 20 metrics costs on two processes: collectives and time, next to a plain ``MetricCollection``.
 
-    python benchmarks/sync.py [--tasks 100000] [--metrics 20] [--repeats 5]
+    python -m benchmarks.sync [--tasks 100000] [--metrics 20] [--repeats 5]
 
 Ways: a ``RankCollection``, its members one by one (as Lightning's ``log_dict`` asks), the same ``RankMetric`` objects
 in a plain ``MetricCollection``, and there metrics as one would write them on torchmetrics alone, with three list
