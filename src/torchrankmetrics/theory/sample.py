@@ -1,5 +1,6 @@
 """The ranks of a set of tasks, as mathematics sees them: entries with weights and multiplicities."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -75,8 +76,10 @@ class RankSample:
         self.weight, self.count = weight[used], count[used]
         self.mass = self.weight * self.count
         self._histograms: dict[RankType, Histogram] = {}
+        # what base_value has aggregated, (1,) float64 by (f, aggregation, rank type)
+        self.aggregates: dict[Hashable, FloatArray] = {}
 
-    @property
+    @cached_property
     def num_tasks(self) -> int:
         """Number n of tasks of positive weight."""
         return int(self.count.sum())

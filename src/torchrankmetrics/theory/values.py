@@ -35,9 +35,11 @@ def base_value(definition: RankDefinition, sample: RankSample, rank_type: RankTy
     if definition.aggregation == "mean" and _is_power_mean(definition):
         assert isinstance(definition.f, Power)
         return _power_mean(definition.f.p, histogram.rank, histogram.mass)
-    x = apply_transform(definition.f, histogram.rank)
-    aggregated = aggregate(definition, x, histogram.mass)
-    return float(apply_transform(definition.g, aggregated.reshape(1), "g")[0])
+    key = (definition.f, definition.aggregation, rank_type)
+    if key not in sample.aggregates:  # shared by metrics that differ in g alone, such as MR and its inverse
+        x = apply_transform(definition.f, histogram.rank)
+        sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
+    return float(apply_transform(definition.g, sample.aggregates[key], "g")[0])
 
 
 def _is_power_mean(definition: RankDefinition) -> bool:
