@@ -1,5 +1,6 @@
 """What an update is given (scores, ranks, or a whole table of ranks) as one block of rows."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -27,7 +28,7 @@ def make_block(
     """
     about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
     # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
-    with torch.inference_mode(False):
+    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
         if isinstance(scores, Ranks | RankTable):
             has = {"target": target, "exclude": exclude} | (about if isinstance(scores, RankTable) else {})
             if given := [name for name, value in has.items() if value is not None]:

@@ -72,14 +72,14 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
             block[:, index] = column
         return block
     rows = np.empty((n, WIDTH), dtype=np.int64)  # NumPy's calls cost a fifth of torch's
-    rows[:] = _unknown(side, device).numpy()
+    rows[:] = _unknown(side).numpy()
     for index, column in per_task.items():
         rows[:, index] = column.numpy()
     return torch.from_numpy(rows)
 
 
 @cache
-def _unknown(side: str | None, device: torch.device) -> Tensor:
+def _unknown(side: str | None, device: torch.device | None = None) -> Tensor:
     """The row of a task of which nothing but the side is known."""
     return torch.tensor([0, 0, 0, SIDE_CODES[side], ABSENT, ABSENT, _ONE, 1], device=device)
 
