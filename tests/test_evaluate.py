@@ -118,6 +118,17 @@ def test_what_a_definition_does_not_say_is_derived_or_left_out():
                     RankMetric(definition, view=view)
 
 
+@pytest.mark.parametrize("aggregation", ["count", "tie_rate"])
+def test_a_users_count_or_tie_rate_has_no_chance_level(aggregation):
+    metric = RankMetric(RankDefinition("x", aggregation=aggregation, optimum=None))
+    assert not metric.expectation.answers(metric.definition)
+    with pytest.raises(ValueError, match="'x'"):
+        RankMetric(metric.definition, view="normalized")
+    collection = RankCollection({"x": metric})
+    collection.update(torch.zeros(2, 5), torch.tensor([0, 1]), group=0)
+    assert collection.breakdown().columns == ("group", "count", "x")
+
+
 def test_nan_scores_rank_last_and_are_told_once():
     collection = RankCollection(["mr", "mrr"])
     scores = torch.tensor([[float("nan"), 0.1, 0.2], [0.5, float("nan"), 0.2], [0.5, 0.1, 0.2]])

@@ -84,6 +84,7 @@ def test_graphs_are_read_by_their_ids(tmp_path: Path) -> None:
 # --- the case study ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.trains
 def test_case_study_replaces_earlier_runs_and_reports_without_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,7 +77,8 @@ class RankDefinition:
         optimum: the value when every rank is 1; None: there is no best value (dispersion, counts).
             By default computed from f and g.
         higher_is_better: direction. By default read off f and g at ranks 1 and 2^20; without an optimum: no direction.
-        has_null: False if the value under random ranking is not defined by the candidate counts (count, tie rate).
+        has_null: False if the value under random ranking is not defined by the candidate counts, as always for counts
+            and tie rates.
 
     Raises:
         ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be derived because the
@@ -104,6 +105,8 @@ class RankDefinition:
         if self.aggregation not in get_args(Aggregation):
             known = ", ".join(map(repr, get_args(Aggregation)))
             raise ValueError(f"aggregation must be one of {known}; got {self.aggregation!r}")
+        if self.aggregation in ("count", "tie_rate"):
+            object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             ends = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64)))
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
@@ -133,8 +136,8 @@ INVERSE_MEDIAN_RANK = RankDefinition("inverse_median_rank", aggregation="median"
 RANK_VARIANCE = RankDefinition("rank_variance", aggregation="variance", optimum=None)
 RANK_STANDARD_DEVIATION = RankDefinition("rank_std", aggregation="variance", g=Power(0.5), optimum=None)
 RANK_MEDIAN_ABSOLUTE_DEVIATION = RankDefinition("rank_mad", aggregation="mad", optimum=None)
-RANK_COUNT = RankDefinition("count", aggregation="count", optimum=None, has_null=False)
-TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None, has_null=False)
+RANK_COUNT = RankDefinition("count", aggregation="count", optimum=None)
+TIE_RATE = RankDefinition("tie_rate", aggregation="tie_rate", optimum=None)
 
 
 def hits_at(k: int) -> RankDefinition:
