@@ -20,8 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
+from benchmarks.graphs import read_splits
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 
@@ -242,13 +242,6 @@ def draw(runs: list[dict[str, Any]], path: Path) -> None:
     print(f"drawn: {path}")
 
 
-def read(folder: Path) -> Splits:
-    return [
-        torch.from_numpy(np.loadtxt(folder / f"{split}.tsv", dtype=np.int64, delimiter="\t", ndmin=2))
-        for split in ("train", "valid", "test")
-    ]
-
-
 def shipped() -> dict[str, Splits]:
     from pykeen.datasets import Kinships, Nations
 
@@ -292,7 +285,7 @@ def main() -> None:
     torch.set_num_threads(1)
     runs: list[dict[str, Any]] = []
     if not given.report:
-        graphs = {folder.name: read(folder) for folder in given.folders} or shipped()
+        graphs = {folder.name: read_splits(folder) for folder in given.folders} or shipped()
         for name, splits in graphs.items():
             for kind in given.models:
                 runs.append(study(name, splits, kind, given))

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.graphs import read_ids, read_splits
 from scipy.sparse import csr_matrix
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
@@ -74,7 +75,7 @@ def subsampled(full: Ranks, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def frequency_ranks(folder: Path) -> Ranks:
-    train, valid, test = (read(folder / f"{split}.tsv") for split in ("train", "valid", "test"))
+    train, valid, test = read_splits(folder)
     everything = torch.cat([train, valid, test])
     num_entities, num_relations = int(everything[:, [0, 2]].max()) + 1, int(everything[:, 1].max()) + 1
     counts = torch.zeros(2, num_relations, num_entities)
@@ -85,9 +86,9 @@ def frequency_ranks(folder: Path) -> Ranks:
 
 
 def propagation_ranks(folder: Path) -> Ranks:
-    pairs = read(folder / "ref_pairs.tsv").numpy()
+    pairs = read_ids(folder / "ref_pairs.tsv").numpy()
     size = int(pairs.max()) + 1
-    graphs = [read(folder / f"triples_{i}.tsv").numpy() for i in (1, 2)]
+    graphs = [read_ids(folder / f"triples_{i}.tsv").numpy() for i in (1, 2)]
     size = max(size, *(int(graph[:, [0, 2]].max()) + 1 for graph in graphs))
     seeds, test = np.split(pairs, [int(0.3 * len(pairs))])
     features = []
@@ -107,10 +108,6 @@ def propagation_ranks(folder: Path) -> Ranks:
 def measured(ranks: Ranks) -> dict[str, Any]:
     values = evaluate(ranks, metrics=[*KEYS.values(), "tie_rate"])
     return {"candidates": ranks.num_candidates.double().mean().item(), "tasks": len(ranks), "values": values}
-
-
-def read(path: Path) -> torch.Tensor:
-    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, delimiter="\t"))
 
 
 def table(rows: list[dict[str, Any]]) -> str:

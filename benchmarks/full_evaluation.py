@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.graphs import read_splits
 from benchmarks.timing import arguments, line, report
 from pykeen.datasets import Kinships
 from pykeen.evaluation import RankBasedEvaluator
@@ -36,7 +37,7 @@ def main() -> None:
 
 def rows(full: bool, folder: Path | None = None, tasks: int | None = None) -> list[dict[str, Any]]:
     name = "Kinships" if folder is None else folder.name
-    splits = kinships() if folder is None else [read(folder / f"{split}.tsv") for split in ("train", "valid", "test")]
+    splits = kinships() if folder is None else read_splits(folder)
     model = distmult(torch.cat(splits))
     test = splits[2]
     if tasks is not None:
@@ -49,10 +50,6 @@ def rows(full: bool, folder: Path | None = None, tasks: int | None = None) -> li
 def kinships() -> list[torch.Tensor]:
     dataset = Kinships()
     return [dataset.training.mapped_triples, dataset.validation.mapped_triples, dataset.testing.mapped_triples]
-
-
-def read(path: Path) -> torch.Tensor:
-    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, delimiter="\t"))
 
 
 def distmult(triples: torch.Tensor) -> DistMult:

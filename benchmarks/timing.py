@@ -29,15 +29,16 @@ def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
     return given
 
 
-def measure(
-    run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, most: int = 50, warm: bool = False
-) -> dict[str, float]:
+_MOST = 50  # runs
+
+
+def measure(run: Callable[[], Any], *, seconds: float = 1.0, least: int = 3, warm: bool = False) -> dict[str, float]:
     """Milliseconds: best, median and quartiles of runs within a budget of time, after one unmeasured unless warm."""
     if not warm:
         run()
     times: list[float] = []
     start = time.perf_counter()
-    while len(times) < least or (time.perf_counter() - start < seconds and len(times) < most):
+    while len(times) < least or (time.perf_counter() - start < seconds and len(times) < _MOST):
         before = time.perf_counter()
         run()
         times.append(1e3 * (time.perf_counter() - before))

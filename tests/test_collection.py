@@ -94,6 +94,7 @@ def test_a_table_is_taken_with_all_that_its_rows_say():
     table.rows.zero_()  # the table is its owner's
     assert two.compute() == one.compute()
     assert torch.equal(two.table().rows, one.table().rows)
+    two.update(RankTable.concatenate([]))  # nothing lacks a side where there is nothing
     for missing in (RankTable.from_ranks(ranks, side="head"), RankTable.from_ranks(ranks, group=0)):
         with pytest.raises(ValueError, match="or stand in every row of its RankTable"):
             two.update(missing)

@@ -13,7 +13,6 @@ from torchrankmetrics.metrics.names import key_of, parse_name
 from torchrankmetrics.metrics.recipe import Recipe, Side
 from torchrankmetrics.metrics.summary import Column, Summary, summarize
 from torchrankmetrics.metrics.tied import TiedCollection
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -92,23 +91,9 @@ class RankCollection(TiedCollection):
             member.storage = self._recipe.options["storage"]
         self._hold(members)
 
-    def update(  # type: ignore[override]
-        self,
-        scores: Tensor | Ranks | RankTable,
-        target: Any = None,
-        *,
-        exclude: Any = None,
-        side: str | None = None,
-        group: Any = None,
-        weight: Any = None,
-        sample_id: Any = None,
-    ) -> None:
-        """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
-        self._take(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
-
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and give the values of that batch alone."""
-        self._take(*args, **kwargs)
+        self.update(*args, **kwargs)
         analysis = self._leader._batch_analysis()
         values = {}
         for key, member in zip(self.keys(), self._members(), strict=True):

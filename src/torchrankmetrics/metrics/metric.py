@@ -120,7 +120,8 @@ class RankMetric(Metric):
 
         Args:
             scores: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
-                or a ``RankTable``, then alone.
+                or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
+                theirs: on an accelerator that waits for the device.
             target: as in ``rank_scores``.
             exclude: as in ``rank_scores``.
             side: "head" or "tail", the side that was predicted.
@@ -229,12 +230,12 @@ class RankMetric(Metric):
 
     def _check_known(self, scores: Any, side: str | None, group: Any) -> None:
         table = scores if isinstance(scores, RankTable) else None
-        if self.side is not None and side is None and not (table and table.has_sides()):
+        if self.side is not None and side is None and not (table is not None and table.has_sides()):
             raise ValueError(
                 'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
-        if self.average == "macro" and group is None and not (table and table.has_groups()):
+        if self.average == "macro" and group is None and not (table is not None and table.has_groups()):
             raise ValueError(
                 "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
                 "group the same"

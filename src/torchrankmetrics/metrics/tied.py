@@ -28,6 +28,30 @@ class TiedCollection(MetricCollection):
         self._shared.several = True
         self._persistent_rows = False
 
+    def update(  # type: ignore[override]
+        self,
+        scores: Tensor | Ranks | RankTable,
+        target: Any = None,
+        *,
+        exclude: Any = None,
+        side: str | None = None,
+        group: Any = None,
+        weight: Any = None,
+        sample_id: Any = None,
+    ) -> None:
+        """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
+        for member in self._checked:
+            member._check_not_synced()
+            member._check_known(scores, side, group)
+        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        leader = self._leader
+        leader._update_count += 1
+        leader._ingest(block)
+        if leader._update_count == 1 or not self._is_tied():
+            self._tie()
+        if leader.compute_on_cpu:
+            leader._move_list_states_to_cpu()
+
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
         if not self._computes_as_one():
@@ -81,29 +105,6 @@ class TiedCollection(MetricCollection):
         picky = {(member.side is not None, member.average): member for member in reversed(list(self._members()))}
         self._checked = (self._leader, *picky.values())
         self._tie()
-
-    def _take(
-        self,
-        scores: Tensor | Ranks | RankTable,
-        target: Any = None,
-        exclude: Any = None,
-        *,
-        side: str | None = None,
-        group: Any = None,
-        weight: Any = None,
-        sample_id: Any = None,
-    ) -> None:
-        for member in self._checked:
-            member._check_not_synced()
-            member._check_known(scores, side, group)
-        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
-        leader = self._leader
-        leader._update_count += 1
-        leader._ingest(block)
-        if leader._update_count == 1 or not self._is_tied():
-            self._tie()
-        if leader.compute_on_cpu:
-            leader._move_list_states_to_cpu()
 
     def _is_tied(self) -> bool:
         rows = self._leader.rows
