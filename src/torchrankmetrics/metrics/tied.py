@@ -103,7 +103,7 @@ class TiedCollection(MetricCollection):
         self._groups_checked = True
         # an update asks the first, and the first that needs a side or a group: its cost does not grow with the members
         picky = {(member.side is not None, member.average): member for member in reversed(list(self._members()))}
-        self._checked = (self._leader, *picky.values())
+        self._checked = (self._leader, *(member for member in picky.values() if member is not self._leader))
         self._tie()
 
     def _is_tied(self) -> bool:

@@ -25,6 +25,8 @@ from torchrankmetrics.ranking.columns import (
 from torchrankmetrics.ranking.ranks import Ranks
 
 _ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
+# the row (1, 8) of a task of which nothing but the side is known
+_UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1]]) for side, code in SIDE_CODES.items()}
 
 
 def empty_rows(device: torch.device | None = None) -> Tensor:
@@ -67,21 +69,19 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     if flags is not None:
         per_task[SIDE] = (flags << SIDE_BITS) | SIDE_CODES[side]
     if device.type != "cpu":
-        block = _unknown(side, device).repeat(n, 1)
+        block = _unknown_on(side, device).repeat(n, 1)
         for index, column in per_task.items():
             block[:, index] = column
         return block
-    rows = np.empty((n, WIDTH), dtype=np.int64)  # NumPy's calls cost a fifth of torch's
-    rows[:] = _unknown(side).numpy()
+    rows = _UNKNOWN[side].repeat(n, axis=0)  # NumPy's calls cost a fifth of torch's
     for index, column in per_task.items():
         rows[:, index] = column.numpy()
     return torch.from_numpy(rows)
 
 
 @cache
-def _unknown(side: str | None, device: torch.device | None = None) -> Tensor:
-    """The row of a task of which nothing but the side is known."""
-    return torch.tensor([0, 0, 0, SIDE_CODES[side], ABSENT, ABSENT, _ONE, 1], device=device)
+def _unknown_on(side: str | None, device: torch.device) -> Tensor:
+    return torch.from_numpy(_UNKNOWN[side]).to(device)
 
 
 def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:
