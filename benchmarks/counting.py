@@ -48,7 +48,8 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
     case = f"count {B} x {N} {str(dtype).removeprefix('torch.')}"
 
     def two_lines(scores: torch.Tensor) -> Ranks:
-        return Ranks.trusted((scores > true).sum(1) + 1, (scores >= true).sum(1), torch.full_like(target, N), None)
+        columns = ((scores > true).sum(1) + 1, (scores >= true).sum(1), torch.full_like(target, N))
+        return Ranks.trusted(torch.stack(columns), None)
 
     for way in WAYS:
         assert same(rank_scores(scores, target, counting=way), two_lines(scores)), f"{way} counts otherwise"

@@ -71,6 +71,24 @@ def together(
                 now = time.perf_counter()
                 own.append(1e3 * (now - before))
                 before = now
+    return _lines(case, ways, times)
+
+
+def after(
+    case: str, make: Callable[[], Any], *ways: tuple[str, str, Callable[[Any], Any]], runs: int = 500
+) -> list[dict[str, Any]]:
+    """Measure the ways of using what was made right before, which is not measured but leaves the caches cold."""
+    times: list[list[float]] = [[] for _ in ways]
+    for _ in range(runs):
+        for (_, _, use), own in zip(ways, times, strict=True):
+            made = make()
+            before = time.perf_counter()
+            use(made)
+            own.append(1e3 * (time.perf_counter() - before))
+    return _lines(case, ways, times)
+
+
+def _lines(case: str, ways: tuple[tuple[str, str, Any], ...], times: list[list[float]]) -> list[dict[str, Any]]:
     about = {"case": case, "threads": torch.get_num_threads()}
     return [about | {"way": way, "role": role} | _spread(own) for (way, role, _), own in zip(ways, times, strict=True)]
 

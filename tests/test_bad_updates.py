@@ -135,8 +135,7 @@ def test_one_side_or_a_macro_average_needs_the_side_or_the_group():
 @pytest.mark.parametrize("kind", list(fault.ERRORS), ids=lambda kind: fault.ERRORS[kind][1].split()[0] + str(kind))
 def test_what_an_accelerator_could_only_flag_is_raised_at_compute(kind):
     error, text = fault.ERRORS[kind]
-    one = torch.ones(3, dtype=torch.int64)
-    flagged = Ranks.trusted(one, one, one * 4, torch.tensor([0, kind | fault.NAN, kind]))
+    flagged = Ranks.trusted(torch.tensor([[1, 1, 4]] * 3).T, torch.tensor([0, kind | fault.NAN, kind]))
     for metric in (MeanRank(), MeanRank(storage="counts"), RankCollection(["mrr", "mr"])):
         metric.update(RANKS)
         metric.update(flagged, side="tail")
@@ -151,9 +150,8 @@ def test_what_an_accelerator_could_only_flag_is_raised_at_compute(kind):
 
 
 def test_faults_survive_compaction_and_merging():
-    one = torch.ones(1, dtype=torch.int64)
     bad = MeanRank(storage="counts")
-    bad.update(Ranks.trusted(one, one, one, torch.tensor([fault.TARGET_RANGE])))
+    bad.update(Ranks.trusted(torch.ones(3, 1, dtype=torch.int64), torch.tensor([fault.TARGET_RANGE])))
     bad._compact()
     good = MeanRank(storage="counts")
     good.update(RANKS)

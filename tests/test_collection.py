@@ -162,6 +162,16 @@ def test_members_reset_one_by_one_as_lightning_does():
     assert bits(collection) == bits(filled(2, 3))
 
 
+def test_a_member_reset_alone_holds_the_rows_of_the_collection_again_at_compute():
+    collection = filled(0, 1)
+    member = list(collection.values(copy_state=False))[2]
+    member.reset()
+    collection.update(*batch(2))
+    assert bits(collection) == bits(filled(0, 1, 2))
+    assert member.rows is collection._leader.rows
+    assert member.update_count == 3
+
+
 def through_state_dict(collection):
     collection.persistent(True)
     file = io.BytesIO()

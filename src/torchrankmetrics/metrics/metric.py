@@ -132,8 +132,7 @@ class RankMetric(Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        self._check_not_synced()
-        self._check_known(scores, side, group)
+        self._check_update(scores, side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         self._ingest(block)
 
@@ -224,18 +223,15 @@ class RankMetric(Metric):
             block = Shared().gather([block], lambda: block, self.device, fn, self.process_group)
         return Analysis([block])
 
-    def _check_not_synced(self) -> None:
+    def _check_update(self, scores: Any, side: str | None, group: Any) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-
-    def _check_known(self, scores: Any, side: str | None, group: Any) -> None:
-        table = scores if isinstance(scores, RankTable) else None
-        if self.side is not None and side is None and not (table is not None and table.has_sides()):
+        if self.side is not None and side is None and not (isinstance(scores, RankTable) and scores.has_sides()):
             raise ValueError(
                 'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
-        if self.average == "macro" and group is None and not (table is not None and table.has_groups()):
+        if self.average == "macro" and group is None and not (isinstance(scores, RankTable) and scores.has_groups()):
             raise ValueError(
                 "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
                 "group the same"

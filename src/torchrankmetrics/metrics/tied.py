@@ -1,6 +1,6 @@
 """What a RankCollection is to torchmetrics: members that hold one list of rows, synchronised and saved once for all."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from torch import Tensor
@@ -41,13 +41,12 @@ class TiedCollection(MetricCollection):
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:
-            member._check_not_synced()
-            member._check_known(scores, side, group)
+            member._check_update(scores, side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
-        leader._update_count += 1
+        vars(leader)["_update_count"] += 1  # setting an attribute of a module costs microseconds
         leader._ingest(block)
-        if leader._update_count == 1 or not self._is_tied():
+        if leader._update_count == 1 or self._state_is_copy:
             self._tie()
         if leader.compute_on_cpu:
             leader._move_list_states_to_cpu()
@@ -89,8 +88,8 @@ class TiedCollection(MetricCollection):
         member: RankMetric = next(iter(self._modules.values()))  # type: ignore[assignment]
         return member
 
-    def _members(self) -> Iterator[RankMetric]:
-        yield from self._modules.values()  # type: ignore[misc]
+    def _members(self) -> Iterable[RankMetric]:
+        return self._modules.values()  # type: ignore[return-value]
 
     def _hold(self, members: Mapping[str, RankMetric]) -> None:
         """Take members in; they see all rows so far."""

@@ -1,6 +1,5 @@
 """What an update is given (scores, ranks, or a whole table of ranks) as one block of rows."""
 
-from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -26,17 +25,26 @@ def make_block(
 
     Arguments and errors as ``rank_scores`` and ``rows_of``; what ranks or a table have already must not be given.
     """
-    about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-    # ordinary tensors even inside inference mode, where Lightning evaluates: they outlive it
-    with torch.inference_mode(False) if torch.is_inference_mode_enabled() else nullcontext():
-        if isinstance(scores, Ranks | RankTable):
-            has = {"target": target, "exclude": exclude} | (about if isinstance(scores, RankTable) else {})
-            if given := [name for name, value in has.items() if value is not None]:
-                names = " and ".join(given)
-                raise ValueError(f"{names} must not be given with a {type(scores).__name__}: it has them already")
-            return rows_of(scores, **about) if isinstance(scores, Ranks) else scores.rows.clone()
-        if target is None:
-            raise ValueError(
-                "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
-            )
-        return rows_of(rank_scores(scores, target, exclude=exclude), **about)
+    if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
+        with torch.inference_mode(False):
+            return make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+    if isinstance(scores, RankTable):
+        about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
+        _refuse_given(scores, {"target": target, "exclude": exclude, **about})
+        return scores.rows.clone()
+    if isinstance(scores, Ranks):
+        _refuse_given(scores, {"target": target, "exclude": exclude})
+        ranks = scores
+    elif target is None:
+        raise ValueError(
+            "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
+        )
+    else:
+        ranks = rank_scores(scores, target, exclude=exclude)
+    return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+
+
+def _refuse_given(scores: Ranks | RankTable, options: dict[str, Any]) -> None:
+    if given := [name for name, value in options.items() if value is not None]:
+        names = " and ".join(given)
+        raise ValueError(f"{names} must not be given with a {type(scores).__name__}: it has them already")

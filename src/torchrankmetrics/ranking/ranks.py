@@ -31,33 +31,25 @@ class Ranks:
     tensor([1.0000, 3.5000], dtype=torch.float64)
     """
 
-    optimistic: Tensor
-    pessimistic: Tensor
-    num_candidates: Tensor
-    flags: Tensor | None
+    columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
+    flags: Tensor | None  # int64 (tasks,), what is wrong with a task; None: nothing
 
     def __init__(self, optimistic: Any, pessimistic: Any = None, num_candidates: Any = None) -> None:
         if num_candidates is None:
             raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
-        self.optimistic = _integer_vector(optimistic, "optimistic")
-        like = self.optimistic
-        self.pessimistic = like if pessimistic is None else _integer_vector(pessimistic, "pessimistic", like)
+        low = _integer_vector(optimistic, "optimistic")
+        high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
-            num_candidates = torch.full_like(like, num_candidates)
-        self.num_candidates = _integer_vector(num_candidates, "num_candidates", like)
+            num_candidates = torch.full_like(low, num_candidates)
+        self.columns = torch.stack((low, high, _integer_vector(num_candidates, "num_candidates", low)))
         self.flags = None
         self._check_values()
 
     @classmethod
-    def trusted(cls, optimistic: Tensor, pessimistic: Tensor, num_candidates: Tensor, flags: Tensor | None) -> "Ranks":
-        """Build from int64 (tasks,) tensors that are right by construction, without checking them again."""
+    def trusted(cls, columns: Tensor, flags: Tensor | None) -> "Ranks":
+        """Build from int64 (3, tasks) columns that are right by construction, without checking them again."""
         self = cls.__new__(cls)
-        self.optimistic, self.pessimistic, self.num_candidates, self.flags = (
-            optimistic,
-            pessimistic,
-            num_candidates,
-            flags,
-        )
+        self.columns, self.flags = columns, flags
         return self
 
     @classmethod
@@ -93,8 +85,22 @@ class Ranks:
             raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
         positive, negatives = positive.detach(), negatives.detach()
         counts = choose(negatives)(negatives, positive)
-        optimistic, pessimistic, num_candidates = (counts[:3] + 1).unbind()
-        return cls.trusted(optimistic, pessimistic, num_candidates, (counts[3] > 0) * fault.NAN + fault.SAMPLED)
+        return cls.trusted(counts[:3] + 1, (counts[3] > 0) * fault.NAN + fault.SAMPLED)
+
+    @property
+    def optimistic(self) -> Tensor:
+        """int64 (tasks,), in [1, pessimistic]."""
+        return self.columns[0]
+
+    @property
+    def pessimistic(self) -> Tensor:
+        """int64 (tasks,), in [optimistic, num_candidates]."""
+        return self.columns[1]
+
+    @property
+    def num_candidates(self) -> Tensor:
+        """int64 (tasks,), the true candidate included."""
+        return self.columns[2]
 
     @property
     def realistic(self) -> Tensor:
@@ -138,7 +144,7 @@ class Ranks:
         return 1 + (self.realistic - 1) * (full - 1) / negatives
 
     def __len__(self) -> int:
-        return len(self.optimistic)
+        return self.columns.shape[1]
 
     def __repr__(self) -> str:
         parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", "num_candidates"))

@@ -12,9 +12,7 @@ from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.columns import (
     ABSENT,
     GROUP,
-    NUM_CANDIDATES,
-    OPTIMISTIC,
-    PESSIMISTIC,
+    RANKS,
     SAMPLE_ID,
     SIDE,
     SIDE_BITS,
@@ -25,8 +23,8 @@ from torchrankmetrics.ranking.columns import (
 from torchrankmetrics.ranking.ranks import Ranks
 
 _ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
-# the row (1, 8) of a task of which nothing but the side is known
-_UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1]]) for side, code in SIDE_CODES.items()}
+# rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
+_UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1]] * 1024) for side, code in SIDE_CODES.items()}
 
 
 def empty_rows(device: torch.device | None = None) -> Tensor:
@@ -53,11 +51,11 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
     if side not in SIDE_CODES:
         raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
-    n, device = len(ranks), ranks.optimistic.device
+    n, device, on_cpu = len(ranks), ranks.columns.device, ranks.columns.is_cpu
     flags = ranks.flags
-    if flags is not None and device.type == "cpu" and not flags.any():
+    if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
-    per_task = {OPTIMISTIC: ranks.optimistic, PESSIMISTIC: ranks.pessimistic, NUM_CANDIDATES: ranks.num_candidates}
+    per_task = {}
     if group is not None:
         per_task[GROUP] = _integers(group, "group", n, device, scalar=True)
     if sample_id is not None:
@@ -68,12 +66,16 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
             flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
     if flags is not None:
         per_task[SIDE] = (flags << SIDE_BITS) | SIDE_CODES[side]
-    if device.type != "cpu":
+    if not on_cpu:
         block = _unknown_on(side, device).repeat(n, 1)
+        block[:, RANKS] = ranks.columns.T
         for index, column in per_task.items():
             block[:, index] = column
         return block
-    rows = _UNKNOWN[side].repeat(n, axis=0)  # NumPy's calls cost a fifth of torch's
+    unknown = _UNKNOWN[side]
+    # NumPy's calls cost a fifth of torch's
+    rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
+    rows[:, RANKS] = ranks.columns.numpy().T
     for index, column in per_task.items():
         rows[:, index] = column.numpy()
     return torch.from_numpy(rows)
@@ -81,7 +83,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
 
 @cache
 def _unknown_on(side: str | None, device: torch.device) -> Tensor:
-    return torch.from_numpy(_UNKNOWN[side]).to(device)
+    return torch.from_numpy(_UNKNOWN[side][:1]).to(device)
 
 
 def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:

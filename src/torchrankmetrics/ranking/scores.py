@@ -64,15 +64,15 @@ def ranks_from_counts(counts: Tensor, flags: Tensor | None) -> Ranks:
     """Ranks from what a way of counting returns, int64 (4, P), and flags found before, if any."""
     if counts.device.type == "cpu":
         numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
-        optimistic, pessimistic, num_candidates = torch.from_numpy(numbers[:3] + 1).unbind()
+        columns = torch.from_numpy(numbers[:3] + 1)
         hit = numbers[3].any()
     else:
-        optimistic, pessimistic, num_candidates = (counts[:3] + 1).unbind()
+        columns = counts[:3] + 1
         hit = True  # not to be asked here: that would wait for the device
     if hit:
         told = (counts[3] > 0) * fault.NAN
         flags = told if flags is None else told + flags
-    return Ranks.trusted(optimistic, pessimistic, num_candidates, flags)
+    return Ranks.trusted(columns, flags)
 
 
 class Tasks(NamedTuple):

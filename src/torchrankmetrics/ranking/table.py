@@ -104,9 +104,7 @@ class RankTable:
     @property
     def ranks(self) -> Ranks:
         """The ranks of the rows; a row may stand for several tasks, see ``count``."""
-        flags = task_flags(self.rows)
-        optimistic, pessimistic, num_candidates = (self.rows[:, i] for i in (0, 1, 2))
-        return Ranks.trusted(optimistic, pessimistic, num_candidates, flags)
+        return Ranks.trusted(self.rows[:, columns.RANKS].T, task_flags(self.rows))
 
     @property
     def group(self) -> Tensor:
