@@ -30,10 +30,10 @@ def make_block(
             return make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
     if isinstance(scores, RankTable):
         about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-        _refuse_given(scores, {"target": target, "exclude": exclude, **about})
+        _refuse_given(scores, target=target, exclude=exclude, **about)
         return scores.rows.clone()
     if isinstance(scores, Ranks):
-        _refuse_given(scores, {"target": target, "exclude": exclude})
+        _refuse_given(scores, target=target, exclude=exclude)
         ranks = scores
     elif target is None:
         raise ValueError(
@@ -44,7 +44,7 @@ def make_block(
     return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
 
 
-def _refuse_given(scores: Ranks | RankTable, options: dict[str, Any]) -> None:
+def _refuse_given(scores: Ranks | RankTable, **options: Any) -> None:
     if given := [name for name, value in options.items() if value is not None]:
         names = " and ".join(given)
         raise ValueError(f"{names} must not be given with a {type(scores).__name__}: it has them already")

@@ -51,31 +51,31 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
     if side not in SIDE_CODES:
         raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
-    n, device, on_cpu = len(ranks), ranks.columns.device, ranks.columns.is_cpu
-    flags = ranks.flags
+    ranked, flags = ranks.columns, ranks.flags
+    on_cpu = ranked.is_cpu
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
     per_task = {}
     if group is not None:
-        per_task[GROUP] = _integers(group, "group", n, device, scalar=True)
+        per_task[GROUP] = _integers(group, "group", ranked, scalar=True)
     if sample_id is not None:
-        per_task[SAMPLE_ID] = _integers(sample_id, "sample_id", n, device, scalar=False)
+        per_task[SAMPLE_ID] = _integers(sample_id, "sample_id", ranked, scalar=False)
     if weight is not None:
-        per_task[WEIGHT], wrong = _weights(weight, n, device)
+        per_task[WEIGHT], wrong = _weights(weight, ranked)
         if wrong is not None:
             flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
     if flags is not None:
         per_task[SIDE] = (flags << SIDE_BITS) | SIDE_CODES[side]
     if not on_cpu:
-        block = _unknown_on(side, device).repeat(n, 1)
-        block[:, RANKS] = ranks.columns.T
+        block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
+        block[:, RANKS] = ranked.T
         for index, column in per_task.items():
             block[:, index] = column
         return block
-    unknown = _UNKNOWN[side]
-    # NumPy's calls cost a fifth of torch's
+    numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
+    n = len(numbers)
     rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
-    rows[:, RANKS] = ranks.columns.numpy().T
+    rows[:, RANKS] = numbers
     for index, column in per_task.items():
         rows[:, index] = column.numpy()
     return torch.from_numpy(rows)
@@ -86,37 +86,39 @@ def _unknown_on(side: str | None, device: torch.device) -> Tensor:
     return torch.from_numpy(_UNKNOWN[side][:1]).to(device)
 
 
-def _integers(values: Any, name: str, n: int, device: torch.device, scalar: bool) -> Tensor:
+def _integers(values: Any, name: str, ranked: Tensor, scalar: bool) -> Tensor:
+    """Integers of the ranked tasks, whose columns (3, tasks) tell how many they are and where."""
     if isinstance(values, int) and not isinstance(values, bool) and scalar:
-        return torch.full((n,), values, dtype=torch.int64, device=device)
+        return torch.full_like(ranked[0], values)
     tensor = as_tensor(values, name)
     if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
         raise TypeError(f"{name} must hold integers, got {tensor.dtype}")
-    _check_place(tensor, name, n, device, from_tensor=isinstance(values, Tensor))
-    return tensor.to(device=device, dtype=torch.int64)
+    _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
+    return tensor.to(device=ranked.device, dtype=torch.int64)
 
 
-def _weights(values: Any, n: int, device: torch.device) -> tuple[Tensor, Tensor | None]:
+def _weights(values: Any, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
     """float64 bits of the weights; and, on an accelerator, which are wrong."""
     if isinstance(values, int | float) and not isinstance(values, bool):
-        values = torch.full((n,), float(values), dtype=torch.float64, device=device)
+        values = torch.full_like(ranked[0], float(values), dtype=torch.float64)
     tensor = as_tensor(values, "weight")
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
-    _check_place(tensor, "weight", n, device, from_tensor=isinstance(values, Tensor))
-    tensor = tensor.to(device=device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
+    _check_place(tensor, "weight", ranked, from_tensor=isinstance(values, Tensor))
+    tensor = tensor.to(device=ranked.device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
     wrong = ~(tensor >= 0) | tensor.isinf()
-    if device.type != "cpu":
+    if not tensor.is_cpu:
         return tensor.view(torch.int64), wrong | (tensor == 0).all()
     if wrong.any():
         first = int(wrong.nonzero()[0])
         raise ValueError(f"weight must be finite and not negative, got {float(tensor[first])} for task {first}")
-    if n and not tensor.any():
-        raise ValueError(f"weight must not be zero for every task of an update, got {n} zeros")
+    if len(tensor) and not tensor.any():
+        raise ValueError(f"weight must not be zero for every task of an update, got {len(tensor)} zeros")
     return tensor.view(torch.int64), None
 
 
-def _check_place(tensor: Tensor, name: str, n: int, device: torch.device, from_tensor: bool) -> None:
+def _check_place(tensor: Tensor, name: str, ranked: Tensor, from_tensor: bool) -> None:
+    n, device = ranked.shape[1], ranked.device
     if tensor.shape != (n,):
         raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")
     if from_tensor and tensor.device != device:
