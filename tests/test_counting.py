@@ -89,12 +89,15 @@ def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
 
 
 @needs_numba
+@pytest.mark.parametrize("with_nan", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_halves_keep_their_order_as_integers(dtype):
+def test_halves_keep_their_order_as_integers(dtype, with_nan):
     from torchrankmetrics.ranking.counting import compiled
 
-    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)[None]
-    tasks = torch.arange(0, 2**16, 97)
+    every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
+    every = every if with_nan else every[~every.isnan()]
+    tasks = torch.cat([torch.arange(0, len(every), 97), (every == 0).nonzero()[:, 0], every.isinf().nonzero()[:, 0]])
+    every = every[None]
     true = every[0, tasks]
     row = torch.zeros_like(tasks)
     wide = plain.count(every.double(), true.double(), row, tasks)
@@ -128,7 +131,7 @@ def test_more_than_2_to_the_24_columns(way):
 
 class TestChoice:
     def test_auto_takes_what_is_installed(self, monkeypatch):
-        monkeypatch.setattr(counting, "_found", False)
+        monkeypatch.setattr(counting, "_has_numba", lambda: False)
         assert counting.choose(torch.zeros(1, 1)) is plain.count
         assert counting.choose(torch.zeros(1, 1, device="meta")) is plain.count
 
@@ -155,7 +158,7 @@ class TestChoice:
         assert set(used) == {counting.chosen(scores, way)} == {way}
 
     def test_what_is_missing_is_told_with_the_cure(self, monkeypatch):
-        monkeypatch.setattr(counting, "_found", False)
+        monkeypatch.setattr(counting, "_has_numba", lambda: False)
         with pytest.raises(ImportError, match=r"counting.*pip install .*torchrankmetrics\[fast\]"):
             rank_scores(torch.zeros(1, 1), torch.tensor([0]), counting="numba")
 

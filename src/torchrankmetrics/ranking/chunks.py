@@ -83,7 +83,7 @@ class RankAccumulator:
         """Ranks among all N columns."""
         if self._seen != self._shape[1]:
             raise ValueError(f"compute needs all {self._shape[1]} columns; update has been given {self._seen}")
-        return ranks_from_counts(self._counts, self._flags)
+        return ranks_from_counts(self._counts.clone(), self._flags)
 
 
 def rank_embeddings(

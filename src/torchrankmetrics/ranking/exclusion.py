@@ -111,6 +111,6 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
     wrong: Tensor | None = None
     for values, size in ((row, num_rows), (column, num_columns)):
         # NumPy's calls cost a fifth of torch's; read without a sign, what is below zero is too large
-        if values is not None and len(values) and values.numpy().view(np.uint64).max() >= size:
+        if values is not None and values.shape[0] and values.numpy().view(np.uint64).max() >= size:
             wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
     return None if wrong is None else int(wrong.nonzero()[0])

@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -45,9 +46,9 @@ def rank_scores(scores: Tensor, target: Any, *, exclude: Any = None, counting: s
     return rank_filtered(scores, target, exclude, None, counting)
 
 
-@torch.no_grad()
 def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor | None, counting: str) -> Ranks:
     """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
+    # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     _check_scores(scores)
     tasks = check_target(target, scores.shape, scores.device)
     allowed = check_exclude(exclude, scores.shape, scores.device)
@@ -61,11 +62,13 @@ def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor
 
 
 def ranks_from_counts(counts: Tensor, flags: Tensor | None) -> Ranks:
-    """Ranks from what a way of counting returns, int64 (4, P), and flags found before, if any."""
-    if counts.device.type == "cpu":
+    """Ranks from what a way of counting returns, int64 (4, P), which they take over, and flags found before, if any."""
+    if counts.is_cpu:
         numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
-        columns = torch.from_numpy(numbers[:3] + 1)
-        hit = numbers[3].any()
+        ranked = numbers[:3]
+        ranked += 1
+        columns = torch.from_numpy(ranked)
+        hit = bool(np.count_nonzero(numbers[3]))
     else:
         columns = counts[:3] + 1
         hit = True  # not to be asked here: that would wait for the device
@@ -125,13 +128,15 @@ def check_target(target: Any, shape: tuple[int, ...], device: torch.device) -> T
     B, N = shape
     row: Tensor | None = None
     if isinstance(target, Tensor) and target.ndim == 1:
-        if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-            raise TypeError(f"target must hold integers, the column of the true candidate; got {target.dtype}")
-        if len(target) != B:
+        if target.dtype != torch.int64:
+            if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
+                raise TypeError(f"target must hold integers, the column of the true candidate; got {target.dtype}")
+            target = target.to(torch.int64)
+        if target.shape[0] != B:
             raise ValueError(f"target must be ({B},), one column per row of scores ({B}, {N}); got ({len(target)},)")
         if target.device != device:
             raise ValueError(f"target must be on the device of scores, {device}; got {target.device}")
-        column = target.to(torch.int64)
+        column = target
     else:
         if isinstance(target, Tensor) and target.ndim == 2 and target.shape[1] == 1 and (B == 2 or len(target) != 2):
             raise ValueError(

@@ -6,6 +6,8 @@ installed.
 
 import importlib.util
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 from torch import Tensor
 
@@ -18,9 +20,8 @@ def choose(scores: Tensor, counting: str = "auto") -> Count:
     """Choose how comparisons are counted; errors as ``chosen``."""
     if chosen(scores, counting) == "torch":
         return plain.count
-    from torchrankmetrics.ranking.counting import compiled  # imported late: numba takes half a second
-
-    return compiled.count
+    count: Count = _compiled().count
+    return count
 
 
 def chosen(scores: Tensor, counting: str = "auto") -> str:
@@ -39,7 +40,7 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
     >>> chosen(torch.zeros(2, 3), "torch")
     'torch'
     """
-    on_cpu = scores.device.type == "cpu"
+    on_cpu = scores.is_cpu
     if counting == "torch" or (counting == "auto" and not (on_cpu and _has_numba())):
         return "torch"
     if counting not in ("auto", "numba"):
@@ -51,11 +52,13 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
     return "numba"
 
 
-_found: bool | None = None
+@cache
+def _compiled() -> Any:
+    from torchrankmetrics.ranking.counting import compiled  # imported late: numba takes half a second
+
+    return compiled
 
 
+@cache
 def _has_numba() -> bool:
-    global _found
-    if _found is None:
-        _found = importlib.util.find_spec("numba") is not None
-    return _found
+    return importlib.util.find_spec("numba") is not None

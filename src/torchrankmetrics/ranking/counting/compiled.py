@@ -49,7 +49,7 @@ def count(
 ) -> Tensor:
     """As ``plain.count``, bit for bit."""
     N = scores.shape[1]
-    tasks = len(true) if true is not None else len(scores) if row is None else len(row)
+    tasks = (scores if row is None else row).shape[0] if true is None else true.shape[0]
     half = _HALVES.get(scores.dtype, 0)
     by_row = N == 1 or (scores.stride(1) == 1 and (drop is None or drop.stride(1) == 1))
     read = (half or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
@@ -98,8 +98,9 @@ def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
 
 def _flat(matrix: Tensor) -> tuple[Any, int]:
     """The memory a row-major matrix spans, as one contiguous vector, and the step from row to row."""
-    step = matrix.stride(0) if len(matrix) > 1 else 0  # the one row of a restriction serves every task
-    return _numbers(matrix.as_strided(((len(matrix) - 1) * step + matrix.shape[1],), (1,))), step
+    rows, width = matrix.shape
+    step = matrix.stride(0) if rows > 1 else 0  # the one row of a restriction serves every task
+    return _numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step
 
 
 def _numbers(vector: Tensor) -> Any:
@@ -151,10 +152,40 @@ def _rest(cells, true, own, below, above):
 
 
 def _count_halves(cells, true, half, own):
+    bits, inf = np.int16(true), np.int16(half)
+    if 0 < np.int16(bits & np.int16(0x7FFF)) <= inf:
+        below, above, largest = _count_bits(cells, bits)
+        if largest <= inf:
+            return below, cells.shape[0] - above, 0
+    return _count_twos_complements(cells, bits, inf)
+
+
+@numba.njit(inline="always")
+def _count_bits(cells, true):
+    """Below and above among halves, if none is NaN and the true score is not zero; and the largest magnitude."""
+    # a positive number compares with any other as its bits do; a negative one so too, once all signs are flipped and
+    # the order is reversed. 16-bit counters fill a vector register, and are emptied before they overflow
+    flip = np.int16(-0x8000) if true < 0 else np.int16(0)
+    limit, largest = np.int16(true ^ flip), np.int16(0)
+    less, more = 0, 0
+    for left in range(0, cells.shape[0], 16384):
+        a, b = np.int16(0), np.int16(0)
+        for j in range(left, min(left + 16384, cells.shape[0])):
+            bits = np.int16(cells[j])
+            key = np.int16(bits ^ flip)
+            a = np.int16(a + np.int16(key < limit))
+            b = np.int16(b + np.int16(key > limit))
+            largest = max(largest, np.int16(bits & np.int16(0x7FFF)))
+        less, more = less + a, more + b
+    return (more, less, largest) if true < 0 else (less, more, largest)
+
+
+@numba.njit(inline="always")
+def _count_twos_complements(cells, true, inf):
+    """Below, not above and NaN among halves, whatever they are."""
     # sign and magnitude become a two's complement, so that order is kept and -0 equals 0; NaN lies beyond +-inf.
-    # 16-bit counters fill a vector register with twice the cells, and are emptied before they overflow
-    sign, magnitude = np.int16(np.int16(true) >> np.int16(15)), np.int16(np.int16(true) & np.int16(0x7FFF))
-    limit, inf = np.int16(np.int16(magnitude ^ sign) - sign), np.int16(half)
+    sign, magnitude = np.int16(true >> np.int16(15)), np.int16(true & np.int16(0x7FFF))
+    limit = np.int16(np.int16(magnitude ^ sign) - sign)
     below, not_above, nan = 0, 0, 0
     if magnitude > inf:
         for j in range(cells.shape[0]):
