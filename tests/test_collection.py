@@ -162,6 +162,17 @@ def test_members_reset_one_by_one_as_lightning_does():
     assert bits(collection) == bits(filled(2, 3))
 
 
+def test_a_metric_held_outside_its_collection_sees_every_update():
+    mrr, mr = MeanReciprocalRank(), MeanRank()
+    collection = RankCollection([mrr, mr])
+    for _ in range(2):
+        collection.update(Ranks([1, 2], None, 9))
+        assert mr.compute() == 1.5
+        collection.update(Ranks([6], None, 9))
+        assert (mrr.compute(), mr.compute()) == ((1 + 1 / 2 + 1 / 6) / 3, 3)
+        collection.reset()
+
+
 def test_a_member_reset_alone_holds_the_rows_of_the_collection_again_at_compute():
     collection = filled(0, 1)
     member = list(collection.values(copy_state=False))[2]

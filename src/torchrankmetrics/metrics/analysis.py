@@ -12,7 +12,7 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.canonical import canonical_rows
-from torchrankmetrics.ranking.columns import ABSENT, SIDE_CODES, Rows, side_codes, task_flags
+from torchrankmetrics.ranking.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
 from torchrankmetrics.ranking.rows import empty_rows
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
@@ -126,7 +126,7 @@ def sample_of(rows: Rows, macro: bool = False) -> RankSample:
         total = np.bincount(index, weight * count)
         # a group whose weights are all zero is dropped like its tasks
         weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
-    optimistic, pessimistic, num_candidates = (rows[:, i] for i in (0, 1, 2))
+    optimistic, pessimistic, num_candidates = rows[:, RANKS].T
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)
 
 

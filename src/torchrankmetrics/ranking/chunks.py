@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.exclusion import Exclusion
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Allowed, Tasks, check_exclude, check_target, ranks_from_counts
+from torchrankmetrics.ranking.scores import Allowed, Tasks, check_exclude, check_target
 
 _TILE = 1 << 20
 _WIDEST, _NARROWEST = 4096, 1024
@@ -83,7 +83,7 @@ class RankAccumulator:
         """Ranks among all N columns."""
         if self._seen != self._shape[1]:
             raise ValueError(f"compute needs all {self._shape[1]} columns; update has been given {self._seen}")
-        return ranks_from_counts(self._counts.clone(), self._flags)
+        return Ranks.from_counts(self._counts.clone(), self._flags)
 
 
 def rank_embeddings(

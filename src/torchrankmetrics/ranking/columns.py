@@ -11,7 +11,7 @@ Table = TypeVar("Table", Tensor, Rows)
 
 OPTIMISTIC, PESSIMISTIC, NUM_CANDIDATES, SIDE, GROUP, SAMPLE_ID, WEIGHT, COUNT = range(8)
 WIDTH = 8
-RANKS = slice(0, 3)  # the columns of a Ranks
+RANKS = slice(OPTIMISTIC, NUM_CANDIDATES + 1)  # the columns of a Ranks, in its order
 ABSENT = -(1 << 63)  # no group, no sample id
 SIDE_CODES = {None: 0, "head": 1, "tail": 2}
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits

@@ -2,7 +2,6 @@
 
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -58,24 +57,7 @@ def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor
     flags = allowed.flag(tasks)
     drop = allowed.mask if allowed.restriction is None else allowed.restriction[None]
     counts = choose(scores, counting)(scores, None, tasks.row, tasks.column, allowed.known, drop)
-    return ranks_from_counts(counts, flags)
-
-
-def ranks_from_counts(counts: Tensor, flags: Tensor | None) -> Ranks:
-    """Ranks from what a way of counting returns, int64 (4, P), which they take over, and flags found before, if any."""
-    if counts.is_cpu:
-        numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
-        ranked = numbers[:3]
-        ranked += 1
-        columns = torch.from_numpy(ranked)
-        hit = bool(np.count_nonzero(numbers[3]))
-    else:
-        columns = counts[:3] + 1
-        hit = True  # not to be asked here: that would wait for the device
-    if hit:
-        told = (counts[3] > 0) * fault.NAN
-        flags = told if flags is None else told + flags
-    return Ranks.trusted(columns, flags)
+    return Ranks.from_counts(counts, flags)
 
 
 class Tasks(NamedTuple):

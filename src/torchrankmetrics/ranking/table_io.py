@@ -73,7 +73,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             table[:, index] = _int64(_vector(arrays[name], name, n), name)
         else:
             table[:, index] = table[:, columns.OPTIMISTIC] if name == "pessimistic" else _DEFAULTS[name]
-    Ranks(*(torch.from_numpy(table[:, index].copy()) for index in range(3)))  # checks the values
+    Ranks(*torch.from_numpy(table[:, columns.RANKS].T))  # checks the values
     weight = _vector(arrays["weight"], "weight", n) if "weight" in arrays else np.ones(n)
     if n and weight.dtype.kind not in "iuf":
         raise TypeError(f"weight must hold real numbers, got {weight.dtype}")

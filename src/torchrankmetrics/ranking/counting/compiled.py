@@ -216,7 +216,7 @@ def _is_nan(number, half):
 @overload(_is_nan)
 def _choose_is_nan(number, half):
     if number == numba.uint16:
-        return lambda number, half: int(int(number & 0x7FFF) > half)
+        return lambda number, half: int(_in_order(number)[1] > half)
     return lambda number, half: int(number != number)
 
 
