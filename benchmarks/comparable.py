@@ -26,7 +26,7 @@ from benchmarks.graphs import read_ids, read_splits
 from scipy.sparse import csr_matrix
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
-from torchrankmetrics.metrics.names import key_of, parse_name
+from torchrankmetrics.evaluation.names import key_of, parse_name
 
 METRICS = ("mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr", "median_rank", "inverse_median_rank")
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")

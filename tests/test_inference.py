@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from torchrankmetrics import RankCollection, RankMetric, Ranks, evaluate
-from torchrankmetrics.metrics.intervals import estimate
+from torchrankmetrics.evaluation.intervals import estimate
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval

@@ -16,8 +16,8 @@ import reference
 from bits import bits
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.metrics import metric as metric_module
-from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.theory.definitions import power_mean_rank
 
 VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]

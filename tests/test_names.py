@@ -6,7 +6,7 @@ import pytest
 
 import torchrankmetrics
 from torchrankmetrics import HitsAtK, MeanRank, PowerMeanRank, RankCollection, RankMetric
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.theory.definitions import power_mean_rank
 
 SYNONYMS = {

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import reference
 from reference import METRIC_VIEWS, METRICS, Task
 from torchrankmetrics import RankCollection, Ranks
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.theory.definitions import power_mean_rank
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value

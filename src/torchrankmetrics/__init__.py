@@ -1,9 +1,10 @@
 """Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact across processes."""
 
 from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.evaluation.adjust import adjust
+from torchrankmetrics.evaluation.compare import compare
+from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.comparison import compare
-from torchrankmetrics.metrics.functional import evaluate
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.named import (
     AdjustedHitsAtK,
@@ -29,7 +30,6 @@ from torchrankmetrics.metrics.named import (
     ZMeanRank,
     ZMeanReciprocalRank,
 )
-from torchrankmetrics.metrics.published import adjust
 from torchrankmetrics.ranking.alignment import rank_alignment
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.known import KnownAnswers

@@ -8,8 +8,8 @@ import typer
 from torchrankmetrics.cli.counts import counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, choice_of, choices_of, emit
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
-from torchrankmetrics.metrics.names import key_of, parse_name
-from torchrankmetrics.metrics.published import adjust
+from torchrankmetrics.evaluation.adjust import adjust
+from torchrankmetrics.evaluation.names import key_of, parse_name
 from torchrankmetrics.metrics.recipe import SIDES
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.views import VIEWS

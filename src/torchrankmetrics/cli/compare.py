@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, busy, choice_of, emit, split_list
-from torchrankmetrics.metrics.comparison import compare
+from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.ranking.table import RankTable
 
 

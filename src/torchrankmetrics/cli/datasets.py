@@ -19,7 +19,7 @@ from torchrankmetrics.cli.output import (
 )
 from torchrankmetrics.datasets import dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.metrics.recipe import SIDES, Side
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 

@@ -18,13 +18,13 @@ from torchrankmetrics.cli.output import (
     split_list,
     watch,
 )
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.breakdown import break_down
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.breakdown import break_down
+from torchrankmetrics.evaluation.intervals import Method, check_level, confidence_intervals
+from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
 from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
-from torchrankmetrics.metrics.intervals import Method, check_level, confidence_intervals
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.recipe import SIDES
-from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS

@@ -8,8 +8,8 @@ from typing import Any
 from pykeen.evaluation import RankBasedMetricResults
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 
+from torchrankmetrics.evaluation.names import MetricName, key_of, parse_name
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
 from torchrankmetrics.ranking.table import RankTable
 
 THEIR_NAMES = {

@@ -6,12 +6,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.evaluation.names import key_of, parse_name
+from torchrankmetrics.evaluation.summary import Column, Summary, summarize
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.names import key_of, parse_name
 from torchrankmetrics.metrics.recipe import Recipe, Side
-from torchrankmetrics.metrics.summary import Column, Summary, summarize
 from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION

@@ -13,10 +13,10 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.names import key_of
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.names import key_of
+from torchrankmetrics.evaluation.views import check_member, view_value
 from torchrankmetrics.metrics.shared import Shared, local_rows
-from torchrankmetrics.metrics.views import check_member, view_value
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks

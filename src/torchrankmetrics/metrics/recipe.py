@@ -7,9 +7,9 @@ from typing import Any, Literal, get_args
 
 from torchmetrics import Metric, MetricCollection
 
+from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.views import has_meaning
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.metrics.views import has_meaning
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.ranking.rows import empty_rows
 
 Gather = Callable[..., list[Tensor]]

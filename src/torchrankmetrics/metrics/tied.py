@@ -6,7 +6,7 @@ from typing import Any
 from torch import Tensor
 from torchmetrics import MetricCollection
 
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.metric import RankMetric, as_values
 from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.ranking.blocks import make_block

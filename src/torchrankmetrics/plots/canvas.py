@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.definitions import RankDefinition

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.metrics.names import key_of
+from torchrankmetrics.evaluation.names import key_of
 from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, base_definition, canvas, samples_of
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.metrics.comparison_result import Comparison, Comparisons
-from torchrankmetrics.metrics.intervals import Interval, Intervals
-from torchrankmetrics.metrics.names import key_of, parse_name
+from torchrankmetrics.evaluation.breakdown import Breakdown
+from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
+from torchrankmetrics.evaluation.intervals import Interval, Intervals
+from torchrankmetrics.evaluation.names import key_of, parse_name
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     MARKS,

@@ -6,9 +6,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
-from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 

@@ -8,8 +8,8 @@ from typing import Any, overload
 
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
-from torchrankmetrics.metrics.views import check_member, view_value
+from torchrankmetrics.evaluation.names import MetricName, key_of, parse_name
+from torchrankmetrics.evaluation.views import check_member, view_value
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from torchrankmetrics.metrics.intervals import in_clusters
+from torchrankmetrics.evaluation.intervals import in_clusters
 from torchrankmetrics.theory.inference.seeds import SeedSplit
 
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.clusters import given_clusters, named_clusters
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking.canonical import canonical_rows

@@ -6,12 +6,12 @@ from typing import Any, overload
 
 import numpy as np
 
-from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.evaluation.analysis import sample_of
+from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
+from torchrankmetrics.evaluation.intervals import check_level, check_number
+from torchrankmetrics.evaluation.names import MetricName, key_of, parse_name
+from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.comparison_result import Comparison, Comparisons
-from torchrankmetrics.metrics.intervals import check_level, check_number
-from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
-from torchrankmetrics.metrics.pairing import paired_rows
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking.columns import Rows
 from torchrankmetrics.ranking.ranks import Ranks

@@ -7,8 +7,8 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.clusters import given_clusters, named_clusters
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking.columns import ABSENT, Rows

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.names import key_of
+from torchrankmetrics.evaluation.summary import align, sampled_notes, view_or_nan
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.names import key_of
-from torchrankmetrics.metrics.summary import align, sampled_notes, view_or_nan
 from torchrankmetrics.theory.views import View, has_view
 
 Cell = int | float | str

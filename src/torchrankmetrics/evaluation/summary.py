@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.views import view_value
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.views import view_value
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
 from torchrankmetrics.theory.sample import RankSample, RankType
