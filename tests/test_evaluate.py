@@ -31,7 +31,7 @@ def test_arrays_in_numbers_out():
     assert list(evaluate([1, 3], 9, ["mrr"], views=["base", "z_score"])) == ["mrr", "z_mrr"]
     both = evaluate(Ranks([1], [3], 9), metrics=["optimistic_mr", "mr", "pessimistic_mr", "tie_rate"])
     assert both == {"optimistic_mr": 1, "mr": 2, "pessimistic_mr": 3, "tie_rate": 1}
-    assert evaluate([1, 3, 5], 9, [MeanRank(average="macro")], group=[0, 0, 1]) == {"mr": 3.5}
+    assert evaluate([1, 3, 5], 9, [MeanRank(average="macro")], group=[0, 0, 1]) == {"macro_mr": 3.5}
     assert evaluate([1, 3], 9, ["mr"], weight=[0.1, 0.3])["mr"] == pytest.approx(2.5, abs=1e-15)  # not float32
     assert evaluate([33554432.5], 10**9, ["mr"]) == {"mr": 33554432.5}
     values = evaluate([], 9, ["mr", "count"])

@@ -9,8 +9,8 @@ from torchrankmetrics.cli.counts import counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, choice_of, choices_of, emit
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.names import key_of, parse_name
-from torchrankmetrics.metrics.recipe import SIDES
+from torchrankmetrics.evaluation.measure import SIDES, Measure
+from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.views import VIEWS
 
@@ -67,5 +67,5 @@ def adjust_command(
     rows = []
     for view in asked:
         result = adjust(value, metric, known, view=view)
-        rows.append((key_of(parse_name(metric).definition, view), result.value, result.low, result.high))
+        rows.append((Measure(base_definition(metric), view).key, result.value, result.low, result.high))
     emit(Records(("metric", "value", "low", "high"), rows, (words,)), form, output)

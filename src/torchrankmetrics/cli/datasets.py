@@ -19,8 +19,9 @@ from torchrankmetrics.cli.output import (
 )
 from torchrankmetrics.datasets import dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
-from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.metrics.recipe import SIDES, Side
+from torchrankmetrics.evaluation.analysis import Side
+from torchrankmetrics.evaluation.measure import SIDES
+from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 
 Task = tuple[str, Split, Side, Entities]
@@ -89,12 +90,10 @@ def datasets_command(
 def _moments(tasks: list[Task], metrics: list[str]) -> Records:
     definitions = []
     for metric in metrics:
-        name = parse_name(metric)
-        if name.view or name.side or name.rank_type or not name.definition.has_null:
-            raise ValueError(
-                f"--metric must name base metrics with an expectation, such as mrr or hits@10; got {metric!r}"
-            )
-        definitions.append(name.definition)
+        definition = base_definition(metric)
+        if not definition.has_null:
+            raise ValueError(f"--metric must name metrics with an expectation, such as mrr or hits@10; got {metric!r}")
+        definitions.append(definition)
     rows: list[tuple[Cell, ...]] = []
     pairs = list(product(tasks, definitions))
     for task, definition in watch(pairs, len(pairs), "null moments"):

@@ -21,16 +21,16 @@ from torchrankmetrics.cli.output import (
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import break_down
 from torchrankmetrics.evaluation.intervals import Method, check_level, confidence_intervals
+from torchrankmetrics.evaluation.measure import SIDES, Measure
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
-from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.recipe import SIDES
 from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS
 
 METHODS: tuple[Method, ...] = ("normal", "bootstrap")
-Members = Mapping[str, RankMetric]
+Measures = Mapping[str, Measure]
 Lines = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
 
 
@@ -79,44 +79,44 @@ def report_command(
         raise ValueError("--by-group has no intervals: leave out --level")
     if names is not None and not by_group:
         raise ValueError("--names are those of the groups: add --by-group")
-    collection = RankCollection(
-        split_list(metrics, "--metric"),
-        views=choices_of(views, "--view", VIEWS),
-        sides=choices_of(sides, "--side", SIDES),
-        rank_types=choices_of(rank_types, "--rank-type", RANK_TYPES),
+    selection = Selection(
+        choices_of(views, "--view", VIEWS),
+        choices_of(rank_types, "--rank-type", RANK_TYPES),
+        choices_of(sides, "--side", SIDES),
+        DEFAULT_EXPECTATION,
     )
-    members = {key: metric for key, metric in collection.items(copy_state=False) if isinstance(metric, RankMetric)}
+    measures: Measures = dict(selection.entries(split_list(metrics, "--metric")))
     group_names = None if names is None else _read_names(names)
     columns: tuple[str, ...] = ()
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
     for path in watch(files, len(files), "reading ranks"):
-        analysis = _analysis(path, members)
+        analysis = _analysis(path, measures)
         if by_group:
-            part = break_down(analysis, members.values(), "group", group_names)
+            part = break_down(analysis, measures.values(), "group", group_names)
             columns = part.columns
             lines: list[tuple[Cell, ...]] = list(part.rows)
         else:
-            columns, lines = _values(analysis, members, level, chosen, cluster)
+            columns, lines = _values(analysis, measures, level, chosen, cluster)
         rows += [(str(path), *line) for line in lines] if len(files) > 1 else lines
         notes += [f"{path}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
     emit(Records(("file", *columns) if len(files) > 1 else columns, rows, tuple(notes)), form, output)
 
 
-def _values(analysis: Analysis, members: Members, level: float | None, method: Method, cluster: str | None) -> Lines:
+def _values(analysis: Analysis, measures: Measures, level: float | None, method: Method, cluster: str | None) -> Lines:
     if level is None:
-        return ("metric", "value"), [(key, metric._number(analysis)) for key, metric in members.items()]
-    intervals = confidence_intervals(analysis, members, level, method, cluster, 2000, 0)
+        return ("metric", "value"), [(key, measure.value(analysis)) for key, measure in measures.items()]
+    intervals = confidence_intervals(analysis, measures, level, method, cluster, 2000, 0)
     rows: list[tuple[Cell, ...]] = [(row.metric, row.value, row.low, row.high) for row in intervals.rows]
     return ("metric", "value", "low", "high"), rows
 
 
-def _analysis(path: Path, members: Members) -> Analysis:
+def _analysis(path: Path, measures: Measures) -> Analysis:
     table = RankTable.load(path)
     if not table.num_tasks:
         raise ValueError(f"{path} holds no ranking tasks")
     analysis = Analysis([table.rows])
-    for side in {metric.side for metric in members.values()} - {None, *analysis.sides}:
+    for side in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
         there = " and ".join(analysis.sides) or "no"
         raise ValueError(f"{path} has no ranks of side {side!r}: it has {there} sides; use --side both")
     return analysis

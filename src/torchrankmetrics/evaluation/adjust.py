@@ -8,8 +8,8 @@ from typing import Any, overload
 
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.evaluation.names import MetricName, key_of, parse_name
-from torchrankmetrics.evaluation.views import check_member, view_value
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -86,14 +86,8 @@ def adjust(
     >>> print(adjust("0.355", "mrr", "fb15k237"))
     0.3545 [0.3540, 0.3550]
     """
-    name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
-    definition = name.definition
-    if name.view is not None or name.side is not None or name.rank_type is not None:
-        raise ValueError(
-            f"metric must name a base metric, such as {definition.name!r}; got {metric!r}. The view goes into view="
-        )
-    expectation = DEFAULT_EXPECTATION if expectation is None else expectation
-    check_member(definition, view, "realistic", expectation)
+    definition = base_definition(metric)
+    measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         num_candidates = candidate_counts(num_candidates)
     elif isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
@@ -110,12 +104,12 @@ def adjust(
         )
 
     def seen(x: float) -> float:
-        return view_value(definition, view, min(max(x, low), high), counts, expectation)
+        return measure.in_view(min(max(x, low), high), counts)
 
     result = seen(center)
     if math.isnan(result):
         warnings.warn(
-            f"{key_of(definition, view)} is undefined (NaN): under random ranking its value is a constant",
+            f"{measure.key} is undefined (NaN): under random ranking its value is a constant",
             RankMetricWarning,
             stacklevel=2,
         )

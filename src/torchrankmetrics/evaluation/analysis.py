@@ -2,7 +2,8 @@
 
 import copy
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
 from torchrankmetrics.ranking.rows import empty_rows
-from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.sample import RankSample
+
+Side = Literal["both", "head", "tail"]
+Average = Literal["micro", "macro"]
 
 
 class Analysis:
@@ -35,8 +37,8 @@ class Analysis:
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
         fault.raise_faults(task_flags(rows))
         self.rows, differing = canonical_rows(rows)
-        self._samples: dict[tuple[str | None, bool], RankSample] = {}
-        self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
+        self._samples: dict[tuple[Side, Average], RankSample] = {}
+        self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
         self._warned = False
         if differing:
             _warn(
@@ -60,29 +62,23 @@ class Analysis:
         return self._num_flagged(fault.SAMPLED)
 
     @property
-    def sides(self) -> list[str]:
+    def sides(self) -> list[Side]:
         """The sides that occur: a subset of head, tail."""
         present = np.unique(side_codes(self.rows))
-        return [name for name, code in SIDE_CODES.items() if name is not None and code in present]
+        named: tuple[Side, ...] = ("head", "tail")
+        return [name for name in named if SIDE_CODES[name] in present]
 
-    def sample(self, side: str | None = None, macro: bool = False) -> RankSample:
-        """Tasks of a side (None: of both), with weights that sum to one per group if macro.
+    def sample(self, side: Side = "both", average: Average = "micro") -> RankSample:
+        """Tasks of a side, with weights that sum to one per group if the average is macro.
 
         Raises:
             ValueError: if a macro average is asked for and a task has no group.
         """
-        key = (side, macro)
+        key = (side, average)
         if key not in self._samples:
-            rows = self.rows if side is None else self.rows.T[:, side_codes(self.rows) == SIDE_CODES[side]].T
-            self._samples[key] = sample_of(rows, macro)
+            rows = self.rows if side == "both" else self.rows.T[:, side_codes(self.rows) == SIDE_CODES[side]].T
+            self._samples[key] = sample_of(rows, average)
         return self._samples[key]
-
-    def value(self, definition: RankDefinition, rank_type: RankType, side: str | None, macro: bool) -> float:
-        """Base value of a metric on the tasks of a side."""
-        key = (definition, rank_type, side, macro)
-        if key not in self._values:
-            self._values[key] = base_value(definition, self.sample(side, macro), rank_type)
-        return self._values[key]
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """The tasks of each group apart, by ascending id.
@@ -97,7 +93,7 @@ class Analysis:
         ids, first = np.unique(group[order], return_index=True)
         for one, left, right in zip(ids.tolist(), first, [*first[1:], len(order)][: len(ids)], strict=True):
             part = copy.copy(self)
-            part.rows, part._samples, part._values = self.rows[order[left:right]], {}, {}
+            part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
             yield one, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -114,11 +110,11 @@ class Analysis:
             )
 
 
-def sample_of(rows: Rows, macro: bool = False) -> RankSample:
+def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     """Read canonical rows as a sample of ranks."""
     weight = columns.weights(rows)
     count = rows[:, columns.COUNT]
-    if macro:
+    if average == "macro":
         group = rows[:, columns.GROUP]
         if (group == ABSENT).any():
             raise ValueError("average='macro' needs a group for every task: pass group= to every update")

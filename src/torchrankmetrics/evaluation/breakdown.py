@@ -11,14 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.names import key_of
-from torchrankmetrics.evaluation.summary import align, sampled_notes, view_or_nan
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.theory.views import View, has_view
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.summary import align, sampled_notes
 
 Cell = int | float | str
 Names = Mapping[int, str] | Sequence[str] | None
-_VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 @dataclass(frozen=True)
@@ -88,7 +85,7 @@ class Breakdown:
         return self.columns.index(column)
 
 
-def break_down(analysis: Analysis, metrics: Iterable[RankMetric], by: str, names: Names) -> Breakdown:
+def break_down(analysis: Analysis, measures: Iterable[Measure], by: str, names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same.
 
     Raises:
@@ -96,28 +93,18 @@ def break_down(analysis: Analysis, metrics: Iterable[RankMetric], by: str, names
     """
     if by != "group":
         raise ValueError(f'by must be "group", got {by!r}')
-    columns: dict[str, tuple[RankMetric, View]] = {}
-    for metric in metrics:
-        for view in _VIEWS:
-            known = view == "base" or (
-                has_view(metric.definition, view) and metric.expectation.answers(metric.definition)
-            )
-            if known and metric.definition.name != "count":
-                columns.setdefault(key_of(metric.definition, view, metric.rank_type, metric.side), (metric, view))
+    columns: dict[str, Measure] = {}
+    for measure in measures:
+        if measure.definition.name != "count":
+            seen = replace(measure, average="micro").seen_as("base", "adjusted_index", "z_score")
+            columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     rows = []
     for group, part in analysis.by_group():
         count = part.sample().num_tasks
         if count:  # a group whose weights are all zero is dropped like its tasks
-            values = [_value(part, metric, view) for metric, view in columns.values()]
+            values = [measure.value_or_nan(part) for measure in columns.values()]
             rows.append((_name(group, names), count, *values))
     return Breakdown(("group", "count", *columns), tuple(rows), tuple(sampled_notes(analysis)))
-
-
-def _value(part: Analysis, metric: RankMetric, view: View) -> float:
-    value = part.value(metric.definition, metric.rank_type, metric.side, False)
-    if view == "base":
-        return value
-    return view_or_nan(metric.definition, view, value, part.sample(metric.side), metric.expectation)
 
 
 def _name(group: int, names: Names) -> Cell:

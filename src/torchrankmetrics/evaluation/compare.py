@@ -9,7 +9,7 @@ import numpy as np
 from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import check_level, check_number
-from torchrankmetrics.evaluation.names import MetricName, key_of, parse_name
+from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.ranking import columns
@@ -29,10 +29,10 @@ from torchrankmetrics.theory.inference.bootstrap import (
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
-from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 from torchrankmetrics.theory.values import base_value
-from torchrankmetrics.theory.views import View, apply_view, has_view, view_slope
+from torchrankmetrics.theory.views import apply_view, has_view, view_slope
 
 
 @overload
@@ -125,13 +125,14 @@ class _Question:
     """One metric on the tasks of its side, with all runs side by side."""
 
     def __init__(self, name: MetricName, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
-        used = columns.used(rows[0], name.side)
+        measure = name.measure()
+        used = columns.used(rows[0], measure.side)
         if not used.any():
             raise ValueError(f"no tasks of side {name.side!r} to compare {name.definition.name!r} on")
-        self.definition = name.definition
-        self.view: View = name.view or "base"
-        self.rank_type: RankType = name.rank_type or "realistic"
-        self.key = key_of(self.definition, self.view, self.rank_type, name.side)
+        self.definition = measure.definition
+        self.view = measure.view
+        self.rank_type = measure.rank_type
+        self.key = measure.key
         self.samples: list[RankSample] = [sample_of(part[used]) for part in rows]
         self.num_a = num_a
         self.keys = None if keys is None else keys[used]

@@ -1,5 +1,6 @@
 """Confidence intervals of the metrics of a collection."""
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
-from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking.columns import ABSENT, Rows
 from torchrankmetrics.theory.candidates import IntArray
@@ -72,7 +73,7 @@ class Intervals:
 
 def confidence_intervals(
     analysis: Analysis,
-    members: Mapping[str, RankMetric],
+    measures: Mapping[str, Measure],
     level: float,
     method: Method,
     cluster: Any,
@@ -86,24 +87,22 @@ def confidence_intervals(
     check_number("resamples", resamples, 100)
     keys = _clusters(analysis.rows, cluster)
     # a p-value and a count are no estimates of anything
-    asked = {key: m for key, m in members.items() if m.view != "p_value" and m.definition.aggregation != "count"}
+    asked = {key: m for key, m in measures.items() if m.view != "p_value" and m.definition.aggregation != "count"}
     if method == "normal":
         _check_normal(asked)
-    found: dict[tuple[RankDefinition, RankType, str | None, bool], Estimate] = {}
+    found: dict[Measure, Estimate] = {}
     rows = []
-    for key, member in asked.items():
-        macro = member.average == "macro"
-        sample = analysis.sample(member.side, macro)
-        base = (member.definition, member.rank_type, member.side, macro)
+    for key, measure in asked.items():
+        sample = measure.sample(analysis)
+        base = dataclasses.replace(measure, view="base")
         if base not in found:
-            own = None if keys is None else keys[columns.used(analysis.rows, member.side)]
-            found[base] = estimate(member.definition, sample, member.rank_type, level, method, own, resamples, seed)
-        value = analysis.value(member.definition, member.rank_type, member.side, macro)
-        rows.append(_in_view(key, member, value, found[base], sample))
+            own = None if keys is None else keys[columns.used(analysis.rows, measure.side)]
+            found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
+        rows.append(_in_view(key, measure, measure.base(analysis), found[base], sample))
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
         units = units_of(
-            np.zeros(len(sample.weight)), sample.weight, sample.count, keys[columns.used(analysis.rows, None)]
+            np.zeros(len(sample.weight)), sample.weight, sample.count, keys[columns.used(analysis.rows, "both")]
         )
         number, effective = units.size, units.effective
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
@@ -164,8 +163,8 @@ def check_number(name: str, value: int, least: int) -> None:
         raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
 
 
-def _check_normal(members: Mapping[str, RankMetric]) -> None:
-    refused = [key for key, member in members.items() if not is_mean(member.definition, member.rank_type)]
+def _check_normal(measures: Mapping[str, Measure]) -> None:
+    refused = [key for key, measure in measures.items() if not is_mean(measure.definition, measure.rank_type)]
     if refused:
         raise ValueError(
             f"method='normal' has no standard error for {', '.join(map(repr, refused))}: only means of a transform of "
@@ -173,11 +172,11 @@ def _check_normal(members: Mapping[str, RankMetric]) -> None:
         )
 
 
-def _in_view(key: str, member: RankMetric, value: float, base: Estimate, sample: RankSample) -> Interval:
-    if member.view == "base" or math.isnan(value):
+def _in_view(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample) -> Interval:
+    if measure.view == "base" or math.isnan(value):
         return Interval(key, value, base.low, base.high, base.standard_error)
-    moments = member.expectation.moments(member.definition, sample.candidate_counts)
-    slope = view_slope(member.definition, member.view, moments)
-    middle, *ends = (apply_view(member.definition, member.view, x, moments) for x in (value, base.low, base.high))
+    moments = measure.moments(sample.candidate_counts)
+    slope = view_slope(measure.definition, measure.view, moments)
+    middle, *ends = (apply_view(measure.definition, measure.view, x, moments) for x in (value, base.low, base.high))
     low, high = sorted(ends) if not math.isnan(slope) else ends
     return Interval(key, middle, low, high, base.standard_error * abs(slope))

@@ -2,8 +2,11 @@
 
 import difflib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
+from torchrankmetrics.evaluation.analysis import Average, Side
+from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.theory.sample import RankType
@@ -66,13 +69,8 @@ _WITH_VIEW = {
     "agmri": "adjusted_gmr",
     "zamr": "z_mr",
 }
-_VIEW_PREFIXES: dict[str, View] = {
-    "normalized_": "normalized",
-    "adjusted_": "adjusted_index",
-    "z_": "z_score",
-    "p_": "p_value",
-}
-_SIDES = {"head": "head", "left": "head", "tail": "tail", "right": "tail", "both": None}
+_SIDES: dict[str, Side] = {"head": "head", "left": "head", "tail": "tail", "right": "tail", "both": "both"}
+_AVERAGES: dict[str, Average] = {"micro": "micro", "macro": "macro"}
 _RANK_TYPES: dict[str, RankType] = {
     "realistic": "realistic",
     "avg": "realistic",
@@ -85,15 +83,28 @@ _RANK_TYPES: dict[str, RankType] = {
 }
 
 
+_QUALIFIERS: dict[str, dict[str, Any]] = {"side": _SIDES, "rank_type": _RANK_TYPES, "average": _AVERAGES}
+
+
 @dataclass(frozen=True)
 class MetricName:
-    """What a name asks for; ``view``, ``rank_type`` and ``side`` are None where the name does not say."""
+    """What a name asks for: a measure of which ``view``, ``rank_type``, ``side`` and ``average`` may be not said."""
 
     definition: RankDefinition
     view: View | None = None
     rank_type: RankType | None = None
-    side: str | None = None
-    says_side: bool = False
+    side: Side | None = None
+    average: Average | None = None
+
+    def measure(self, **unsaid: Any) -> Measure:
+        """Make the measure; what the name does not say is as in ``unsaid``, else as in ``Measure``.
+
+        Raises:
+            TypeError, ValueError: as ``Measure``.
+        """
+        parts = ("view", "rank_type", "side", "average")
+        said = {part: value for part in parts if (value := getattr(self, part)) is not None}
+        return Measure(self.definition, **{**unsaid, **said})
 
 
 def parse_name(name: str) -> MetricName:
@@ -109,54 +120,51 @@ def parse_name(name: str) -> MetricName:
     if not isinstance(name, str):
         raise TypeError(f"a metric name must be a str, got {type(name).__name__}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
-    result = _parse_prefixed(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
+    result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
     if result is None:
         raise ValueError(f"unknown metric {name!r}{_nearest(rest)}")
     return result
 
 
-def key_of(
-    definition: RankDefinition, view: View = "base", rank_type: RankType = "realistic", side: str | None = None
-) -> str:
-    """Write the canonical key, ``[side_][rank_type_][view_]name``: ``mrr``, ``tail_z_mrr``; ``amr`` and ``amri``.
+def base_definition(metric: str | RankDefinition) -> RankDefinition:
+    """Read a base metric: a name that says no view, rank type, side or average; or a definition as it is.
 
-    >>> key_of(parse_name("mr").definition, "adjusted_index", side="head")
-    'head_amri'
+    Raises:
+        TypeError, ValueError: as ``parse_name``, and for a name that says more.
     """
-    parts = [] if side is None else [side]
-    if rank_type != "realistic":
-        parts.append(rank_type)
-    if definition.name == "mr" and view in ("normalized", "adjusted_index"):
-        return "_".join([*parts, "amr" if view == "normalized" else "amri"])
-    prefix = {view: prefix for prefix, view in _VIEW_PREFIXES.items()}.get(view, "")
-    return "_".join([*parts, prefix + definition.name])
+    name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
+    if name != MetricName(name.definition):
+        raise ValueError(f"metric must name a base metric, such as {name.definition.name!r}; got {metric!r}")
+    return name.definition
 
 
-def _parse_prefixed(text: str) -> MetricName | None:
-    head, _, tail = text.partition("_")
-    if head in _SIDES and (inner := _parse_prefixed(tail)) is not None and not inner.says_side:
-        return replace(inner, side=_SIDES[head], says_side=True)
-    if head in _RANK_TYPES and (inner := _parse_prefixed(tail)) is not None and inner.rank_type is None:
-        return replace(inner, rank_type=_RANK_TYPES[head]) if not inner.says_side else None
-    return _parse_view(text)
+def _parse_qualified(text: str) -> MetricName | None:
+    """Side, rank type and average, each at most once, in any order, before the metric in its view."""
+    said: dict[str, Any] = {}
+    while True:
+        word, _, rest = text.partition("_")
+        part = next((part for part, words in _QUALIFIERS.items() if part not in said and word in words), None)
+        if part is None:
+            break
+        said[part], text = _QUALIFIERS[part][word], rest
+    found = _parse_view(text)
+    return found and MetricName(*found, **said)
 
 
-def _parse_view(text: str) -> MetricName | None:
+def _parse_view(text: str) -> tuple[RankDefinition, View | None] | None:
     text = _WITH_VIEW.get(text, text)
-    definition = _parse_base(text)
-    if definition is not None:
-        return MetricName(definition)
-    for prefix, view in _VIEW_PREFIXES.items():
-        if text.startswith(prefix):
+    if definition := _parse_base(text):
+        return definition, None
+    for view, prefix in VIEW_PREFIXES.items():
+        if prefix and text.startswith(prefix):
             inner = text.removeprefix(prefix)
-            definition = _parse_base(inner) or (_parse_base(inner.removesuffix("_index")))
-            if definition is not None:
-                return MetricName(definition, view)
+            if definition := _parse_base(inner) or _parse_base(inner.removesuffix("_index")):
+                return definition, view
     # the compact forms of the papers: zmrr, ah@10
-    if text[:1] == "z" and (definition := _parse_base(text[1:])) is not None:
-        return MetricName(definition, "z_score")
-    if re.fullmatch(r"ah(its)?[_@].*", text) and (definition := _parse_base(text[1:])) is not None:
-        return MetricName(definition, "adjusted_index")
+    if text[:1] == "z" and (definition := _parse_base(text[1:])):
+        return definition, "z_score"
+    if re.fullmatch(r"ah(its)?[_@].*", text) and (definition := _parse_base(text[1:])):
+        return definition, "adjusted_index"
     return None
 
 
@@ -173,7 +181,7 @@ def _parse_base(text: str) -> RankDefinition | None:
 
 def _nearest(text: str) -> str:
     known = [*_DEFINITIONS, *_SYNONYMS, *_WITH_VIEW, "hits_at_10", f"power_mean_rank_{exponent_name(2)}"]
-    known += [prefix + name for prefix in _VIEW_PREFIXES for name in (*_DEFINITIONS, "hits_at_10")]
+    known += [prefix + name for prefix in VIEW_PREFIXES.values() for name in (*_DEFINITIONS, "hits_at_10")]
     close = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
     if not close:
         return "; known are mr, mrr, hits_at_<k>, amri, adjusted_mrr, z_mrr and their kin (see the docs)"

@@ -2,14 +2,11 @@
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.views import view_value
-from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
-from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.views import View, has_view
+from torchrankmetrics.evaluation.analysis import Analysis, Side
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.theory.sample import RankSample
 
 
 @dataclass(frozen=True)
@@ -36,48 +33,20 @@ class Summary:
         return "\n".join([*align(head, cells, 2), *self.notes])
 
 
-@dataclass(frozen=True)
-class Column:
-    """A metric to tabulate: how its base value is made."""
-
-    definition: RankDefinition
-    rank_type: RankType
-    macro: bool
-    expectation: ExpectationProvider
-
-
-def summarize(analysis: Analysis, metrics: Iterable[Column]) -> Summary:
-    """Tabulate the metrics for head, tail and both sides, as far as the rows tell sides apart."""
+def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
+    """Tabulate the metrics of the measures for head, tail and both sides, as far as the rows tell sides apart."""
     present = analysis.sides
-    sides: list[str | None] = [*present, None] if len(present) == 2 else [None]
-    metrics = list(metrics)
+    sides: list[Side] = [*present, "both"] if len(present) == 2 else ["both"]
+    # what is asked in several views or on several sides is one line of each side
+    lines = {(base := replace(one, view="base", side="both")).key: base for one in measures}
     rows = []
     for side in sides:
-        label = side or (present[0] if len(present) == 1 else "both" if present else "all")
-        for metric in metrics:
-            value = analysis.value(metric.definition, metric.rank_type, side, metric.macro)
-            sample = analysis.sample(side, metric.macro)
-            views: tuple[View, View] = ("adjusted_index", "z_score")
-            index, z = (view_or_nan(metric.definition, view, value, sample, metric.expectation) for view in views)
-            rows.append(SummaryRow(label, _label(metric), value, index, z))
+        label = side if len(present) == 2 else present[0] if present else "all"
+        for name, line in lines.items():
+            base, *views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
+            values = [math.nan if view is None else view.value_or_nan(analysis) for view in (base, *views)]
+            rows.append(SummaryRow(label, name, *values))
     return Summary(tuple(rows), tuple(_notes(analysis)))
-
-
-def _label(metric: Column) -> str:
-    kind = [] if metric.rank_type == "realistic" else [metric.rank_type]
-    return "_".join([*(["macro"] if metric.macro else []), *kind, metric.definition.name])
-
-
-def view_or_nan(
-    definition: RankDefinition, view: View, value: float, sample: RankSample, expectation: ExpectationProvider
-) -> float:
-    """Put a base value into a view; NaN where that has no meaning or no expectation."""
-    if not has_view(definition, view) or math.isnan(value):
-        return math.nan
-    try:
-        return view_value(definition, view, value, sample.candidate_counts, expectation)
-    except ExpectationUnavailableError:
-        return math.nan
 
 
 def align(head: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> list[str]:

@@ -15,7 +15,6 @@ from pykeen.triples import CoreTriplesFactory
 
 from torchrankmetrics.integrations.pykeen_keys import DEFAULT_METRICS, RankResults, higher_is_better, pykeen_keys
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.ranking.known_triples import KnownTriples, as_triples
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -137,10 +136,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             raise ValueError("there are no ranks: evaluate first")
         data: dict[RankBasedMetricKey | str, float] = {}
         values = self.collection.compute()
-        for key, metric in self.collection.items(copy_state=False):
-            assert isinstance(metric, RankMetric)
-            if metric.side is None or metric.side in self._ranked:
-                data |= dict.fromkeys(pykeen_keys(str(key), metric), float(values[str(key)]))
+        for key, measure in self.collection.measures.items():
+            if measure.side == "both" or measure.side in self._ranked:
+                data |= dict.fromkeys(pykeen_keys(key, measure), float(values[key]))
         results = RankResults(data)
         results.table = self.collection.table()
         return results

@@ -3,13 +3,14 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import re
+from dataclasses import replace
 from typing import Any
 
 from pykeen.evaluation import RankBasedMetricResults
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 
-from torchrankmetrics.evaluation.names import MetricName, key_of, parse_name
-from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.ranking.table import RankTable
 
 THEIR_NAMES = {
@@ -66,7 +67,7 @@ class RankResults(RankBasedMetricResults):
                 return super().key_from_string(s)
             except Exception:  # class_resolver has a dozen kinds
                 raise error from None
-        return pykeen_key(name.side, name.rank_type or "realistic", key_of(name.definition, name.view or "base"))
+        return measure_key(name.measure())
 
     def get_metric(self, name: str | RankBasedMetricKey) -> float:
         """Value of a metric by name.
@@ -94,8 +95,7 @@ def higher_is_better(metric: str) -> bool:
     Raises:
         ValueError: if it is unknown or has none.
     """
-    name = parse_metric(metric)
-    higher = RankMetric(name.definition, view=name.view or "base").higher_is_better
+    higher = parse_metric(metric).measure().higher_is_better
     if higher is None:
         raise ValueError(f"{metric!r} has no direction: neither a high nor a low value is better")
     return higher
@@ -103,13 +103,18 @@ def higher_is_better(metric: str) -> bool:
 
 def pykeen_key(side: Any, rank_type: Any, name: str) -> RankBasedMetricKey:
     """PyKEEN's key of a canonical name."""
-    return RankBasedMetricKey(side or "both", rank_type, THEIR_NAMES.get(name, name))
+    return RankBasedMetricKey(side, rank_type, THEIR_NAMES.get(name, name))
 
 
-def pykeen_keys(key: str, metric: RankMetric) -> list[RankBasedMetricKey]:
-    """Under what a metric of the collection is found; one with a key of the user's choice is found under that alone."""
-    if key != metric.key:
-        return [pykeen_key(metric.side, metric.rank_type, key)]
-    name = key_of(metric.definition, metric.view)
+def measure_key(measure: Measure) -> RankBasedMetricKey:
+    """PyKEEN's key of a measure."""
+    return pykeen_key(measure.side, measure.rank_type, replace(measure, side="both", rank_type="realistic").key)
+
+
+def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
+    """Under what a measure of the collection is found; one with a key of the user's choice is found under that alone."""
+    if key != measure.key:
+        return [pykeen_key(measure.side, measure.rank_type, key)]
+    name = replace(measure, side="both", rank_type="realistic").key
     names = [name, *([_WITHOUT_K[name]] if name in _WITHOUT_K else [])]
-    return [pykeen_key(metric.side, metric.rank_type, one) for one in names]
+    return [pykeen_key(measure.side, measure.rank_type, one) for one in names]

@@ -5,21 +5,22 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torchmetrics import MetricCollection
 
+from torchrankmetrics.evaluation.analysis import Side
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
-from torchrankmetrics.evaluation.names import key_of, parse_name
-from torchrankmetrics.evaluation.summary import Column, Summary, summarize
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
+from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.recipe import Recipe, Side
 from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
-
-DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 
 
 class RankCollection(TiedCollection):
@@ -62,8 +63,8 @@ class RankCollection(TiedCollection):
         postfix: str | None = None,
         **kwargs: Any,
     ) -> None:
-        options = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
-        self._recipe = Recipe(views, rank_types, sides, options)
+        self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION)
+        self._options = {"storage": storage, **kwargs}
         super().__init__(prefix, postfix)
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics)
 
@@ -74,8 +75,11 @@ class RankCollection(TiedCollection):
         if additional_metrics:
             several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
             metrics = [*(metrics if several else [metrics]), *additional_metrics]
+        if isinstance(metrics, MetricCollection):
+            metrics = dict(metrics.items(keep_base=True, copy_state=False))
         members: dict[str, RankMetric] = {}
-        for key, member in self._recipe.members(metrics):
+        for key, entry in self._selection.entries(metrics):
+            member = RankMetric(entry, **self._options) if isinstance(entry, Measure) else entry
             if key in self._modules or key in members:
                 raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
             if hasattr(self, key):
@@ -88,7 +92,7 @@ class RankCollection(TiedCollection):
         if not self._modules and not members:
             raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
         for member in members.values():
-            member.storage = self._recipe.options["storage"]
+            member.storage = self._options["storage"]
         self._hold(members)
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
@@ -99,6 +103,11 @@ class RankCollection(TiedCollection):
         for key, member in zip(self.keys(), self._members(), strict=True):
             values[str(key)] = member._forward_cache = member._as_value(analysis)
         return values
+
+    @property
+    def measures(self) -> dict[str, Measure]:
+        """What each key stands for, in the order of the keys."""
+        return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
     def mode(self, metric: str) -> Literal["max", "min"]:
         """Direction of a metric for EarlyStopping and ModelCheckpoint: "max" if higher is better, else "min".
@@ -112,8 +121,7 @@ class RankCollection(TiedCollection):
         name = str(metric)
         name = name.removeprefix(self.prefix or "").removesuffix(self.postfix or "")
         if name not in self._modules:
-            parsed = parse_name(name)
-            name = key_of(parsed.definition, parsed.view or "base", parsed.rank_type or "realistic", parsed.side)
+            name = parse_name(name).measure().key
         if name not in self._modules:
             raise ValueError(f"{metric!r} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better
@@ -127,16 +135,11 @@ class RankCollection(TiedCollection):
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
-        columns: dict[tuple[str, str, bool], Column] = {}
-        for member in self._members():
-            macro = member.average == "macro"
-            column = Column(member.definition, member.rank_type, macro, member.expectation)
-            columns.setdefault((member.definition.name, member.rank_type, macro), column)
-        return summarize(self._synced_analysis(), columns.values())
+        return summarize(self._synced_analysis(), self.measures.values())
 
     def breakdown(self, by: str = "group", names: Names = None) -> Breakdown:
         """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""
-        return break_down(self._synced_analysis(), self._members(), by, names)
+        return break_down(self._synced_analysis(), self.measures.values(), by, names)
 
     def confidence_intervals(
         self,
@@ -163,5 +166,4 @@ class RankCollection(TiedCollection):
 
         Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
         """
-        members = {self._set_name(str(key)): member for key, member in zip(self._modules, self._members(), strict=True)}
-        return confidence_intervals(self._synced_analysis(), members, level, method, cluster, resamples, seed)
+        return confidence_intervals(self._synced_analysis(), self.measures, level, method, cluster, resamples, seed)

@@ -1,7 +1,6 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
 import functools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
@@ -13,9 +12,8 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.names import key_of
-from torchrankmetrics.evaluation.views import check_member, view_value
+from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
+from torchrankmetrics.evaluation.measure import Measure, check_choice
 from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
@@ -28,7 +26,6 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
-Average = Literal["micro", "macro"]
 Storage = Literal["ranks", "counts"]
 _COMPACT_FROM = 1 << 16
 
@@ -64,28 +61,23 @@ class RankMetric(Metric):
 
     def __init__(
         self,
-        definition: RankDefinition,
+        definition: RankDefinition | Measure,
         *,
         view: View = "base",
         rank_type: RankType = "realistic",
-        side: str | None = None,
+        side: Side | None = None,
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
         **kwargs: Any,
     ) -> None:
-        expectation = DEFAULT_EXPECTATION if expectation is None else expectation
-        check_member(definition, view, rank_type, expectation)
-        _check_choice("side", side, (None, "head", "tail"))
-        _check_choice("average", average, get_args(Average))
-        _check_choice("storage", storage, get_args(Storage))
+        if isinstance(definition, Measure):
+            measure = definition
+        else:
+            measure = Measure(definition, view, rank_type, side or "both", average, expectation or DEFAULT_EXPECTATION)
+        check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
-        self.definition = definition
-        self.view = view
-        self.rank_type = rank_type
-        self.side = side
-        self.average = average
-        self.expectation = expectation
+        self.measure = measure
         self.storage = storage
         # a value that one process remembers and another must gather for would hang both; the analysis is what is kept
         self.compute_with_cache = False
@@ -93,17 +85,22 @@ class RankMetric(Metric):
         self._compacted = 0
         self.add_state("rows", [], dist_reduce_fx="cat")
 
+    definition = property(lambda self: self.measure.definition)
+    view = property(lambda self: self.measure.view)
+    rank_type = property(lambda self: self.measure.rank_type)
+    side = property(lambda self: self.measure.side)
+    average = property(lambda self: self.measure.average)
+    expectation = property(lambda self: self.measure.expectation)
+
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
         """Direction of the value in its view; None for dispersion, counts and the tie rate."""
-        if self.view in ("adjusted_index", "z_score"):
-            return True
-        return False if self.view == "p_value" else self.definition.higher_is_better
+        return self.measure.higher_is_better
 
     @property
     def key(self) -> str:
-        """Canonical key, ``[side_][rank_type_][view_]name``, as a ``RankCollection`` logs it."""
-        return key_of(self.definition, self.view, self.rank_type, self.side)
+        """Canonical key, as in ``Measure``; a ``RankCollection`` logs it."""
+        return self.measure.key
 
     def update(
         self,
@@ -154,7 +151,7 @@ class RankMetric(Metric):
             num_candidates: (tasks,) integers >= 1.
             weight: (tasks,) numbers >= 0; None: equal.
         """
-        return self.expectation.moments(self.definition, num_candidates, weight)
+        return self.measure.expectation.moments(self.measure.definition, num_candidates, weight)
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here."""
@@ -204,16 +201,7 @@ class RankMetric(Metric):
         return wrapped
 
     def _as_value(self, analysis: Analysis) -> Tensor:
-        return as_values([self._number(analysis)], self.device)[0]
-
-    def _number(self, analysis: Analysis) -> float:
-        value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")
-        if self.view != "base" and not math.isnan(value):
-            sample = analysis.sample(self.side, self.average == "macro")
-            value = view_value(self.definition, self.view, value, sample.candidate_counts, self.expectation)
-            if math.isnan(value):
-                analysis.warn_undefined(self.key)
-        return value
+        return as_values([self.measure.value(analysis)], self.device)[0]
 
     def _batch_analysis(self) -> Analysis:
         """Analyse the rows of the last update alone; of all processes if ``dist_sync_on_step``."""
@@ -226,12 +214,16 @@ class RankMetric(Metric):
     def _check_update(self, scores: Any, side: str | None, group: Any) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self.side is not None and side is None and not (isinstance(scores, RankTable) and scores.has_sides()):
+        if self.measure.side != "both" and side is None and not (isinstance(scores, RankTable) and scores.has_sides()):
             raise ValueError(
                 'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
-        if self.average == "macro" and group is None and not (isinstance(scores, RankTable) and scores.has_groups()):
+        if (
+            self.measure.average == "macro"
+            and group is None
+            and not (isinstance(scores, RankTable) and scores.has_groups())
+        ):
             raise ValueError(
                 "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
                 "group the same"
@@ -300,8 +292,3 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

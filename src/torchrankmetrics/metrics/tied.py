@@ -57,7 +57,7 @@ class TiedCollection(MetricCollection):
             with self._shared.window():
                 return super().compute()
         analysis = self._synced_analysis()
-        values = as_values([member._number(analysis) for member in self._members()], self._leader.device)
+        values = as_values([member.measure.value(analysis) for member in self._members()], self._leader.device)
         return dict(zip(map(str, self.keys()), values, strict=True))
 
     def reset(self) -> None:
@@ -101,7 +101,10 @@ class TiedCollection(MetricCollection):
         self._groups = {0: [str(key) for key in self._modules]}
         self._groups_checked = True
         # an update asks the first, and the first that needs a side or a group: its cost does not grow with the members
-        picky = {(member.side is not None, member.average): member for member in reversed(list(self._members()))}
+        picky = {
+            (member.measure.side == "both", member.measure.average): member
+            for member in reversed(list(self._members()))
+        }
         self._checked = (self._leader, *(member for member in picky.values() if member is not self._leader))
         self._tie()
 

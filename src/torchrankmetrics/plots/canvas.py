@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.analysis import Analysis, Side
+from torchrankmetrics.evaluation.measure import SIDES, check_choice
+from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
@@ -89,34 +90,32 @@ def panels(axes: "Sequence[Axes] | None", number: int) -> "tuple[Figure, list[Ax
     return pairs[0][0], [one for _, one in pairs]
 
 
-def base_definition(metric: str) -> RankDefinition:
+def definition_of_ranks(metric: str) -> RankDefinition:
     """Read the name of a base metric that depends on ranks.
 
     Raises:
         TypeError, ValueError: for other names.
     """
-    name = parse_name(metric)
-    says_more = (name.view, name.rank_type, name.side) != (None, None, None)
-    if says_more or name.definition.aggregation in ("count", "tie_rate"):
+    definition = base_definition(metric)
+    if definition.aggregation in ("count", "tie_rate"):
         raise ValueError(f"metric must be a base metric of ranks, such as 'mrr' or 'mr'; got {metric!r}")
-    return name.definition
+    return definition
 
 
-def samples_of(models: Any, side: str | None) -> dict[str, RankSample]:
+def samples_of(models: Any, side: Side | None) -> dict[str, RankSample]:
     """Read one evaluation, or a dict of name -> evaluation, as samples of ranks; one alone has the name "".
 
     Raises:
         TypeError: if something is no evaluation.
         ValueError: if there are none, more than can be told apart in print, or one without tasks.
     """
-    if side not in (None, "head", "tail"):
-        raise ValueError(f'side must be "head", "tail" or None (all tasks), got {side!r}')
+    check_choice("side", side, (None, *SIDES))
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
     return {str(name): sample_of_model(model, str(name), side) for name, model in named.items()}
 
 
-def sample_of_model(model: Any, name: str, side: str | None = None) -> RankSample:
+def sample_of_model(model: Any, name: str, side: Side | None = None) -> RankSample:
     """Read an evaluation as a sample of ranks, repeats dropped."""
     about = f" of {name!r}" if name else ""
     if isinstance(model, RankCollection):
@@ -128,9 +127,11 @@ def sample_of_model(model: Any, name: str, side: str | None = None) -> RankSampl
             f"the evaluation{about} must be a RankCollection, a RankTable or Ranks, got {type(model).__name__}; for "
             "several models pass a dict of name -> evaluation"
         )
-    sample = Analysis([model.rows]).sample(side)
+    sample = Analysis([model.rows]).sample(side or "both")
     if sample.num_tasks == 0:
-        raise ValueError(f"the evaluation{about} has no ranking tasks{f' of side {side!r}' if side else ''} to draw")
+        raise ValueError(
+            f"the evaluation{about} has no ranking tasks{f' of side {side!r}' if side in ('head', 'tail') else ''} to draw"
+        )
     return sample
 
 

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.evaluation.names import key_of
-from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, base_definition, canvas, samples_of
+from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, canvas, definition_of_ranks, samples_of
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.ties import has_expected
@@ -79,7 +78,7 @@ def ties(
         ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
-    definition = base_definition(metric)
+    definition = definition_of_ranks(metric)
     samples = samples_of(models, side)
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if has_expected(definition):
@@ -96,7 +95,7 @@ def ties(
         )
     ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
     ax.set_ylim(len(samples) - 0.5, -0.5)
-    ax.set_xlabel(key_of(definition) + (f" ({side} side)" if side else ""))
+    ax.set_xlabel(definition.name + (f" ({side} side)" if side else ""))
     ax.legend(frameon=False, fontsize=SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 

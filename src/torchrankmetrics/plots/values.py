@@ -9,14 +9,15 @@ import numpy as np
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
-from torchrankmetrics.evaluation.names import key_of, parse_name
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     MARKS,
     SMALL,
-    base_definition,
     canvas,
     check_series,
+    definition_of_ranks,
     panels,
     sample_of_model,
 )
@@ -53,7 +54,7 @@ def by_dataset(
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
     """
-    definition = base_definition(metric)
+    definition = definition_of_ranks(metric)
     if not has_view(definition, "adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {metric!r} has none")
     if not isinstance(evaluations, Mapping):
@@ -80,13 +81,13 @@ def by_dataset(
                 "marker": mark.marker,
                 "markersize": 5.5,
             }
-            panel.plot(x, y, label=model or key_of(definition), **look)
+            panel.plot(x, y, label=model or definition.name, **look)
         if view == "base":
             panel.plot(x, [m.mean for m in moments.values()], "_", markersize=16, label="chance", **CHANCE)
         many = len(table) > 3
         panel.set_xticks(x, list(table), rotation=35 if many else 0, ha="right" if many else "center", fontsize=SMALL)
         panel.set_xlim(-0.4, len(table) - 0.6)
-        panel.set_title(key_of(definition, view), fontsize=10)
+        panel.set_title(Measure(definition, view).key, fontsize=10)
     z = np.array([line.get_ydata() for line in axes[2].lines])
     if np.nanmin(z) > 0 and np.nanmax(z) > 30 * np.nanmin(z):
         axes[2].set_yscale("log")

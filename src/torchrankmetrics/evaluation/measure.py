@@ -1,0 +1,171 @@
+"""Measure: what is asked of a sample of ranks, a metric with the way it is seen; the noun that a key names."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, get_args
+
+from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import (
+    ExpectationProvider,
+    ExpectationUnavailableError,
+    unavailable,
+)
+from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
+from torchrankmetrics.theory.significance import has_p_value, p_value
+from torchrankmetrics.theory.ties import has_expected
+from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.views import VIEWS, View, apply_view, has_view
+
+SIDES: tuple[Side, ...] = get_args(Side)
+AVERAGES: tuple[Average, ...] = get_args(Average)
+# how a key writes a view; the mean rank has words of its own
+VIEW_PREFIXES: dict[View, str] = {
+    "base": "",
+    "normalized": "normalized_",
+    "adjusted_index": "adjusted_",
+    "z_score": "z_",
+    "p_value": "p_",
+}
+_OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "adjusted_index"): "amri"}
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A metric, and how it is seen: in which view, with which ranks, on which side, averaged how, against what chance.
+
+    Args:
+        definition: the mathematics.
+        view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
+        rank_type: "realistic", "optimistic", "pessimistic" or "expected".
+        side: "head", "tail", or "both" for the union of the tasks.
+        average: "micro" (every task weighs the same) or "macro" (every group does).
+        expectation: what gives moments by chance.
+
+    Raises:
+        TypeError: if the definition or the expectation is of another type.
+        ValueError: for an unknown option, or a combination without a meaning or without an expectation; the message
+            says what would work.
+
+    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> Measure(MEAN_RANK, "adjusted_index", side="head").key
+    'head_amri'
+    """
+
+    definition: RankDefinition
+    view: View = "base"
+    rank_type: RankType = "realistic"
+    side: Side = "both"
+    average: Average = "micro"
+    expectation: ExpectationProvider = DEFAULT_EXPECTATION
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.definition, RankDefinition):
+            raise TypeError(f"definition must be a RankDefinition or a name, got {type(self.definition).__name__}")
+        if not isinstance(self.expectation, ExpectationProvider):
+            raise TypeError(
+                f"expectation must have a method moments(definition, counts, weights), got {self.expectation!r}"
+            )
+        check_choice("view", self.view, VIEWS)
+        check_choice("rank_type", self.rank_type, RANK_TYPES)
+        check_choice("side", self.side, SIDES)
+        check_choice("average", self.average, AVERAGES)
+        if why := lacks_meaning(self.definition, self.view, self.rank_type):
+            raise ValueError(why)
+        if self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
+            raise unavailable(self.definition)
+
+    @property
+    def key(self) -> str:
+        """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
+        said = [(self.side, "both"), (self.rank_type, "realistic"), (self.average, "micro")]
+        own = VIEW_PREFIXES[self.view] + self.definition.name
+        word = _OWN_WORDS.get((self.definition.name, self.view), own)
+        return "_".join([*(part for part, unwritten in said if part != unwritten), word])
+
+    @property
+    def higher_is_better(self) -> bool | None:
+        """Direction of the value in its view; None for dispersion, counts and the tie rate."""
+        if self.view in ("adjusted_index", "z_score"):
+            return True
+        return False if self.view == "p_value" else self.definition.higher_is_better
+
+    def sample(self, analysis: Analysis) -> RankSample:
+        """The tasks that the measure is about, weighted its way."""
+        return analysis.sample(self.side, self.average)
+
+    def base(self, analysis: Analysis) -> float:
+        """Base value, NaN without tasks; worked out once for all measures that differ in view or expectation alone."""
+        key = (self.definition, self.rank_type, self.side, self.average)
+        if key not in analysis.base_values:
+            analysis.base_values[key] = base_value(self.definition, self.sample(analysis), self.rank_type)
+        return analysis.base_values[key]
+
+    def value(self, analysis: Analysis) -> float:
+        """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
+        base = self.base(analysis)
+        if self.view == "base" or math.isnan(base):
+            return base
+        value = self.in_view(base, self.sample(analysis).candidate_counts)
+        if math.isnan(value):
+            analysis.warn_undefined(self.key)
+        return value
+
+    def in_view(self, base: float, counts: CandidateCounts) -> float:
+        """Put a base value into the view; NaN where it is undefined."""
+        if self.view == "base":
+            return base
+        if self.view == "p_value":
+            return p_value(self.definition, base, counts)
+        return apply_view(self.definition, self.view, base, self.moments(counts))
+
+    def moments(self, counts: CandidateCounts) -> Moments:
+        """Mean and variance of the base value by chance."""
+        return self.expectation.moments(self.definition, counts)
+
+    def seen_as(self, *views: View) -> "Iterator[Measure | None]":
+        """The same metric in other views; None for a view that has no meaning or no expectation."""
+        for view in views:
+            try:
+                yield replace(self, view=view)
+            except ValueError:
+                yield None
+
+    def value_or_nan(self, analysis: Analysis) -> float:
+        """Value in the view, for tables: NaN without a word where it is undefined or nobody can tell chance."""
+        base = self.base(analysis)
+        if math.isnan(base):
+            return base
+        try:
+            return self.in_view(base, self.sample(analysis).candidate_counts)
+        except ExpectationUnavailableError:
+            return math.nan
+
+
+def lacks_meaning(definition: RankDefinition, view: View, rank_type: RankType) -> str | None:
+    """Why a metric cannot be seen so, and what to use instead; None if it can, expectations apart."""
+    if not has_view(definition, view):
+        instead = " or ".join(repr(known) for known in VIEWS if has_view(definition, known))
+        lacks = "expectation" if not definition.has_null else "best value"
+        return f"view={view!r} has no meaning for {definition.name!r}: it has no {lacks}; use {instead}"
+    if rank_type == "expected" and not has_expected(definition):
+        return (
+            f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "
+            "use 'realistic', 'optimistic' or 'pessimistic'"
+        )
+    if view == "p_value" and not has_p_value(definition):
+        return f"view='p_value' is not known for {definition.name!r}: it is no function of a mean of f"
+    return None
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse an option that is none of the choices.
+
+    Raises:
+        ValueError: with the choices.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -1,0 +1,103 @@
+"""What is asked for by name becomes measures: names multiply with views, rank types and sides."""
+
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from torchrankmetrics.evaluation.analysis import Side
+from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
+from torchrankmetrics.evaluation.names import MetricName, parse_name
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.sample import RANK_TYPES, RankType
+from torchrankmetrics.theory.views import VIEWS, View
+
+DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
+_KEY = re.compile(r"[a-z][a-z0-9_]*")
+
+
+class Selection:
+    """How names become measures.
+
+    Args:
+        views: multiply names that say no view.
+        rank_types: multiply names that say no rank type.
+        sides: multiply names that say no side.
+        expectation: of all of them.
+
+    Raises:
+        ValueError: if one of the sequences is empty, a string, or holds an unknown entry.
+    """
+
+    def __init__(
+        self,
+        views: Sequence[View],
+        rank_types: Sequence[RankType],
+        sides: Sequence[Side],
+        expectation: ExpectationProvider,
+    ) -> None:
+        self.views = _listed(views, "views", VIEWS)
+        self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
+        self.sides = _listed(sides, "sides", SIDES)
+        self.expectation = expectation
+
+    def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
+        """Give keys with a ``Measure`` for each name, and what holds a measure as it is, in the order asked for.
+
+        What a product and a name both ask for comes once.
+
+        Args:
+            metrics: a name, a ``Measure`` or something with a ``measure``; several of them; or a dict of key -> one.
+
+        Raises:
+            TypeError, ValueError: as ``RankCollection``.
+        """
+        if isinstance(metrics, Mapping):
+            for key, entry in metrics.items():
+                if not isinstance(key, str) or not _KEY.fullmatch(key):
+                    raise ValueError(f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {key!r}")
+                yield key, entry if _holds(entry) else parse_name(entry).measure(expectation=self.expectation)
+            return
+        if isinstance(metrics, str) or _holds(metrics):
+            metrics = [metrics]
+        if not isinstance(metrics, Sequence):
+            raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
+        seen: set[str] = set()
+        for entry in metrics:
+            if _holds(entry):
+                seen.add(measure_of(entry).key)
+                yield measure_of(entry).key, entry
+                continue
+            for measure in self._product(parse_name(entry)):
+                if measure.key not in seen:
+                    seen.add(measure.key)
+                    yield measure.key, measure
+
+    def _product(self, name: MetricName) -> Iterator[Measure]:
+        views = self.views if name.view is None else (name.view,)
+        rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
+        sides = self.sides if name.side is None else (name.side,)
+        # what the name itself says must have a meaning; what the products add to it is left out if it has none
+        said = lacks_meaning(name.definition, name.view or "base", name.rank_type or "realistic") is None
+        for side, rank_type, view in itertools.product(sides, rank_types, views):
+            if said and lacks_meaning(name.definition, view, rank_type):
+                continue
+            yield Measure(name.definition, view, rank_type, side, name.average or "micro", self.expectation)
+
+
+def measure_of(entry: Any) -> Measure:
+    """The measure of an entry: a metric holds one."""
+    return entry if isinstance(entry, Measure) else entry.measure  # type: ignore[no-any-return]
+
+
+def _holds(entry: Any) -> bool:
+    return isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
+
+
+def _listed(values: Any, name: str, choices: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
+        raise ValueError(f"{name} must be a sequence of strings, not empty; got {values!r}")
+    for value in values:
+        if value not in choices:
+            raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")
+    return tuple(dict.fromkeys(values))
