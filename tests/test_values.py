@@ -39,9 +39,7 @@ def task_lists(draw, most=8, candidates=9, widest=None):
 
 def updated(metrics, tasks, average="micro", **options):
     """A collection that has seen the tasks, in one update."""
-    collection = RankCollection(metrics, **options)
-    for member in collection.values(copy_state=False):
-        member.average = average
+    collection = RankCollection([f"{average}_{name}" for name in metrics], **options)
     collection.update(
         Ranks(
             torch.tensor([task.optimistic for task in tasks]),
@@ -55,7 +53,8 @@ def updated(metrics, tasks, average="micro", **options):
 
 
 def computed(metrics, tasks, average="micro", **options):
-    return {key: float(x) for key, x in updated(metrics, tasks, average, **options).compute().items()}
+    values = updated(metrics, tasks, average, **options).compute()
+    return {key.replace("macro_", ""): float(x) for key, x in values.items()}
 
 
 @pytest.mark.parametrize("average", ["micro", "macro"])
@@ -97,7 +96,7 @@ def test_views(average, tasks):
 
 
 def test_every_definition_has_a_reference():
-    from torchrankmetrics.metrics import names
+    from torchrankmetrics.evaluation import names
 
     assert set(names._DEFINITIONS) <= {*METRICS, "count", "tie_rate"}
 

@@ -40,7 +40,10 @@ def evaluate(
         metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
         weight: (tasks,) numbers >= 0; part of a ``RankTable``.
         group: (tasks,) integers, for macro averages; part of a ``RankTable``.
-        views, rank_types, sides, expectation: as in ``RankCollection``.
+        views: as in ``RankCollection``.
+        rank_types: as there.
+        sides: as there.
+        expectation: as there.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronised across processes.

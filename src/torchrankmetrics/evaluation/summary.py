@@ -38,13 +38,13 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     present = analysis.sides
     sides: list[Side] = [*present, "both"] if len(present) == 2 else ["both"]
     # what is asked in several views or on several sides is one line of each side
-    lines = {(base := replace(one, view="base", side="both")).key: base for one in measures}
+    lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
     for side in sides:
         label = side if len(present) == 2 else present[0] if present else "all"
         for name, line in lines.items():
-            base, *views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
-            values = [math.nan if view is None else view.value_or_nan(analysis) for view in (base, *views)]
+            views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
+            values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
     return Summary(tuple(rows), tuple(_notes(analysis)))
 

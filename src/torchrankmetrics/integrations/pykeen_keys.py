@@ -108,13 +108,15 @@ def pykeen_key(side: Any, rank_type: Any, name: str) -> RankBasedMetricKey:
 
 def measure_key(measure: Measure) -> RankBasedMetricKey:
     """PyKEEN's key of a measure."""
-    return pykeen_key(measure.side, measure.rank_type, replace(measure, side="both", rank_type="realistic").key)
+    return pykeen_key(
+        measure.side, measure.rank_type, replace(measure, side="both", rank_type="realistic", average="micro").key
+    )
 
 
 def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
-    """Under what a measure of the collection is found; one with a key of the user's choice is found under that alone."""
+    """Under what a measure of a collection is found; with a key of the user's choice under that alone."""
     if key != measure.key:
         return [pykeen_key(measure.side, measure.rank_type, key)]
-    name = replace(measure, side="both", rank_type="realistic").key
+    name = replace(measure, side="both", rank_type="realistic", average="micro").key
     names = [name, *([_WITHOUT_K[name]] if name in _WITHOUT_K else [])]
     return [pykeen_key(measure.side, measure.rank_type, one) for one in names]

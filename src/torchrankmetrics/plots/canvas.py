@@ -98,24 +98,24 @@ def definition_of_ranks(metric: str) -> RankDefinition:
     """
     definition = base_definition(metric)
     if definition.aggregation in ("count", "tie_rate"):
-        raise ValueError(f"metric must be a base metric of ranks, such as 'mrr' or 'mr'; got {metric!r}")
+        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {metric!r}")
     return definition
 
 
-def samples_of(models: Any, side: Side | None) -> dict[str, RankSample]:
+def samples_of(models: Any, side: Side) -> dict[str, RankSample]:
     """Read one evaluation, or a dict of name -> evaluation, as samples of ranks; one alone has the name "".
 
     Raises:
         TypeError: if something is no evaluation.
         ValueError: if there are none, more than can be told apart in print, or one without tasks.
     """
-    check_choice("side", side, (None, *SIDES))
+    check_choice("side", side, SIDES)
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
     return {str(name): sample_of_model(model, str(name), side) for name, model in named.items()}
 
 
-def sample_of_model(model: Any, name: str, side: Side | None = None) -> RankSample:
+def sample_of_model(model: Any, name: str, side: Side = "both") -> RankSample:
     """Read an evaluation as a sample of ranks, repeats dropped."""
     about = f" of {name!r}" if name else ""
     if isinstance(model, RankCollection):
@@ -127,11 +127,10 @@ def sample_of_model(model: Any, name: str, side: Side | None = None) -> RankSamp
             f"the evaluation{about} must be a RankCollection, a RankTable or Ranks, got {type(model).__name__}; for "
             "several models pass a dict of name -> evaluation"
         )
-    sample = Analysis([model.rows]).sample(side or "both")
+    sample = Analysis([model.rows]).sample(side)
     if sample.num_tasks == 0:
-        raise ValueError(
-            f"the evaluation{about} has no ranking tasks{f' of side {side!r}' if side in ('head', 'tail') else ''} to draw"
-        )
+        of_side = "" if side == "both" else f" of side {side!r}"
+        raise ValueError(f"the evaluation{about} has no ranking tasks{of_side} to draw")
     return sample
 
 

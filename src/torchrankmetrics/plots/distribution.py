@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchrankmetrics.evaluation.analysis import Side
 from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, canvas, definition_of_ranks, samples_of
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rank_ecdf(
-    models: Any, *, rank_type: RankType = "realistic", side: str | None = None, ax: "Axes | None" = None
+    models: Any, *, rank_type: RankType = "realistic", side: Side | None = None, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
@@ -25,7 +26,7 @@ def rank_ecdf(
     Args:
         models: a ``RankCollection``, ``RankTable`` or ``Ranks``, or a dict of name -> such; at most six.
         rank_type: "realistic", "optimistic" or "pessimistic".
-        side: "head" or "tail": only those tasks; None: all.
+        side: "head" or "tail": only those tasks; "both" or None: all.
         ax: axes to draw on; None: new ones.
 
     Raises:
@@ -34,7 +35,7 @@ def rank_ecdf(
     """
     if rank_type not in ("realistic", "optimistic", "pessimistic"):
         raise ValueError(f'rank_type must be "realistic", "optimistic" or "pessimistic" here, got {rank_type!r}')
-    samples = samples_of(models, side)
+    samples = samples_of(models, side or "both")
     fig, ax = canvas(ax)
     laws: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), mark in zip(samples.items(), MARKS, strict=False):
@@ -54,14 +55,14 @@ def rank_ecdf(
     ax.set_xlim(1, max(int(counts.num_candidates[-1]) for _, counts in laws.values()))
     ax.xaxis.set_major_formatter("{x:g}")
     ax.set_ylim(0, 1.02)
-    ax.set_xlabel(f"rank x ({rank_type}{f', {side} side' if side else ''})")
+    ax.set_xlabel(f"rank x ({rank_type}{f', {side} side' if side in ('head', 'tail') else ''})")
     ax.set_ylabel("share of tasks with rank ≤ x")
     ax.legend(frameon=False, fontsize=SMALL)
     return fig, ax
 
 
 def ties(
-    models: Any, metric: str = "mrr", *, side: str | None = None, ax: "Axes | None" = None
+    models: Any, metric: str = "mrr", *, side: Side | None = None, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw what ties leave open: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
@@ -71,7 +72,7 @@ def ties(
     Args:
         models: as in ``rank_ecdf``.
         metric: a base metric that depends on ranks, by any name.
-        side: "head" or "tail": only those tasks; None: all.
+        side: "head" or "tail": only those tasks; "both" or None: all.
         ax: axes to draw on; None: new ones.
 
     Raises:
@@ -79,7 +80,7 @@ def ties(
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
     definition = definition_of_ranks(metric)
-    samples = samples_of(models, side)
+    samples = samples_of(models, side or "both")
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if has_expected(definition):
         kinds["expected"] = "|"
@@ -95,7 +96,7 @@ def ties(
         )
     ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
     ax.set_ylim(len(samples) - 0.5, -0.5)
-    ax.set_xlabel(definition.name + (f" ({side} side)" if side else ""))
+    ax.set_xlabel(definition.name + (f" ({side} side)" if side in ("head", "tail") else ""))
     ax.legend(frameon=False, fontsize=SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
 
