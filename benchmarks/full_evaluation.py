@@ -25,7 +25,7 @@ from pykeen.models import DistMult
 from pykeen.triples import CoreTriplesFactory
 
 from torchrankmetrics import KnownTriples
-from torchrankmetrics.ranking.triples import rank_triples
+from torchrankmetrics.protocols.triples import rank_triples
 
 SIDES = ("tail", "head")
 

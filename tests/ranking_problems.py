@@ -6,8 +6,8 @@ import hypothesis.strategies as st
 import torch
 
 from reference_ranks import lines
+from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.known import KnownAnswers
 
 
 def lay_out(scores, strides):

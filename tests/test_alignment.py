@@ -88,8 +88,8 @@ def test_batches_change_nothing(candidates, monkeypatch):
     left, right = embeddings()
     scores = scores_of(left, right, "dot")
     whole = rank_alignment(SEVERAL, left, right, candidates=candidates, known=KNOWN)
-    monkeypatch.setattr("torchrankmetrics.ranking.alignment._QUERIES", 2)
-    monkeypatch.setattr("torchrankmetrics.ranking.alignment._SCORES", 1)
+    monkeypatch.setattr("torchrankmetrics.protocols.alignment._QUERIES", 2)
+    monkeypatch.setattr("torchrankmetrics.protocols.alignment._SCORES", 1)
     for arguments in ((left, right), (scores,)):
         table = rank_alignment(SEVERAL, *arguments, candidates=candidates, known=KNOWN)
         assert torch.equal(table.rows, whole.rows)

@@ -10,13 +10,13 @@ import torch
 from hypothesis import given, settings
 
 from ranking_problems import STRIDES, lay_out
+from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.triples import rank_triples
 from torchrankmetrics.ranking import counting, flags
 from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.ranking.triples import rank_triples
 
 needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason='needs numba: extra "fast"')
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from exact_laws import enumerated
+from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.expectation.enumeration import enumeration
@@ -19,7 +20,6 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, Exact
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
-from torchrankmetrics.theory.expectation.precomputed import PrecomputedExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
 from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
 

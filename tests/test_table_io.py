@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags
-from torchrankmetrics.ranking.columns import ABSENT, SIDE, SIDE_BITS
+from torchrankmetrics.table.columns import ABSENT, SIDE, SIDE_BITS
 
 EMPTY = RankTable.concatenate([])
 

@@ -1,5 +1,6 @@
 """Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact across processes."""
 
+from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.compare import compare
@@ -30,20 +31,19 @@ from torchrankmetrics.metrics.named import (
     ZMeanRank,
     ZMeanReciprocalRank,
 )
-from torchrankmetrics.ranking.alignment import rank_alignment
+from torchrankmetrics.protocols.alignment import rank_alignment
+from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
+from torchrankmetrics.protocols.triples import rank_triples
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
-from torchrankmetrics.ranking.known import KnownAnswers
-from torchrankmetrics.ranking.known_triples import KnownTriples
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.ranking.table import RankTable
-from torchrankmetrics.ranking.triples import rank_triples
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
-from torchrankmetrics.theory.expectation.precomputed import PrecomputedExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 
 __version__ = "0.1.0"

@@ -7,7 +7,7 @@ import typer
 
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, busy, choice_of, emit, split_list
 from torchrankmetrics.evaluation.compare import compare
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 
 
 def compare_command(

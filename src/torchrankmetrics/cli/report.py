@@ -24,7 +24,7 @@ from torchrankmetrics.evaluation.intervals import Method, check_level, confidenc
 from torchrankmetrics.evaluation.measure import SIDES, Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
-from torchrankmetrics.ranking.known_triples import KnownTriples
+from torchrankmetrics.protocols.known_triples import KnownTriples
 from torchrankmetrics.theory.candidates import IntArray
 
 

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.canonical import canonical_rows
-from torchrankmetrics.ranking.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
-from torchrankmetrics.ranking.rows import empty_rows
+from torchrankmetrics.table import columns
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
+from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.sample import RankSample
 
 Side = Literal["both", "head", "tail"]

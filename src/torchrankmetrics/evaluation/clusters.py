@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from torchrankmetrics.ranking import columns
-from torchrankmetrics.ranking.columns import ABSENT, Rows
+from torchrankmetrics.table import columns
+from torchrankmetrics.table.columns import ABSENT, Rows
 from torchrankmetrics.theory.candidates import IntArray
 
 

@@ -12,10 +12,10 @@ from torchrankmetrics.evaluation.intervals import check_level, check_number
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.ranking import columns
-from torchrankmetrics.ranking.columns import Rows
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table import columns
+from torchrankmetrics.table.columns import Rows
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION

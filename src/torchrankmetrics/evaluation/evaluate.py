@@ -11,9 +11,9 @@ from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
-from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType

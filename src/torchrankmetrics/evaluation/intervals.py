@@ -11,8 +11,8 @@ import numpy as np
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.ranking import columns
-from torchrankmetrics.ranking.columns import ABSENT, Rows
+from torchrankmetrics.table import columns
+from torchrankmetrics.table.columns import ABSENT, Rows
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import (

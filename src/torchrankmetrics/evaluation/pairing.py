@@ -8,12 +8,12 @@ import torch
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.ranking import columns
-from torchrankmetrics.ranking.canonical import canonical_rows
-from torchrankmetrics.ranking.columns import ABSENT, SIDE_CODES, Rows, side_codes, weights
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import rows_of
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table import columns
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Rows, side_codes, weights
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.rows import rows_of
 from torchrankmetrics.theory.candidates import IntArray
 
 _SHOWN = 3

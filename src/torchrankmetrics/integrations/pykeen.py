@@ -15,8 +15,8 @@ from pykeen.triples import CoreTriplesFactory
 
 from torchrankmetrics.integrations.pykeen_keys import DEFAULT_METRICS, RankResults, higher_is_better, pykeen_keys
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.ranking.known_triples import KnownTriples, as_triples
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View

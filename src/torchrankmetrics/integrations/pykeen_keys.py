@@ -11,7 +11,7 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, parse_name
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 
 THEIR_NAMES = {
     "mr": "arithmetic_mean_rank",

@@ -16,7 +16,7 @@ from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.tied import TiedCollection
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType

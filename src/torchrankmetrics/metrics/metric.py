@@ -15,10 +15,10 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure, check_choice
 from torchrankmetrics.metrics.shared import Shared, local_rows
-from torchrankmetrics.ranking.blocks import make_block
-from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION

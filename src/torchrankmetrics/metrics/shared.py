@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.ranking.rows import empty_rows
+from torchrankmetrics.table.rows import empty_rows
 
 Gather = Callable[..., list[Tensor]]
 

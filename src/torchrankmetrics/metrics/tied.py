@@ -9,9 +9,9 @@ from torchmetrics import MetricCollection
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.metric import RankMetric, as_values
 from torchrankmetrics.metrics.shared import Shared, local_rows
-from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.rank_table import RankTable
 
 
 class TiedCollection(MetricCollection):

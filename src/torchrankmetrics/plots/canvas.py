@@ -10,7 +10,7 @@ from torchrankmetrics.evaluation.measure import SIDES, check_choice
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample
 

@@ -19,8 +19,8 @@ from torchrankmetrics.theory.definitions import (
     Transform,
 )
 from torchrankmetrics.theory.expectation.means import centered_sums
+from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, panel_rule
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.sums.panels import PANEL_NODES, SMALL_RANKS, panel_rule
 from torchrankmetrics.theory.transforms import apply_transform
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Power, RankDefinition
-from torchrankmetrics.theory.sums.prefix import panel_ratio, prefix_rule
+from torchrankmetrics.theory.quadrature.prefix import panel_ratio, prefix_rule
 
 CUMULANTS = 20  # how many are known of each sum
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
 from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition, Transform
+from torchrankmetrics.theory.quadrature.adaptive import Functions, smooth_sums
 from torchrankmetrics.theory.search import first_integer
-from torchrankmetrics.theory.sums.adaptive import Functions, smooth_sums
 from torchrankmetrics.theory.transforms import apply_transform
 
 _NEGLIGIBLE = -60.0  # log of a probability that changes no digit

@@ -4,7 +4,7 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.theory.definitions import Exponential, Log, RankDefinition
-from torchrankmetrics.theory.sums.prefix import PrefixRule, prefix_rule
+from torchrankmetrics.theory.quadrature.prefix import PrefixRule, prefix_rule
 
 
 def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:

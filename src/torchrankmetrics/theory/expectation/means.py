@@ -9,9 +9,9 @@ from scipy.special import digamma, polygamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, AtMost, Log, Power, RankDefinition, Transform
-from torchrankmetrics.theory.sums.adaptive import smooth_sums
-from torchrankmetrics.theory.sums.panels import TABLED_RANKS
-from torchrankmetrics.theory.sums.prefix import panel_ratio, prefix_rule
+from torchrankmetrics.theory.quadrature.adaptive import smooth_sums
+from torchrankmetrics.theory.quadrature.panels import TABLED_RANKS
+from torchrankmetrics.theory.quadrature.prefix import panel_ratio, prefix_rule
 from torchrankmetrics.theory.transforms import apply_transform
 
 

@@ -23,9 +23,9 @@ from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntA
 from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition
 from torchrankmetrics.theory.expectation.poisson_binomial import point_probability, upper_and_lower_tail
 from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.quadrature.adaptive import smooth_sums
+from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, gauss_rule
 from torchrankmetrics.theory.search import first_integer
-from torchrankmetrics.theory.sums.adaptive import smooth_sums
-from torchrankmetrics.theory.sums.panels import PANEL_NODES, gauss_rule
 
 _NEGLIGIBLE = 45.0  # -log of a probability that changes no digit
 _NEGLIGIBLE_GAP = 35.0  # the same for a gap between the middle two

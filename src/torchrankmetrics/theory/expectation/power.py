@@ -18,7 +18,7 @@ from scipy.special import gammaln, poch, rgamma
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, PowerSum, power_sum, power_sum_exponents
-from torchrankmetrics.theory.sums.prefix import PrefixRule, panel_ratio, prefix_rule
+from torchrankmetrics.theory.quadrature.prefix import PrefixRule, panel_ratio, prefix_rule
 
 _LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
 _SERIES = 0.25  # below this value of t v r^p / mu the 20 cumulants give log E exp(-t v r^p / mu) to all digits

@@ -18,7 +18,7 @@ from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Mome
 from torchrankmetrics.theory.definitions import IDENTITY, RANK_VARIANCE, Power, RankDefinition
 from torchrankmetrics.theory.expectation.provider import unavailable
 from torchrankmetrics.theory.expectation.variance import rank_variance
-from torchrankmetrics.theory.sums.prefix import prefix_rule
+from torchrankmetrics.theory.quadrature.prefix import prefix_rule
 
 _CONCENTRATED = 1e-3  # squared coefficient of variation of V up to which its moments suffice
 _STEP = 0.25

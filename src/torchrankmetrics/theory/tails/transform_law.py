@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Log, Power, Transform
-from torchrankmetrics.theory.sums.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
+from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
 from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line
 from torchrankmetrics.theory.transforms import apply_transform

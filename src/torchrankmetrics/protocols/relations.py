@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.known_triples import as_triples
+from torchrankmetrics.protocols.known_triples import as_triples
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 

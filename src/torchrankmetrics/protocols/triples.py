@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.ranking.known_triples import KnownTriples, as_triples, candidate_mask
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, candidate_mask
 from torchrankmetrics.ranking.scores import rank_filtered
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
 

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import rows_of
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.rows import rows_of
 
 
 def make_block(

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from torchrankmetrics.ranking.columns import (
+from torchrankmetrics.table.columns import (
     ABSENT,
     COUNT,
     GROUP,

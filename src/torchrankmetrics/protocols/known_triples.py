@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.exclusion import Exclusion
-from torchrankmetrics.ranking.known import KnownAnswers
 
 
 class KnownTriples:

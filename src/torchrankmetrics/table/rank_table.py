@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking import columns, table_io
-from torchrankmetrics.ranking.canonical import canonical_rows
-from torchrankmetrics.ranking.columns import ABSENT, SIDE_CODES, WIDTH, side_codes, task_flags
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import empty_rows, rows_of
+from torchrankmetrics.table import columns, npz
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, side_codes, task_flags
+from torchrankmetrics.table.rows import empty_rows, rows_of
 
 
 class RankTable:
@@ -68,11 +68,11 @@ class RankTable:
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        return cls(table_io.from_arrays(arrays))
+        return cls(npz.from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
-        return table_io.to_arrays(self.rows)
+        return npz.to_arrays(self.rows)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> "RankTable":
@@ -82,11 +82,11 @@ class RankTable:
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, or of a later version.
         """
-        return cls(table_io.read(path))
+        return cls(npz.read(path))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a compressed .npz of the columns; a file of that name is replaced at once or not at all."""
-        table_io.write(path, self.rows)
+        npz.write(path, self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.exclusion import Exclusion
-from torchrankmetrics.ranking.known import KnownAnswers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.ranking.table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 
 _QUERIES, _SCORES = 4096, 1 << 22
 

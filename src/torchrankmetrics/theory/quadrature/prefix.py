@@ -5,7 +5,7 @@ from functools import lru_cache
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.sums.panels import SMALL_RANKS, panel_rule
+from torchrankmetrics.theory.quadrature.panels import SMALL_RANKS, panel_rule
 
 
 class PrefixRule:

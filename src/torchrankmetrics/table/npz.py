@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.files import replacing
-from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table import columns
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
 
 Array = npt.NDArray[Any]
 VERSION = 1

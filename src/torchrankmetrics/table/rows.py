@@ -9,7 +9,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_tensor
-from torchrankmetrics.ranking.columns import (
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.columns import (
     ABSENT,
     GROUP,
     RANKS,
@@ -20,7 +21,6 @@ from torchrankmetrics.ranking.columns import (
     WEIGHT,
     WIDTH,
 )
-from torchrankmetrics.ranking.ranks import Ranks
 
 _ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one

@@ -1,0 +1,1 @@
+"""What is ranked among what: known answers, whole evaluations of triples and alignments, categories of relations."""

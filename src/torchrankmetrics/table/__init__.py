@@ -1,0 +1,1 @@
+"""Rows of ranks with named columns: their canonical form, their tables, their files."""
