@@ -9,13 +9,13 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
+from benchmarks.make_datasets import checksum
 
 from torchrankmetrics import ExactExpectation, PrecomputedExpectation, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS
 from torchrankmetrics.datasets.files import number_triples, read_triples
 from torchrankmetrics.datasets.histograms import candidate_histogram
-from torchrankmetrics.datasets.make import checksum
 from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 
 # data set, entities: test triples, distinct counts over both sides, least, mean to 3 places, largest
@@ -144,9 +144,8 @@ def test_histogram_by_brute_force(side, entities):
 def test_script_makes_the_files_from_triples(tmp_path):
     """The whole script, on folders of labels: for one data set of the true triples, the shipped file comes out."""
     pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+    from benchmarks.make_datasets import DATASETS
     from pykeen.datasets import Nations
-
-    from torchrankmetrics.datasets.make import DATASETS
 
     dataset = Nations()
     for name in DATASETS:
@@ -156,7 +155,7 @@ def test_script_makes_the_files_from_triples(tmp_path):
             (tmp_path / name / f"{split}.tsv").write_text("".join(lines))
     out = tmp_path / "out"
     out.mkdir()
-    command = [sys.executable, "-m", "torchrankmetrics.datasets.make", str(tmp_path), "--out", str(out)]
+    command = [sys.executable, "-m", "benchmarks.make_datasets", str(tmp_path), "--out", str(out)]
     subprocess.run(command, check=True, capture_output=True)
     shipped = (files("torchrankmetrics.datasets") / "data" / "nations.json").read_text()
     assert (out / "nations.json").read_text() == shipped

@@ -9,10 +9,34 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "src" / "torchrankmetrics"
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "sklearn")
-FORBIDDEN = {
-    "ranking": ("torchmetrics", "torchrankmetrics.theory", "torchrankmetrics.metrics", *EXTRAS[:4]),
-    "theory": ("torchmetrics", "torchrankmetrics.ranking", "torchrankmetrics.metrics", *EXTRAS),
-    "metrics": ("torchrankmetrics.integrations", *EXTRAS[:3], "numba"),
+# every room with the rooms it may know, all of them; a room knows only rooms that stand before it
+NEIGHBOURS: dict[str, set[str]] = {
+    "errors": set(),
+    "files": set(),
+    "theory": set(),
+    "ranking": set(),
+    "table": {"files", "ranking"},
+    "protocols": {"ranking", "table"},
+    "datasets": {"protocols", "theory"},
+    "evaluation": {"datasets", "errors", "ranking", "table", "theory"},
+    "metrics": {"evaluation", "ranking", "table", "theory"},
+    "__init__": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
+    "plots": {"evaluation", "ranking", "table", "theory"},
+    "integrations": {"evaluation", "metrics", "protocols", "table", "theory"},
+    "cli": {"datasets", "errors", "evaluation", "files", "table", "theory"},
+    "__main__": {"cli"},
+}
+# what is not everybody's: who may import it
+GUESTS = {
+    "torchmetrics": {"metrics", "integrations"},
+    "numba": {"ranking"},
+    "matplotlib": {"plots"},
+    "pykeen": {"integrations"},
+    "pytorch_lightning": {"integrations"},
+    "lightning": {"integrations"},
+    "sklearn": set(),
+    "typer": {"cli"},
+    "rich": {"cli"},
 }
 
 
@@ -27,14 +51,32 @@ def imported(path: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("folder", sorted(FORBIDDEN))
-def test_imports_point_one_way(folder: str) -> None:
-    files = list((PACKAGE / folder).rglob("*.py"))
-    assert files
-    for path in files:
-        for name in imported(path):
-            for forbidden in FORBIDDEN[folder]:
-                assert not f"{name}.".startswith(f"{forbidden}."), f"{path.name} imports {name}"
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+def test_every_room_is_told_of_and_knows_only_rooms_before_it() -> None:
+    assert {room(path) for path in FILES} == set(NEIGHBOURS)
+    before: set[str] = set()
+    for name, known in NEIGHBOURS.items():
+        assert known <= before, name
+        before.add(name)
+
+
+@pytest.mark.parametrize("name", NEIGHBOURS)
+def test_a_room_imports_its_neighbours_and_no_others(name: str) -> None:
+    used: set[str] = set()
+    for path in FILES:
+        if room(path) == name:
+            modules = [module for module in imported(path) if module.startswith("torchrankmetrics.")]
+            used |= {module.split(".")[1] for module in modules} - {name}
+            for guest, hosts in GUESTS.items():
+                there = [module for module in imported(path) if f"{module}.".startswith(f"{guest}.")]
+                assert not there or name in hosts, f"{path.name} imports {guest}"
+    assert used == NEIGHBOURS[name]
 
 
 def test_core_runs_without_extras() -> None:

@@ -35,7 +35,7 @@ class DatasetFacts:
         num_entities: by convention of which entities exist, "all" or "train" (only those that occur in train).
         num_relations: number of relations.
         num_triples: by split.
-        checksum: SHA-256 of the triples as label lines, sorted, by split (see ``datasets/make.py``).
+        checksum: SHA-256 of the triples as label lines, sorted, by split (see ``benchmarks/make_datasets.py``).
         source: where the triples were taken from.
         licence: of the triples.
         histograms: (num_candidates, count) by (split, entities, side), each ascending.

@@ -1,6 +1,6 @@
 """Make the data files of this package from the triples themselves.
 
-    python -m torchrankmetrics.datasets.make GRAPHS [--out FOLDER]
+    python -m benchmarks.make_datasets GRAPHS [--out FOLDER]
 
 GRAPHS has a folder per data set (``fb15k237``, ...) with train.tsv, valid.tsv and test.tsv: head, relation and tail in
 a line, as labels, or as line numbers (from 0) of entities.txt and relations.txt where those files are there. The
@@ -22,6 +22,7 @@ from torchrankmetrics.datasets.histograms import candidate_histogram
 
 _PYKEEN = ("files of the pykeen 1.11.1 wheel", "MIT (PyKEEN)")
 _CONVE = "github.com/TimDettmers/ConvE"
+_DATA = Path(__file__).parent.parent / "src" / "torchrankmetrics" / "datasets" / "data"
 DATASETS = {
     "countries_s1": ("Countries S1", _CONVE, "MIT (ConvE)"),
     "fb15k237": ("FB15k-237", _CONVE, "MIT (ConvE); derived from Freebase, CC BY"),
@@ -93,7 +94,7 @@ def main() -> None:
     """Make the file of every data set in ``DATASETS``."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("graphs", type=Path, help="folder with a folder of triples for each data set")
-    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "data")
+    parser.add_argument("--out", type=Path, default=_DATA)
     args = parser.parse_args()
     for name, (title, source, licence) in DATASETS.items():
         write(args.out / f"{name}.json", facts_of(args.graphs / name, title, source, licence))
