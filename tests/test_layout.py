@@ -21,7 +21,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "evaluation": {"datasets", "errors", "ranking", "table", "theory"},
     "metrics": {"evaluation", "ranking", "table", "theory"},
     "__init__": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
-    "plots": {"evaluation", "ranking", "table", "theory"},
+    "plots": {"evaluation", "theory"},
     "integrations": {"evaluation", "metrics", "protocols", "table", "theory"},
     "cli": {"datasets", "errors", "evaluation", "files", "table", "theory"},
     "__main__": {"cli"},

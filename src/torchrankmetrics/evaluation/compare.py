@@ -11,11 +11,9 @@ from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import check_level, check_number
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.pairing import paired_rows
-from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.evaluation.sources import check_evaluation
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -224,10 +222,7 @@ def _runs(models: Any, name: str) -> list[Any]:
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
     for run in runs:
-        if not isinstance(run, RankTable | RankCollection | Ranks):
-            raise TypeError(
-                f"{name} must be a RankTable, a RankCollection, Ranks or a list of them; got {type(run).__name__}"
-            )
+        check_evaluation(run, name, ", or a list of them")
     return runs
 
 

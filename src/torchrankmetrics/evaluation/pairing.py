@@ -7,21 +7,18 @@ import torch
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
-from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Rows, side_codes, weights
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import rows_of
 from torchrankmetrics.theory.candidates import IntArray
 
 _SHOWN = 3
 
 
-def paired_rows(
-    runs: list[Ranks | RankTable | RankCollection], names: list[str], cluster: Any = None
-) -> tuple[list[Rows], IntArray | None]:
+def paired_rows(runs: list[Evaluation], names: list[str], cluster: Any = None) -> tuple[list[Rows], IntArray | None]:
     """Rows of every run in one common order of tasks, and the cluster of each task.
 
     By (side, sample id) where the tasks have sample ids, else by order.
@@ -64,13 +61,8 @@ def paired_rows(
     return ordered, keys
 
 
-def _rows(run: Ranks | RankTable | RankCollection, name: str) -> Rows:
-    if isinstance(run, Ranks):
-        rows = rows_of(run)
-    elif isinstance(run, RankTable):
-        rows = run.rows
-    else:
-        rows = RankTable.concatenate([RankTable(block) for block in run._leader.rows]).rows
+def _rows(run: Evaluation, name: str) -> Rows:
+    rows = as_table(run.local_table() if isinstance(run, Collected) else run).rows
     if len(rows) == 0:
         raise ValueError(f"{name} has no ranking tasks")
     return rows.cpu().numpy()
@@ -80,7 +72,7 @@ def _check_order(run: Any, rows: Rows, name: str) -> None:
     if isinstance(run, Ranks):
         return
     merged = bool((rows[:, columns.COUNT] != 1).any())
-    stored = isinstance(run, RankCollection) and run._leader.storage == "counts"
+    stored = isinstance(run, Collected) and run.storage == "counts"
     # rows sorted as compact() and table() sort them have lost the order of tasks
     sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
     if merged or stored or sorted_:
@@ -133,7 +125,7 @@ def _clusters(cluster: Any, run: Any, given: Rows, ordered: Rows, name: str) -> 
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(ordered, cluster)
     # a collection shows its rows through table(), where repeats are dropped and the rest sorted
-    if ordered is given or isinstance(run, RankCollection):
+    if ordered is given or isinstance(run, Collected):
         return given_clusters(cluster, len(ordered), name)
     keys = given_clusters(cluster, len(given), name)
     tasks = np.column_stack([side_codes(given), given[:, columns.SAMPLE_ID]])

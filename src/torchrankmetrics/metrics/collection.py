@@ -15,6 +15,7 @@ from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.metric import RankMetric, Storage
+from torchrankmetrics.metrics.shared import local_rows
 from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -65,6 +66,7 @@ class RankCollection(TiedCollection):
     ) -> None:
         self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION)
         self._options = {"storage": storage, **kwargs}
+        self.storage = storage
         super().__init__(prefix, postfix)
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics)
 
@@ -132,6 +134,10 @@ class RankCollection(TiedCollection):
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""
         return RankTable(torch.from_numpy(self._synced_analysis().rows))
+
+    def local_table(self) -> RankTable:
+        """The rows of this process, in the order they came (merged with storage="counts"); nothing is synchronised."""
+        return RankTable(local_rows(self._leader.rows, self._leader.device))
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""

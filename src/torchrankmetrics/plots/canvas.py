@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import SIDES, check_choice
 from torchrankmetrics.evaluation.names import base_definition
-from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.evaluation.sources import as_table, check_evaluation
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample
 
@@ -118,16 +116,8 @@ def samples_of(models: Any, side: Side) -> dict[str, RankSample]:
 def sample_of_model(model: Any, name: str, side: Side = "both") -> RankSample:
     """Read an evaluation as a sample of ranks, repeats dropped."""
     about = f" of {name!r}" if name else ""
-    if isinstance(model, RankCollection):
-        model = model.table()
-    elif isinstance(model, Ranks):
-        model = RankTable.from_ranks(model)
-    if not isinstance(model, RankTable):
-        raise TypeError(
-            f"the evaluation{about} must be a RankCollection, a RankTable or Ranks, got {type(model).__name__}; for "
-            "several models pass a dict of name -> evaluation"
-        )
-    sample = Analysis([model.rows]).sample(side)
+    check_evaluation(model, f"the evaluation{about}", ", or a dict of name -> evaluation")
+    sample = Analysis([as_table(model).rows]).sample(side)
     if sample.num_tasks == 0:
         of_side = "" if side == "both" else f" of side {side!r}"
         raise ValueError(f"the evaluation{about} has no ranking tasks{of_side} to draw")
