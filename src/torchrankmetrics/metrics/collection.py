@@ -5,12 +5,14 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.names import key_of, parse_name
 from torchrankmetrics.metrics.recipe import Recipe, Side
+from torchrankmetrics.metrics.store import RowStore
 from torchrankmetrics.metrics.summary import Column, Summary, summarize
 from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.ranking.table import RankTable
@@ -69,7 +71,7 @@ class RankCollection(TiedCollection):
 
     def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
-        if not hasattr(self, "_shared"):  # torchmetrics calls this before the store exists
+        if not hasattr(self, "_persistent_rows"):  # torchmetrics calls this before the store exists
             return
         if additional_metrics:
             several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
@@ -94,7 +96,12 @@ class RankCollection(TiedCollection):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and give the values of that batch alone."""
         self.update(*args, **kwargs)
-        analysis = self._leader._batch_analysis()
+        leader = self._leader
+        batch = RowStore(leader.rows[-1:])
+        if leader.dist_sync_on_step and leader.distributed_available_fn():
+            gather = leader.dist_sync_fn or gather_all_tensors
+            batch = batch.gathered(lambda: batch[0], leader.device, gather, leader.process_group)
+        analysis = batch.analysis()
         values = {}
         for key, member in zip(self.keys(), self._members(), strict=True):
             values[str(key)] = member._forward_cache = member._as_value(analysis)
