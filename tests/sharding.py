@@ -68,6 +68,7 @@ def of_one_process(batches: Shard, names: Any = NAMES, macro: bool = False) -> d
 
 HEAD = batch([(1, 1, 9), (2, 4, 12), (7, 7, 7)], "head")
 TAIL = batch([(3, 3, 9), (5, 6, 30)], "tail")
+EMPTY = batch([], "head")  # between two computes every process updates, some of them with nothing
 MORE = batch([(2, 2, 14), (1, 3, 3), (4, 4, 9)], "tail")
 
 

@@ -5,7 +5,7 @@ import torch
 
 from reference import METRICS
 from torchrankmetrics import RankCollection, Ranks, evaluate
-from torchrankmetrics.metrics import analysis as analysis_module
+from torchrankmetrics.evaluation import analysis as analysis_module
 from torchrankmetrics.ranking import blocks as blocks_module
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 

@@ -229,7 +229,11 @@ def test_six_series_differ_in_gray_or_in_dashes() -> None:
 
 
 BAD = {
-    "not an evaluation": (lambda m: plots.rank_ecdf({"x": [1, 2]}), TypeError, "evaluation of 'x' must be a RankTable, a RankColl"),
+    "not an evaluation": (
+        lambda m: plots.rank_ecdf({"x": [1, 2]}),
+        TypeError,
+        "evaluation of 'x' must be a RankTable, a RankColl",
+    ),
     "nothing": (lambda m: plots.rank_ecdf({}), ValueError, "nothing to draw"),
     "no tasks": (lambda m: plots.rank_ecdf(RankCollection()), ValueError, "no ranking tasks"),
     "expected ecdf": (lambda m: plots.rank_ecdf(m, rank_type="expected"), ValueError, "got 'expected'"),

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 import reference_ranks as reference
 from torchrankmetrics import KnownTriples, rank_triples
-from torchrankmetrics.ranking import triples as triples_module
+from torchrankmetrics.protocols import triples as triples_module
 
 E, R = 7, 2
 MEMINFO = Path("/proc/meminfo")

@@ -3,6 +3,7 @@
 import pickle
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -10,9 +11,9 @@ import torch
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits
-from sharding import HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, one_by_one, update
+from sharding import EMPTY, HEAD, MORE, STORAGES, TAIL, Shard, batch, collection, of_one_process, one_by_one, update
 from torchrankmetrics import MeanReciprocalRank, Ranks
-from worker_pool import WorkerPool
+from worker_pool import WorkerError, WorkerPool
 
 
 def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, str]]:
@@ -24,6 +25,7 @@ def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, st
     found["again"] = bits(metrics.compute())
     update(metrics, *later)
     found["later"] = bits(metrics.compute())
+    found["members"] = one_by_one(metrics)
     copy, other = metrics.clone(), pickle.loads(pickle.dumps(metrics))
     found["clone"], found["pickle"] = bits(copy.compute()), bits(other.compute())
     metrics.reset()
@@ -42,7 +44,7 @@ def job_life(shard: Shard, later: Shard, storage: str) -> dict[str, dict[str, st
 @pytest.mark.parametrize("storage", STORAGES)
 @pytest.mark.parametrize(
     "later",
-    [([MORE], []), ([], [MORE]), ([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")])],
+    [([MORE], [EMPTY]), ([EMPTY], [MORE]), ([batch(MORE["tasks"][:1], "tail")], [batch(MORE["tasks"][1:], "tail")])],
     ids=["first process", "second process", "both"],
 )
 def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process(
@@ -52,32 +54,58 @@ def test_computes_between_updates_copies_and_merges_have_the_bits_of_one_process
     for found in pool.run(job_life, [([HEAD], later[0], storage), ([TAIL], later[1], storage)]):
         for name in ("first", "again", "reset", "before merge"):
             assert found[name] == first, name
-        for name in ("later", "clone", "pickle", "merged"):
+        for name in ("later", "members", "clone", "pickle", "merged"):
             assert found[name] == then, name
 
 
-def job_update_between_members(updates: bool, resets: bool) -> list[str]:
-    metrics = collection(names=["mrr", "mr", "hits_at_3"])
-    update(metrics, HEAD)
-    members = list(metrics.values(copy_state=False))
-    found = [members[0].compute(), members[1].compute()]
-    if updates:
-        update(metrics, MORE)
-    found += [member.compute() for member in members]
-    if resets:
-        metrics.reset()
-        update(metrics, TAIL)
-    found += [member.compute() for member in members]
-    return [bits(value)[""] for value in found]
+def job_asked_alone(rank: int) -> dict[str, Any]:
+    """What one process asks alone after all have computed; a gather would wait for the others for ever."""
+    metric, metrics = MeanReciprocalRank(), collection()
+    update(metric, [HEAD, TAIL][rank])
+    update(metrics, [HEAD, TAIL][rank])
+    found: dict[str, Any] = {"all": [bits(metric)[""], bits(metrics)]}
+    if rank == 0:
+        copies = [(metric.clone(), metrics.clone()), pickle.loads(pickle.dumps((metric, metrics)))]
+        for one, several in [(metric, metrics), *copies]:
+            found.setdefault("alone", []).append([bits(one)[""], bits(several)])
+            assert one_by_one(several) == {key: bits(member)[""] for key, member in several.items()} == bits(several)
+        assert metrics.table().num_tasks == 5
+        metrics.summary()
+        with pytest.raises(ValueError, match="target is missing"):  # a refused update changes nothing
+            metric.update(torch.zeros(1, 3))
+        assert bits(metric)[""] == found["all"][0]
+        if find_spec("matplotlib"):
+            metric.plot()
+            metrics.plot()
+    return found
 
 
-def test_an_update_on_one_process_between_two_members_neither_hangs_nor_is_missed(pool: WorkerPool) -> None:
-    """One process alone must neither gather (a hang) nor reuse (a stale value)."""
-    names = ["mrr", "mr", "hits_at_3"]
-    stages = [[HEAD, HEAD], [HEAD, MORE, HEAD], [HEAD, MORE, TAIL]]
-    before, then, last = (list(of_one_process(stage, names=names).values()) for stage in stages)
-    expected = [*before[:2], *then, *last]
-    assert pool.run(job_update_between_members, [(True, False), (False, True)]) == [expected] * 2
+def test_what_all_have_computed_one_process_may_ask_again_alone(pool: WorkerPool) -> None:
+    expected = of_one_process([HEAD, TAIL])
+    first, second = pool.run(job_asked_alone, [(0,), (1,)])
+    assert first["all"] == second["all"] == [expected["mrr"], expected]
+    assert first["alone"] == [[expected["mrr"], expected]] * 3
+
+
+def job_uneven(rank: int) -> str:
+    metric = MeanReciprocalRank()
+    update(metric, HEAD)
+    metric.compute()
+    if rank == 0:
+        update(metric, MORE)
+        try:
+            metric.compute()
+        except RuntimeError as error:
+            return str(error)
+    return bits(metric)[""]
+
+
+def test_an_update_on_one_process_alone_waits_for_the_others_as_with_any_metric() -> None:
+    """The contract: between two computes every process updates or resets, or none does."""
+    pool = WorkerPool(2, collective_timeout=2)
+    with pytest.raises(WorkerError, match="rank 0"):
+        pool.run(job_uneven, [(0,), (1,)])
+    pool.close(kill=True)
 
 
 def refused(*calls: Callable[[], Any]) -> list[bool]:
@@ -143,5 +171,5 @@ def job_inference(shard: Shard, later: Shard, storage: str) -> list[dict[str, st
 @pytest.mark.parametrize("storage", STORAGES)
 def test_rows_of_inference_mode_are_gathered_inside_and_outside(pool: WorkerPool, storage: str) -> None:
     first, then = of_one_process([HEAD, TAIL]), of_one_process([HEAD, TAIL, MORE])
-    for found in pool.run(job_inference, [([HEAD], [], storage), ([TAIL], [MORE], storage)]):
+    for found in pool.run(job_inference, [([HEAD], [EMPTY], storage), ([TAIL], [MORE], storage)]):
         assert found == [first] * 3 + [then] * 4

@@ -6,6 +6,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
+from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Side
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
@@ -15,7 +16,7 @@ from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.shared import local_rows
+from torchrankmetrics.metrics.store import RowStore
 from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -72,7 +73,7 @@ class RankCollection(TiedCollection):
 
     def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
-        if not hasattr(self, "_shared"):  # torchmetrics calls this before the store exists
+        if not hasattr(self, "_persistent_rows"):  # torchmetrics calls this before the store exists
             return
         if additional_metrics:
             several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
@@ -100,7 +101,12 @@ class RankCollection(TiedCollection):
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and give the values of that batch alone."""
         self.update(*args, **kwargs)
-        analysis = self._leader._batch_analysis()
+        leader = self._leader
+        batch = RowStore(leader.rows[-1:])
+        if leader.dist_sync_on_step and leader.distributed_available_fn():
+            gather = leader.dist_sync_fn or gather_all_tensors
+            batch = batch.gathered(lambda: batch[0], leader.device, gather, leader.process_group)
+        analysis = batch.analysis()
         values = {}
         for key, member in zip(self.keys(), self._members(), strict=True):
             values[str(key)] = member._forward_cache = member._as_value(analysis)
@@ -137,7 +143,7 @@ class RankCollection(TiedCollection):
 
     def local_table(self) -> RankTable:
         """The rows of this process, in the order they came (merged with storage="counts"); nothing is synchronised."""
-        return RankTable(local_rows(self._leader.rows, self._leader.device))
+        return RankTable(self._leader.rows.as_one(self._leader.device))
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""

@@ -1,9 +1,10 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, get_args
+from weakref import ref
 
 import numpy.typing as npt
 import torch
@@ -14,7 +15,8 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure, check_choice
-from torchrankmetrics.metrics.shared import Shared, local_rows
+from torchrankmetrics.metrics.saved import checked, loaded, sign
+from torchrankmetrics.metrics.store import Gather, RowStore
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
@@ -56,7 +58,6 @@ class RankMetric(Metric):
 
     is_differentiable = False
     full_state_update = False
-    rows: list[Tensor]
     _forward_cache: Any
 
     def __init__(
@@ -79,10 +80,7 @@ class RankMetric(Metric):
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
-        # a value that one process remembers and another must gather for would hang both; the analysis is what is kept
-        self.compute_with_cache = False
-        self._shared = Shared()
-        self._compacted = 0
+        self._holder: ref[Any] | None = None
         self.add_state("rows", [], dist_reduce_fx="cat")
 
     definition = property(lambda self: self.measure.definition)
@@ -101,6 +99,28 @@ class RankMetric(Metric):
     def key(self) -> str:
         """Canonical key, as in ``Measure``; a ``RankCollection`` logs it."""
         return self.measure.key
+
+    @property
+    def rows(self) -> RowStore:
+        """The blocks of rows, the state of the metric."""
+        store: RowStore = vars(self)["_rows"]
+        return store
+
+    @rows.setter
+    def rows(self, blocks: Iterable[Tensor]) -> None:
+        if isinstance(blocks, RowStore):
+            blocks.shared = True  # so torchmetrics ties the metrics of a compute group
+        vars(self)["_rows"] = blocks if isinstance(blocks, RowStore) else RowStore(blocks)
+
+    @property
+    def _computed(self) -> Any:
+        """What ``compute`` gave for these rows: an update need not tell each metric that shares them."""
+        value, version = vars(self)["_answer"]
+        return value if version is self.rows.version else None
+
+    @_computed.setter
+    def _computed(self, value: Any) -> None:
+        vars(self)["_answer"] = (value, None if value is None else self.rows.version)
 
     def update(
         self,
@@ -129,19 +149,27 @@ class RankMetric(Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
+        self._check_free()
         self._check_update(scores, side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
-        self._ingest(block)
+        if self.rows.shared:
+            self.rows = list(self.rows)
+        self._append(block)
 
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
-        return self._as_value(self._shared.analysis(self.rows))
+        return self._as_value(self.rows.analysis())
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and give the value of that batch alone."""
-        self.update(*args, **kwargs)
-        value = self._as_value(self._batch_analysis())
-        self._forward_cache = value
+        before = dict(vars(self))
+        self.rows.shared = True
+        try:
+            value: Tensor = super().forward(*args, **kwargs)
+        except BaseException:
+            vars(self).update(before)  # torchmetrics resets before it updates
+            raise
+        self._bound()
         return value
 
     def moments(self, num_candidates: npt.ArrayLike, *, weight: Any = None) -> Moments:
@@ -154,15 +182,30 @@ class RankMetric(Metric):
         return self.measure.expectation.moments(self.measure.definition, num_candidates, weight)
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
-        """Take over the rows of another metric, as if its updates had been made here."""
+        """Take over the rows of another metric, as if its updates had been made here.
+
+        Args:
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 8) tensors.
+
+        Raises:
+            TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.
+        """
+        self._check_free()
+        if isinstance(incoming_state, RankMetric):
+            if self.key != incoming_state.key:
+                raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
+            self._check_update(RankTable(incoming_state.rows.as_one(self.device)), None, None)
+        elif isinstance(incoming_state, dict) and "rows" in incoming_state:
+            rows = checked(incoming_state["rows"]).to(self.device)
+            self._check_update(RankTable(rows), None, None)
+            incoming_state = {"rows": [rows]}
         super().merge_state(incoming_state)
         self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
+        self._bound()
 
     def reset(self) -> None:
         """Forget all tasks."""
         self.rows = []  # a new list: others may hold the old one
-        self._compacted = 0
-        self._shared.forget()
         super().reset()
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
@@ -203,13 +246,11 @@ class RankMetric(Metric):
     def _as_value(self, analysis: Analysis) -> Tensor:
         return as_values([self.measure.value(analysis)], self.device)[0]
 
-    def _batch_analysis(self) -> Analysis:
-        """Analyse the rows of the last update alone; of all processes if ``dist_sync_on_step``."""
-        block = self._shared.take_last_block()
-        if self.dist_sync_on_step and self.distributed_available_fn():
-            fn = self.dist_sync_fn or gather_all_tensors
-            block = Shared().gather([block], lambda: block, self.device, fn, self.process_group)
-        return Analysis([block])
+    def _check_free(self) -> None:
+        if self._holder is not None and self._holder() is not None:
+            raise TorchMetricsUserError(
+                f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
+            )
 
     def _check_update(self, scores: Any, side: str | None, group: Any) -> None:
         if self._is_synced:
@@ -229,48 +270,40 @@ class RankMetric(Metric):
                 "group the same"
             )
 
-    def _ingest(self, block: Tensor) -> None:
-        self._shared.last_block = block
+    def _append(self, block: Tensor) -> None:
+        self._bound()
         self.rows.append(block)
-        if self.storage == "counts":
-            pending = sum(len(part) for part in self.rows) - self._compacted
-            if pending >= max(_COMPACT_FROM, self._compacted):  # rarely: each time the rows have doubled
+
+    def _bound(self) -> None:
+        """Merge equal rows where only their counts are kept; rarely: each time the rows have doubled."""
+        if self.storage == "counts" and len(self.rows) > 1:
+            first, *later = map(len, self.rows)
+            if sum(later) >= max(_COMPACT_FROM, first):
                 self._compact()
 
     def _compact(self) -> None:
         with torch.inference_mode(False):  # what is kept outlives inference mode
-            rows, _ = canonical_rows(torch.cat(self.rows).cpu().numpy(), drop_repeats=False)
-            self.rows[:] = [torch.from_numpy(rows).to(self.rows[0].device)]
-        self._compacted = len(rows)
-
-    def _own_rows(self) -> list[Tensor]:
-        """Give the blocks of this process, also while synced."""
-        rows: list[Tensor] = self._cache["rows"] if self._is_synced and self._cache else self.rows  # type: ignore[assignment]
-        return rows
+            rows, _ = canonical_rows(torch.cat(list(self.rows)).cpu().numpy(), drop_repeats=False)
+            self.rows.rewrite([torch.from_numpy(rows).to(self.rows[0].device)])
 
     def _local_rows(self) -> Tensor:
         if self.storage == "counts" and len(self.rows) > 1:
             self._compact()
-        return local_rows(self.rows, self.device)
+        return self.rows.as_one(self.device)
 
-    def _sync_dist(self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any = None) -> None:
+    def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
         group = process_group or self.process_group
-        self.rows = [self._shared.gather(self.rows, self._local_rows, self.device, dist_sync_fn, group)]
+        self.rows = self.rows.gathered(self._local_rows, self.device, dist_sync_fn, group)
 
     def _copy_state_dict(self) -> dict[str, Any]:
-        # the list itself: blocks are never written in place, and members of a collection stay tied to one list
-        return {"rows": self.rows}
+        return {"rows": self.rows}  # the list itself: blocks are never written in place
 
-    def _apply(self, fn: Callable[..., Any], *args: Any, **kwargs: Any) -> "RankMetric":
-        rows, self.rows = self.rows, []
-        try:
-            super()._apply(fn, *args, **kwargs)
-        finally:
-            self.rows = rows
-        # rows follow the device and no dtype; the list stays the same if nothing moves, and members stay tied
-        if not self.compute_on_cpu and any(block.device != self.device for block in rows):
+    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
+        super()._apply(fn, (*exclude_state, "rows"))
+        # rows follow the device and no dtype
+        if not self.compute_on_cpu and any(block.device != self.device for block in self.rows):
             with torch.inference_mode(False):
-                self.rows = [block.to(self.device) for block in rows]
+                self.rows.rewrite([block.to(self.device) for block in self.rows])
         return self
 
     def _move_list_states_to_cpu(self) -> None:
@@ -280,11 +313,21 @@ class RankMetric(Metric):
                 break
             self.rows[i] = self.rows[i].cpu()
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        loaded = prefix + "rows" in state_dict
-        super()._load_from_state_dict(state_dict, prefix, *args)
-        if loaded:
-            self.rows = list(self.rows)  # not the list of the state dict, which others may load too
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_holder": None}  # a copy is free; a copied collection takes its own again
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._persistent["rows"]:
+            sign(destination, prefix)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        rows = loaded(state_dict, prefix, metadata, lists[-1])
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+        if rows is not None:
+            self.rows = [rows.to(self.device)]
             self._update_count = max(self._update_count, 1)
 
 

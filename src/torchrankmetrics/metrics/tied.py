@@ -1,17 +1,30 @@
 """What a RankCollection is to torchmetrics: members that hold one list of rows, synchronised and saved once for all."""
 
 from collections.abc import Iterable, Mapping
+from operator import itemgetter
 from typing import Any
+from weakref import ref
 
 from torch import Tensor
 from torchmetrics import MetricCollection
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.metric import RankMetric, as_values
-from torchrankmetrics.metrics.shared import Shared, local_rows
+from torchrankmetrics.metrics.saved import KEY, loaded, sign
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
+
+_OPTIONS = itemgetter(
+    "dist_sync_fn",
+    "process_group",
+    "distributed_available_fn",
+    "compute_with_cache",
+    "_to_sync",
+    "_is_synced",
+    "_device",
+)
 
 
 class TiedCollection(MetricCollection):
@@ -24,9 +37,8 @@ class TiedCollection(MetricCollection):
 
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)
-        self._shared = Shared()
-        self._shared.several = True
         self._persistent_rows = False
+        self._self = ref(self)
 
     def update(  # type: ignore[override]
         self,
@@ -44,48 +56,67 @@ class TiedCollection(MetricCollection):
             member._check_update(scores, side, group)
         block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
+        if leader._holder is not self._self or self._last.rows is not leader.rows:
+            self._take()
         vars(leader)["_update_count"] += 1  # setting an attribute of a module costs microseconds
-        leader._ingest(block)
-        if leader._update_count == 1 or self._state_is_copy:
+        leader._append(block)
+        if leader._update_count == 1:
             self._tie()
         if leader.compute_on_cpu:
             leader._move_list_states_to_cpu()
 
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
-        if not self._computes_as_one():
-            with self._shared.window():
-                return super().compute()
+        leader, members = self._leader, list(self._members())
+        alike = all(
+            member.rows is leader.rows
+            and type(member).compute is RankMetric.compute
+            and _OPTIONS(vars(member)) == _OPTIONS(vars(leader))
+            for member in members
+        )
+        if not alike or not leader.update_called or leader._computed is not None:
+            return super().compute()
+        # what each would do, without torchmetrics' wrapper: that takes as long as ten values
         analysis = self._synced_analysis()
-        values = as_values([member.measure.value(analysis) for member in self._members()], self._leader.device)
+        values = as_values([member.measure.value(analysis) for member in members], leader.device)
+        for member, value in zip(members, values, strict=True):
+            if member.compute_with_cache:
+                vars(member)["_answer"] = value, leader.rows.version
         return dict(zip(map(str, self.keys()), values, strict=True))
-
-    def reset(self) -> None:
-        """Forget all tasks."""
-        for member in self._members():
-            member.reset()
-        self._tie()
 
     def merge_state(self, other: "TiedCollection") -> None:
         """Take over the rows of another collection, as if its updates had been made here."""
         if not isinstance(other, TiedCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
-        count = self._leader._update_count + other._leader._update_count
-        self._leader.merge_state({"rows": list(other._leader.rows)})
-        self._leader._update_count = count
+        rows = other._leader.rows
+        for member in self._checked:
+            member._check_update(RankTable(rows.as_one(member.device)), None, None)
+        self._take()
+        leader = self._leader
+        leader.rows.extend(rows)
+        leader._bound()
+        leader._update_count += other._leader._update_count
         self._tie()
 
     def persistent(self, mode: bool = True) -> None:
         """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
         self._persistent_rows = mode
 
-    def set_dtype(self, dst_type: Any) -> "TiedCollection":
-        """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
-        return self
+    def items(self, keep_base: bool = False, copy_state: bool = True) -> Iterable[tuple[str, RankMetric]]:  # type: ignore[override]
+        """Keys and metrics, as of any ``MetricCollection``."""
+        if copy_state:  # so a plain MetricCollection takes the members over: from then on they are its own to update
+            for member in self._members():
+                member._holder = None
+        return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     @property
     def _leader(self) -> RankMetric:
         member: RankMetric = next(iter(self._modules.values()))  # type: ignore[assignment]
+        return member
+
+    @property
+    def _last(self) -> RankMetric:
+        member: RankMetric = next(reversed(self._modules.values()))  # type: ignore[assignment]
         return member
 
     def _members(self) -> Iterable[RankMetric]:
@@ -94,7 +125,6 @@ class TiedCollection(MetricCollection):
     def _hold(self, members: Mapping[str, RankMetric]) -> None:
         """Take members in; they see all rows so far."""
         for key, member in members.items():
-            member._shared = self._shared
             member.persistent(False)
             self[key] = member
         self._enable_compute_groups = True
@@ -106,72 +136,53 @@ class TiedCollection(MetricCollection):
             for member in reversed(list(self._members()))
         }
         self._checked = (self._leader, *(member for member in picky.values() if member is not self._leader))
+        self._take()
+
+    def _take(self) -> None:
+        """Let all members hold one list of rows, that of the first, and be updated by the collection only."""
+        leader = self._leader
+        for member in self._members():
+            if member.rows and leader.rows and member.rows.version is not leader.rows.version:
+                raise TorchMetricsUserError(
+                    f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
+                )
+        if leader._holder is not self._self:
+            leader.rows = list(leader.rows)  # others may hold the old one
+        for member in self._members():
+            member._holder = self._self
         self._tie()
 
-    def _is_tied(self) -> bool:
-        rows = self._leader.rows
-        return not self._state_is_copy and all(member.rows is rows for member in self._members())
-
-    def _computes_as_one(self) -> bool:
-        """Whether every member would synchronise and compute as the first does: most do, and cost no wrapper then."""
-        leader = self._leader
-
-        def road(member: RankMetric) -> tuple[Any, ...]:
-            ways = (member.dist_sync_fn, member.process_group, member.distributed_available_fn)
-            return (type(member).compute, member._is_synced, member._computed, member._to_sync, member.device, *ways)
-
-        expected = (RankMetric.compute, False, None, *road(leader)[3:])
-        alike = all(road(member) == expected for member in self._members())
-        return alike and leader.update_called and self._is_tied()
-
     def _tie(self) -> None:
-        """Let all members hold the one list of rows of the first."""
+        self._state_is_copy = False
         self._compute_groups_create_state_ref()
-
-    def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
-        if self._modules:
-            leader = self._leader
-            rows = leader._own_rows()
-            for member in self._members():
-                if member._is_synced:
-                    continue  # it holds the rows of all processes; its own come back with unsync
-                # a shallow copy parts the members: what a plain MetricCollection that takes them over relies on;
-                # it may also do so before there are rows
-                apart = member is not leader and (copy or not rows)
-                if apart or member.rows is not rows:  # setting an attribute of a module costs microseconds
-                    member.rows = list(rows) if apart else rows
-                if member._update_count != leader._update_count:
-                    member._update_count = leader._update_count
-        self._state_is_copy = copy
 
     def _synced_analysis(self) -> Analysis:
         leader = self._leader
-        with (
-            self._shared.window(),
-            leader.sync_context(
-                dist_sync_fn=leader.dist_sync_fn, should_sync=leader._to_sync, should_unsync=leader._should_unsync
-            ),
+        with leader.sync_context(
+            dist_sync_fn=leader.dist_sync_fn, should_sync=leader._to_sync, should_unsync=leader._should_unsync
         ):
-            return self._shared.analysis(leader.rows)
+            return leader.rows.analysis()
 
-    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> "TiedCollection":
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in vars(self).items() if key != "_self"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._self = ref(self)
         for member in self._members():
-            if member is not self._leader and not member._is_synced:
-                member.rows = []  # moved once, not once per member
-        try:
-            super()._apply(fn, *args, **kwargs)  # type: ignore[no-untyped-call]
-        finally:
-            self._tie()
-        return self
+            member._holder = self._self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
         if self._persistent_rows:
-            destination[prefix + "rows"] = local_rows(self._leader.rows, self._leader.device)
+            destination[prefix + KEY] = self._leader.rows.as_one(self._leader.device)
+            sign(destination, prefix)
 
-    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
-        rows = state_dict.pop(prefix + "rows", None)
-        super()._load_from_state_dict(state_dict, prefix, *args)
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        rows = loaded(state_dict, prefix, metadata, lists[-1])
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
         if rows is not None:
             leader = self._leader
             leader.rows = [rows.to(leader.device)]
