@@ -1,14 +1,13 @@
 """What the rows of an evaluation say, worked out once and shared by every metric that asks."""
 
 import copy
-import warnings
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.canonical import canonical_rows
@@ -39,12 +38,12 @@ class Analysis:
         self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
         self._warned = False
         if differing:
-            _warn(
+            warn(
                 f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
                 "is kept. Repeats should be the same task scored by the same model"
             )
         if self.num_nan:
-            _warn(
+            warn(
                 f"{self.num_nan} of {int(self.rows[:, columns.COUNT].sum())} ranking tasks have NaN scores; "
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
@@ -108,7 +107,7 @@ class Analysis:
         """Tell once that a view is NaN because chance leaves it no room."""
         if not self._warned:
             self._warned = True
-            _warn(
+            warn(
                 f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
                 "task has a single candidate, or k is not below any number of candidates"
             )
@@ -128,7 +127,3 @@ def sample_of(rows: Rows, macro: bool = False) -> RankSample:
         weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
     optimistic, pessimistic, num_candidates = rows[:, RANKS].T
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RankMetricWarning, stacklevel=2)

@@ -14,6 +14,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.names import key_of
 from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.metrics.views import check_member, view_value
@@ -105,9 +106,10 @@ class RankMetric(Metric):
         """Canonical key, ``[side_][rank_type_][view_]name``, as a ``RankCollection`` logs it."""
         return key_of(self.definition, self.view, self.rank_type, self.side)
 
+    @with_host_keywords
     def update(
         self,
-        scores: Tensor | Ranks | RankTable,
+        preds: Tensor | Ranks | RankTable,
         target: Any = None,
         *,
         exclude: Any = None,
@@ -119,7 +121,7 @@ class RankMetric(Metric):
         """Rank a batch and keep the ranks, or take ranks that are there.
 
         Args:
-            scores: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
+            preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
                 or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
                 theirs: on an accelerator that waits for the device.
             target: as in ``rank_scores``.
@@ -132,8 +134,8 @@ class RankMetric(Metric):
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
-        self._check_update(scores, side, group)
-        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        self._check_update(preds, side, group)
+        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         self._ingest(block)
 
     def compute(self) -> Tensor:
@@ -223,15 +225,15 @@ class RankMetric(Metric):
             block = Shared().gather([block], lambda: block, self.device, fn, self.process_group)
         return Analysis([block])
 
-    def _check_update(self, scores: Any, side: str | None, group: Any) -> None:
+    def _check_update(self, preds: Any, side: str | None, group: Any) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self.side is not None and side is None and not (isinstance(scores, RankTable) and scores.has_sides()):
+        if self.side is not None and side is None and not (isinstance(preds, RankTable) and scores.has_sides()):
             raise ValueError(
                 'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
-        if self.average == "macro" and group is None and not (isinstance(scores, RankTable) and scores.has_groups()):
+        if self.average == "macro" and group is None and not (isinstance(preds, RankTable) and scores.has_groups()):
             raise ValueError(
                 "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
                 "group the same"

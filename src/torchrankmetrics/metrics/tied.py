@@ -7,6 +7,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.metric import RankMetric, as_values
 from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.ranking.blocks import make_block
@@ -28,9 +29,10 @@ class TiedCollection(MetricCollection):
         self._shared.several = True
         self._persistent_rows = False
 
+    @with_host_keywords
     def update(  # type: ignore[override]
         self,
-        scores: Tensor | Ranks | RankTable,
+        preds: Tensor | Ranks | RankTable,
         target: Any = None,
         *,
         exclude: Any = None,
@@ -41,8 +43,8 @@ class TiedCollection(MetricCollection):
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:
-            member._check_update(scores, side, group)
-        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+            member._check_update(preds, side, group)
+        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
         vars(leader)["_update_count"] += 1  # setting an attribute of a module costs microseconds
         leader._ingest(block)
