@@ -1,6 +1,6 @@
 """RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.metrics.intervals import Intervals, Method, confidence_intervals
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.names import key_of, parse_name
+from torchrankmetrics.metrics.names import key_of, said_by
 from torchrankmetrics.metrics.recipe import Recipe, Side
 from torchrankmetrics.metrics.summary import Column, Summary, summarize
 from torchrankmetrics.metrics.tied import TiedCollection
@@ -29,6 +29,7 @@ class RankCollection(TiedCollection):
         metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
             hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they say
             their own; instances and dict entries are taken as they are.
+        *additional_metrics: more of them, unless metrics is a dict.
         views: of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
         sides: of "both", "head", "tail"; "both" is the union of the tasks. Others than "both" need ``side`` in update.
@@ -36,6 +37,8 @@ class RankCollection(TiedCollection):
         storage: "ranks" or "counts", as in ``RankMetric``.
         prefix: put before every key, for example "val/".
         postfix: put behind every key.
+        compute_groups: taken as ``MetricCollection`` takes it, and without effect: there is one group always, for all
+            members share one store of rows, whatever they compute.
         **kwargs: those of ``torchmetrics.Metric``, for every member.
 
     Raises:
@@ -43,16 +46,19 @@ class RankCollection(TiedCollection):
         ValueError: for unknown names (with the nearest) or options, keys that a logger would refuse, and combinations
             without a meaning that are asked for by name.
 
-    >>> collection = RankCollection(["mrr", "amri"], prefix="val/")
-    >>> collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
-    >>> {key: round(value.item(), 3) for key, value in collection.compute().items()}
-    {'val/mrr': 0.75, 'val/amri': 0.5}
+    Example:
+        >>> import torch
+        >>> from torchrankmetrics import RankCollection
+        >>> collection = RankCollection(["mrr", "amri"], prefix="val/")
+        >>> collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
+        >>> collection.compute()
+        {'val/mrr': tensor(0.7500, dtype=torch.float64), 'val/amri': tensor(0.5000, dtype=torch.float64)}
     """
 
     def __init__(
         self,
         metrics: Any = None,
-        *,
+        *additional_metrics: Any,
         views: Sequence[View] = ("base",),
         rank_types: Sequence[RankType] = ("realistic",),
         sides: Sequence[Side] = ("both",),
@@ -60,18 +66,25 @@ class RankCollection(TiedCollection):
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
+        compute_groups: bool | list[list[str]] = True,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(compute_groups, bool | list):
+            raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
         options = {"expectation": expectation or DEFAULT_EXPECTATION, "storage": storage, **kwargs}
         self._recipe = Recipe(views, rank_types, sides, options)
         super().__init__(prefix, postfix)
-        self.add_metrics(DEFAULT_METRICS if metrics is None else metrics)
+        if metrics is None and additional_metrics:
+            raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
+        self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
 
     def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
         if not hasattr(self, "_shared"):  # torchmetrics calls this before the store exists
             return
         if additional_metrics:
+            if isinstance(metrics, Mapping):
+                raise ValueError("a dict of metrics must be the only argument: put the others into it")
             several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
             metrics = [*(metrics if several else [metrics]), *additional_metrics]
         members: dict[str, RankMetric] = {}
@@ -112,8 +125,8 @@ class RankCollection(TiedCollection):
         name = str(metric)
         name = name.removeprefix(self.prefix or "").removesuffix(self.postfix or "")
         if name not in self._modules:
-            parsed = parse_name(name)
-            name = key_of(parsed.definition, parsed.view or "base", parsed.rank_type or "realistic", parsed.side)
+            said = said_by(name, None, None, None)
+            name = key_of(said.definition, said.view, said.rank_type, said.side)
         if name not in self._modules:
             raise ValueError(f"{metric!r} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better

@@ -15,9 +15,9 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.keywords import with_host_keywords
-from torchrankmetrics.metrics.names import key_of
+from torchrankmetrics.metrics.names import MetricName, key_of, said_by
 from torchrankmetrics.metrics.shared import Shared, local_rows
-from torchrankmetrics.metrics.views import check_member, view_value
+from torchrankmetrics.metrics.views import FromView, check_member, view_value
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks
@@ -27,7 +27,7 @@ from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.theory.views import View, direction, value_bounds
 
 Average = Literal["micro", "macro"]
 Storage = Literal["ranks", "counts"]
@@ -38,10 +38,13 @@ class RankMetric(Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition: what is computed, for example ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
-        view: "base", "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic", or "expected" over tie orders.
-        side: "head" or "tail": only those tasks count; None: all.
+        definition: what is computed: a name (any synonym), or a definition, for example
+            ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view: "base", "normalized" (M / E), "adjusted_index", "z_score" or "p_value"; None: what the name says, else
+            "base".
+        rank_type: "realistic", "optimistic", "pessimistic", or "expected" over tie orders; None: what the name says,
+            else "realistic".
+        side: "head" or "tail": only those tasks count; None: what the name says, else all.
         average: "micro" (every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
         storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
@@ -49,26 +52,38 @@ class RankMetric(Metric):
         **kwargs: those of ``torchmetrics.Metric``.
 
     Raises:
-        TypeError: if the definition is not a ``RankDefinition``.
-        ValueError: for an unknown option, or a combination without a meaning or without an expectation.
+        TypeError: if the definition is neither.
+        ValueError: for an unknown name (with the nearest) or option, an option that differs from what the name says,
+            or a combination without a meaning or without an expectation.
 
-    >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
-    >>> metric.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 0]))
-    >>> metric.compute()
-    tensor(1., dtype=torch.float64)
+    Example:
+        >>> import torch
+        >>> from torchrankmetrics import RankDefinition, RankMetric
+        >>> preds, target = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2])
+        >>> RankMetric("mrr", view="adjusted_index")(preds, target)
+        tensor(0.3571, dtype=torch.float64)
+        >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
+        >>> metric.update(preds, target)
+        >>> metric.compute()
+        tensor(0.3700, dtype=torch.float64)
     """
 
     is_differentiable = False
     full_state_update = False
+    higher_is_better = FromView(direction)
+    plot_lower_bound = FromView(lambda definition, view: value_bounds(definition, view)[0])
+    plot_upper_bound = FromView(lambda definition, view: value_bounds(definition, view)[1])
+    definition: RankDefinition
+    view: View = "base"
     rows: list[Tensor]
     _forward_cache: Any
 
     def __init__(
         self,
-        definition: RankDefinition,
+        definition: RankDefinition | str | MetricName,
         *,
-        view: View = "base",
-        rank_type: RankType = "realistic",
+        view: View | None = None,
+        rank_type: RankType | None = None,
         side: str | None = None,
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
@@ -76,15 +91,14 @@ class RankMetric(Metric):
         **kwargs: Any,
     ) -> None:
         expectation = DEFAULT_EXPECTATION if expectation is None else expectation
-        check_member(definition, view, rank_type, expectation)
-        _check_choice("side", side, (None, "head", "tail"))
+        said = said_by(definition, view, rank_type, side)
+        check_member(said.definition, said.view, said.rank_type, expectation)
+        _check_choice("side", said.side, (None, "head", "tail"))
         _check_choice("average", average, get_args(Average))
         _check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
-        self.definition = definition
-        self.view = view
-        self.rank_type = rank_type
-        self.side = side
+        self.definition, self.view = said.definition, said.view
+        self.rank_type, self.side = said.rank_type, said.side
         self.average = average
         self.expectation = expectation
         self.storage = storage
@@ -95,11 +109,9 @@ class RankMetric(Metric):
         self.add_state("rows", [], dist_reduce_fx="cat")
 
     @property
-    def higher_is_better(self) -> bool | None:  # type: ignore[override]
-        """Direction of the value in its view; None for dispersion, counts and the tie rate."""
-        if self.view in ("adjusted_index", "z_score"):
-            return True
-        return False if self.view == "p_value" else self.definition.higher_is_better
+    def dtype(self) -> torch.dtype:
+        """float64, that of the value, whatever the metric was cast to; rows are int64."""
+        return torch.float64
 
     @property
     def key(self) -> str:
@@ -228,12 +240,12 @@ class RankMetric(Metric):
     def _check_update(self, preds: Any, side: str | None, group: Any) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self.side is not None and side is None and not (isinstance(preds, RankTable) and scores.has_sides()):
+        if self.side is not None and side is None and not (isinstance(preds, RankTable) and preds.has_sides()):
             raise ValueError(
                 'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
-        if self.average == "macro" and group is None and not (isinstance(preds, RankTable) and scores.has_groups()):
+        if self.average == "macro" and group is None and not (isinstance(preds, RankTable) and preds.has_groups()):
             raise ValueError(
                 "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
                 "group the same"

@@ -3,6 +3,7 @@
 import difflib
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
@@ -113,6 +114,47 @@ def parse_name(name: str) -> MetricName:
     if result is None:
         raise ValueError(f"unknown metric {name!r}{_nearest(rest)}")
     return result
+
+
+@dataclass(frozen=True)
+class Said:
+    """A metric of which everything is said."""
+
+    definition: RankDefinition
+    view: View
+    rank_type: RankType
+    side: str | None
+
+
+def said_by(
+    metric: RankDefinition | str | MetricName, view: View | None, rank_type: RankType | None, side: str | None
+) -> Said:
+    """Complete what a name or a definition says by keywords, of which None says nothing.
+
+    Raises:
+        TypeError, ValueError: as ``parse_name``; and if a keyword differs from what the name says.
+
+    >>> said_by("tail.zmrr", None, "optimistic", None).view
+    'z_score'
+    """
+    name = metric if isinstance(metric, MetricName) else MetricName(metric)  # type: ignore[arg-type]
+    if isinstance(metric, str):
+        name = parse_name(metric)
+    for keyword, said, given in (("view", name.view, view), ("rank_type", name.rank_type, rank_type)):
+        _refuse_other(metric, keyword, said, given, said is not None)
+    _refuse_other(metric, "side", name.side, side, name.says_side)
+    return Said(
+        name.definition,
+        name.view or view or "base",
+        name.rank_type or rank_type or "realistic",
+        name.side if name.says_side else side,
+    )
+
+
+def _refuse_other(metric: Any, keyword: str, said: Any, given: Any, says: bool) -> None:
+    if says and given is not None and given != said:
+        called = repr(metric) if isinstance(metric, str) else repr(key_of(metric.definition, metric.view or "base"))
+        raise ValueError(f"{called} says {keyword}={said!r} itself, but {keyword}={given!r} was passed: leave one out")
 
 
 def key_of(

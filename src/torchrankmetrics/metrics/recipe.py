@@ -59,6 +59,9 @@ class Recipe:
             raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
         seen: set[str] = set()
         for entry in metrics:
+            if isinstance(entry, MetricCollection):
+                yield from self.members(entry)
+                continue
             for key, member in self._product(entry):
                 if isinstance(entry, str) and key in seen:
                     continue
@@ -73,9 +76,7 @@ class Recipe:
             raise TypeError(
                 f"{type(entry).__name__} is not a RankMetric; put it beside the RankCollection in a MetricCollection"
             )
-        name = parse_name(entry)
-        view, rank_type = name.view or "base", name.rank_type or "realistic"
-        return RankMetric(name.definition, view=view, rank_type=rank_type, side=name.side, **self.options)
+        return RankMetric(parse_name(entry), **self.options)
 
     def _product(self, entry: Any) -> Iterator[tuple[str, RankMetric]]:
         if not isinstance(entry, str):

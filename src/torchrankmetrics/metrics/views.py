@@ -1,4 +1,7 @@
-"""Which combinations of metric, view and rank type have a meaning, and their values."""
+"""Which combinations of metric, view and rank type have a meaning, their values, and what follows from the view."""
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import RankDefinition
@@ -27,8 +30,7 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
     """
     if not isinstance(definition, RankDefinition):
         raise TypeError(
-            f"definition must be a RankDefinition, got {type(definition).__name__}; "
-            "for a metric by name use RankCollection(['mrr']) or a named class such as MeanReciprocalRank()"
+            f"definition must be a RankDefinition or a name such as 'mrr', got {type(definition).__name__}"
         )
     if not isinstance(expectation, ExpectationProvider):
         raise TypeError(f"expectation must have a method moments(definition, counts, weights), got {expectation!r}")
@@ -59,3 +61,22 @@ def view_value(
     if view == "p_value":
         return p_value(definition, value, counts)
     return apply_view(definition, view, value, expectation.moments(definition, counts))
+
+
+Fact = TypeVar("Fact")
+
+
+class FromView(Generic[Fact]):
+    """A constant of a metric that its definition and view decide; on the class, as torchmetrics reads it, None if open.
+
+    Args:
+        derive: gives it from a definition and a view.
+    """
+
+    def __init__(self, derive: Callable[[RankDefinition, View], Fact | None]) -> None:
+        self._derive = derive
+
+    def __get__(self, metric: Any, owner: type) -> Fact | None:
+        source: Any = owner if metric is None else metric
+        definition = getattr(source, "definition", None)
+        return None if definition is None else self._derive(definition, source.view)
