@@ -38,13 +38,11 @@ class RankMetric(Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition: what is computed: a name (any synonym), or a definition, for example
-            ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
-        view: "base", "normalized" (M / E), "adjusted_index", "z_score" or "p_value"; None: what the name says, else
-            "base".
-        rank_type: "realistic", "optimistic", "pessimistic", or "expected" over tie orders; None: what the name says,
-            else "realistic".
-        side: "head" or "tail": only those tasks count; None: what the name says, else all.
+        definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
+            definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
+        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders.
+        side: "head" or "tail": only those tasks count; None: all.
         average: "micro" (every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
         storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
@@ -65,7 +63,7 @@ class RankMetric(Metric):
         >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
         >>> metric.update(preds, target)
         >>> metric.compute()
-        tensor(0.3700, dtype=torch.float64)
+        tensor(0.3630, dtype=torch.float64)
     """
 
     is_differentiable = False

@@ -29,9 +29,7 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
         ValueError: with what would work instead.
     """
     if not isinstance(definition, RankDefinition):
-        raise TypeError(
-            f"definition must be a RankDefinition or a name such as 'mrr', got {type(definition).__name__}"
-        )
+        raise TypeError(f"definition must be a RankDefinition or a name such as 'mrr', got {type(definition).__name__}")
     if not isinstance(expectation, ExpectationProvider):
         raise TypeError(f"expectation must have a method moments(definition, counts, weights), got {expectation!r}")
     for name, value, choices in (("view", view, VIEWS), ("rank_type", rank_type, RANK_TYPES)):
