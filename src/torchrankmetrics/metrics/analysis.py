@@ -11,7 +11,7 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import columns
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.canonical import canonical_rows
-from torchrankmetrics.ranking.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
+from torchrankmetrics.ranking.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags, without_flag
 from torchrankmetrics.ranking.rows import empty_rows
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
@@ -30,13 +30,24 @@ class Analysis:
     """
 
     def __init__(self, blocks: Sequence[Tensor]) -> None:
+        blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
-        fault.raise_faults(task_flags(rows))
+        flags = task_flags(rows)
+        fault.raise_faults(flags)
+        repeated = bool((flags & fault.REPEATED).any())
+        if repeated:
+            rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
         self.rows, differing = canonical_rows(rows)
         self._samples: dict[tuple[str | None, bool], RankSample] = {}
         self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
         self._warned = False
+        if repeated:
+            warn(
+                "sample_id repeats within one update, and repeats count once: resampled rows (BootStrapper) or several "
+                "tasks under one id are lost. Give each task its own id or none; for intervals there is "
+                "RankCollection.confidence_intervals"
+            )
         if differing:
             warn(
                 f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "

@@ -14,6 +14,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.names import MetricName, key_of, said_by
 from torchrankmetrics.metrics.shared import Shared, local_rows
@@ -139,11 +140,13 @@ class RankMetric(Metric):
             side: "head" or "tail", the side that was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall.
+            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall. Within
+                one update they are told at ``compute``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
+        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
         self._check_update(preds, side, group)
         block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         self._ingest(block)
@@ -216,7 +219,13 @@ class RankMetric(Metric):
         return wrapped
 
     def _as_value(self, analysis: Analysis) -> Tensor:
-        return as_values([self._number(analysis)], self.device)[0]
+        return as_values([self._number(analysis)], self._value_device)[0]
+
+    @property
+    def _value_device(self) -> torch.device:
+        # built on the meta device, but updated with scores of a real one
+        built_only = self.device.type == "meta" and self.rows
+        return self.rows[-1].device if built_only else self.device
 
     def _number(self, analysis: Analysis) -> float:
         value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")

@@ -59,7 +59,7 @@ class TiedCollection(MetricCollection):
             with self._shared.window():
                 return super().compute()
         analysis = self._synced_analysis()
-        values = as_values([member._number(analysis) for member in self._members()], self._leader.device)
+        values = as_values([member._number(analysis) for member in self._members()], self._leader._value_device)
         return dict(zip(map(str, self.keys()), values, strict=True))
 
     def reset(self) -> None:

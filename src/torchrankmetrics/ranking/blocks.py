@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.rows import rows_of
+from torchrankmetrics.ranking.rows import mark_repeats, rows_of
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.table import RankTable
 
@@ -45,7 +45,10 @@ def make_block(
         )
     else:
         ranks = rank_scores(preds, target, exclude=exclude)
-    return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+    block = rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+    if sample_id is not None:
+        mark_repeats(block)
+    return block
 
 
 def _refuse_given(preds: Ranks | RankTable, **options: Any) -> None:
