@@ -35,6 +35,7 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
     class Model(pl.LightningModule):
         def __init__(self) -> None:
             super().__init__()
+            self.unnamed = False
             self.weight = nn.Parameter(torch.ones(1))
             self.register_buffer("table", score_table())
             self.ranks = RankCollection(list(NAMES), prefix="val/")
@@ -52,7 +53,8 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
             epoch = min(self.current_epoch, EPOCHS - 1)
             # what the sanity check sees must show if it leaks into the first epoch
             scores = -self.table[epoch] if self.trainer.sanity_checking else self.table[epoch]
-            return (scores[batch[0]], TARGET[batch[0]]), {"side": "tail", "sample_id": batch[0]}
+            columns = {"side": "tail"} if self.unnamed else {"side": "tail", "sample_id": batch[0]}
+            return (scores[batch[0]], TARGET[batch[0]]), columns
 
         def validation_step(self, batch: list[Tensor], index: int, dataloader_idx: int = 0) -> None:
             arguments, columns = self.scores(batch)
@@ -151,6 +153,32 @@ def sampled(sampler: str, batch_size: int) -> Callable[[int, str], Any]:
     return scenario
 
 
+def trainer_deals(devices: int, folder: str) -> Any:
+    """The trainer left to put its own distributed sampler in: into a loader of a hook, and into one from outside."""
+    import pytorch_lightning as pl
+
+    data = TensorDataset(torch.arange(SAMPLES))
+    outside = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 5))
+
+    class Hook(pl.LightningDataModule):
+        def val_dataloader(self) -> DataLoader[Any]:
+            return DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, batch_size=5))
+
+    class Dealt(pl.LightningModule):
+        def predict_step(self, batch: Any, index: int) -> Any:
+            return batch
+
+    found = []
+    for given in ({"datamodule": Hook()}, {"dataloaders": outside}):
+        trainer, history = trainer_for(devices, folder)
+        model = lightning_model("epoch end")
+        model.unnamed = True  # without ids, a padded sample would count twice
+        trainer.validate(model, verbose=False, **given)
+        dealt = [batch[0].tolist() for batch in trainer.predict(Dealt(), outside)]
+        found.append((history, trainer.num_val_batches, dealt))
+    return found
+
+
 def bfloat(devices: int, folder: str) -> Any:
     trainer, history = trainer_for(devices, folder, precision="bf16-true", max_epochs=2)
     trainer.fit(lightning_model("epoch end"), loader(devices), loader(devices))
@@ -222,6 +250,7 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
     "padded": sampled("padded", 2),
     "unrepeated": sampled("unrepeated", 2),
     "in step": sampled("in step", 5),
+    "trainer deals": trainer_deals,
     "bf16-true": bfloat,
     "callbacks": callbacks,
     "resume": resume(persistent=False),

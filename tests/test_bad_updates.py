@@ -27,7 +27,11 @@ BAD_UPDATES = {
     "scores of one dimension": (ValueError, r"scores must be \(B, N\)", lambda m: m.update(SCORES[0], TARGET)),
     "scores without candidates": (ValueError, "at least one candidate", lambda m: m.update(SCORES[:, :0], TARGET)),
     "scores complex": (TypeError, "scores must be real", lambda m: m.update(SCORES.cfloat(), TARGET)),
-    "scores of another type": (TypeError, "scores must be a torch.Tensor", lambda m: m.update(SCORES.numpy(), TARGET)),
+    "scores of another type": (
+        TypeError,
+        "preds must be a torch.Tensor of scores",
+        lambda m: m.update(SCORES.numpy(), TARGET),
+    ),
     # exclusion
     "excluded column beyond N": (
         IndexError,

@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
 from torchrankmetrics import RankCollection
@@ -101,6 +102,16 @@ def test_padded_samples_count_once(results: dict[str, list[Results]]) -> None:
         for history, _ in runs(results, sampler):
             assert history == [direct(0)], sampler
     assert {tuple(batches) for _, batches in runs(results, "in step")[1:]} == {(2,)}
+
+
+def test_a_trainer_that_injects_its_sampler_deals_every_sample_once(results: dict[str, list[Results]]) -> None:
+    for name in ("one", "two"):
+        for way in range(2):
+            histories, batches, dealt = zip(*(found["trainer deals"][way] for found in results[name]), strict=True)
+            assert all(history == [direct(0)] for history in histories)
+            assert len(set(map(tuple, batches))) == 1  # in step
+            samples = [sample for process in dealt for batch in process for sample in batch]
+            assert sorted(samples) == list(range(SAMPLES))
 
 
 def test_bf16_true_leaves_values_exact(results: dict[str, list[Results]]) -> None:
@@ -206,7 +217,36 @@ def test_unpadded_batches_deal_every_sample_once_in_as_many_batches(size: int, b
     assert len(sampler(0)) <= -(-size // (batch_size * processes))
 
 
-@pytest.mark.parametrize(("options", "message"), [({"batch_size": 0}, "batch_size"), ({"rank": 2}, "rank must be in")])
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size"),
+        ({"rank": 2}, "rank must be in"),
+        ({"drop_last": True}, "drop_last must be False"),
+    ],
+)
 def test_unpadded_batches_refuse_bad_options(options: dict[str, int], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         UnpaddedBatchSampler(range(SAMPLES), **{"batch_size": 2, "num_replicas": 2, "rank": 0, **options})
+
+
+def test_one_of_several_processes_must_know_which_it_is() -> None:
+    sampler = UnpaddedBatchSampler(range(SAMPLES), 2, num_replicas=2)  # a group may still come
+    for ask in (len, list):
+        with pytest.raises(ValueError, match="rank must be given with num_replicas=2 where there is no process group"):
+            ask(sampler)
+
+
+def job_batches(loader: DataLoader) -> tuple[int, list[list[int]]]:
+    return len(loader), list(loader.batch_sampler)
+
+
+def test_a_sampler_from_before_the_process_group_counts_its_processes() -> None:
+    data = torch.arange(SAMPLES)
+    loader = DataLoader(data, batch_sampler=UnpaddedBatchSampler(data, 4))
+    assert job_batches(loader) == (3, [[0, 1, 2], [3, 4, 5, 6], [7, 8, 9, 10]])  # alone: all samples
+    pool = WorkerPool(2)
+    (length, mine), (other_length, others) = pool.run(job_batches, [(loader,), (loader,)])
+    pool.close()
+    assert length == other_length == len(mine) == len(others) == 2
+    assert sorted(sample for batch in mine + others for sample in batch) == list(range(SAMPLES))

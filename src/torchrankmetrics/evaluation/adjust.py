@@ -1,13 +1,12 @@
 """adjust: a published number put against chance, after the fact."""
 
 import math
-import warnings
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, overload
 
 from torchrankmetrics.datasets import candidate_counts
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.candidates import CandidateCounts
@@ -108,11 +107,7 @@ def adjust(
 
     result = seen(center)
     if math.isnan(result):
-        warnings.warn(
-            f"{measure.key} is undefined (NaN): under random ranking its value is a constant",
-            RankMetricWarning,
-            stacklevel=2,
-        )
+        warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     if not isinstance(value, str):
         return result
     return Rounded(result, *sorted((seen(center - half), seen(center + half))))

@@ -1,7 +1,6 @@
 """What the rows of an evaluation say, worked out once and shared by every metric that asks."""
 
 import copy
-import warnings
 from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal
 
@@ -9,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
+from torchrankmetrics.table.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags, without_flag
 from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.sample import RankSample
 
@@ -33,20 +32,31 @@ class Analysis:
     """
 
     def __init__(self, blocks: Sequence[Tensor]) -> None:
+        blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
-        fault.raise_faults(task_flags(rows))
+        flags = task_flags(rows)
+        fault.raise_faults(flags)
+        repeated = bool((flags & fault.REPEATED).any())
+        if repeated:
+            rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
         self.rows, differing = canonical_rows(rows)
         self._samples: dict[tuple[Side, Average], RankSample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
         self._warned = False
+        if repeated:
+            warn(
+                "sample_id repeats within one update, and repeats count once: resampled rows (BootStrapper) or several "
+                "tasks under one id are lost. Give each task its own id or none; for intervals there is "
+                "RankCollection.confidence_intervals"
+            )
         if differing:
-            _warn(
+            warn(
                 f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
                 "is kept. Repeats should be the same task scored by the same model"
             )
         if self.num_nan:
-            _warn(
+            warn(
                 f"{self.num_nan} of {int(self.rows[:, columns.COUNT].sum())} ranking tasks have NaN scores; "
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
@@ -104,7 +114,7 @@ class Analysis:
         """Tell once that a view is NaN because chance leaves it no room."""
         if not self._warned:
             self._warned = True
-            _warn(
+            warn(
                 f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
                 "task has a single candidate, or k is not below any number of candidates"
             )
@@ -124,7 +134,3 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
         weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
     optimistic, pessimistic, num_candidates = rows[:, RANKS].T
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)
-
-
-def _warn(message: str) -> None:
-    warnings.warn(message, RankMetricWarning, stacklevel=2)

@@ -1,4 +1,4 @@
-"""Numbers from arrays, without state: for people who have their ranks already."""
+"""Numbers without state: of ranks that are there already, or of scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -11,6 +11,7 @@ from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
+from torchrankmetrics.ranking.arrays import as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
@@ -21,25 +22,35 @@ from torchrankmetrics.theory.views import View
 
 
 def evaluate(
-    ranks: Any,
+    ranks: Any = None,
     num_candidates: Any = None,
     metrics: Any = None,
     *,
+    scores: Any = None,
+    target: Any = None,
+    exclude: Any = None,
+    side: str | None = None,
     weight: Any = None,
     group: Any = None,
+    sample_id: Any = None,
     views: Sequence[View] = ("base",),
     rank_types: Sequence[RankType] = ("realistic",),
     sides: Sequence[Side] = ("both",),
     expectation: ExpectationProvider | None = None,
 ) -> dict[str, float]:
-    """Compute metrics of ranks that are known already.
+    """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
         ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``.
         num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
         metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
-        weight: (tasks,) numbers >= 0; part of a ``RankTable``.
-        group: (tasks,) integers, for macro averages; part of a ``RankTable``.
+        scores: (B, N), higher is better, in the place of ranks; what has two dimensions there is scores.
+        target: in the place of num_candidates, as in ``rank_scores``; arrays and lists are taken too, as for all.
+        exclude: beside scores, as in ``rank_scores``.
+        side: as in ``RankMetric.update``, like what follows; all four are part of a ``RankTable``.
+        weight: (tasks,) numbers >= 0, or one.
+        group: (tasks,) integers, or one, for macro averages.
+        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
         views: as in ``RankCollection``.
         rank_types: as there.
         sides: as there.
@@ -49,33 +60,67 @@ def evaluate(
         Values by canonical key, as floats. Nothing is synchronised across processes.
 
     Raises:
-        TypeError, ValueError: as ``Ranks`` and ``RankCollection``; for other rank types and the tie rate of float
-            ranks, for other views than base without num_candidates, and for sides of anything but a ``RankTable``.
+        TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``; for other rank types
+            and the tie rate of float ranks, for other views than base without num_candidates, and for metrics of one
+            side where none is said.
 
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
+    >>> evaluate(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]), metrics=["mr", "amri"])
+    {'mr': 1.5, 'amri': 0.5}
     """
-    complete = isinstance(ranks, Ranks | RankTable)
+    if (ranks is None) == (scores is None):
+        raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
+    given = ranks if scores is None else scores
+    if not isinstance(given, Ranks | RankTable):
+        given = as_tensor(given, "ranks" if scores is None else "scores")
+    complete = isinstance(given, Ranks | RankTable)
+    scored = scores is not None or (not complete and given.ndim == 2)
+    if scored:
+        target = _target_of(given, num_candidates, target)
+        exclude = _beside(exclude, "exclude", given)
+    elif target is not None or exclude is not None:
+        raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     if complete and num_candidates is not None:
-        raise ValueError(f"num_candidates must not be given with a {type(ranks).__name__}: it has them already")
-    if metrics is None and not complete and num_candidates is None:
+        raise ValueError(f"num_candidates must not be given with a {type(given).__name__}: it has them already")
+    if metrics is None and not complete and not scored and num_candidates is None:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION)
     entries = selection.entries(DEFAULT_METRICS if metrics is None else metrics)
     measures = {key: measure_of(entry) for key, entry in entries}
-    sides_asked = sorted({measure.side for measure in measures.values()} - {"both"})
-    if sides_asked and not (isinstance(ranks, RankTable) and ranks.has_sides()):
+    asked = sorted({measure.side for measure in measures.values()} - {"both"})
+    if asked and side is None and not (isinstance(given, RankTable) and given.has_sides()):
         raise ValueError(
-            f"sides {sides_asked} are asked for, but ranks say none; pass RankTable.from_ranks(ranks, side=...)"
+            f"sides {asked} are asked for, but nothing says which was predicted; pass side= or a RankTable that says it"
         )
-    if not complete:
-        ranks = _as_ranks(ranks, num_candidates, measures)
-    analysis = Analysis([make_block(ranks, None, None, side=None, group=group, weight=weight, sample_id=None)])
+    if not complete and not scored:
+        given = _as_ranks(given, num_candidates, measures)
+    block = make_block(given, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+    analysis = Analysis([block])
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 
-def _as_ranks(values: Any, num_candidates: Any, measures: Mapping[str, Measure]) -> Ranks:
-    ranks = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))  # floats are float64
+def _target_of(scores: Tensor, second: Any, target: Any) -> Any:
+    """Target of scores: what stands in the place that num_candidates has beside ranks, or the keyword."""
+    if second is not None and target is not None:
+        raise ValueError("num_candidates must not be given with scores: exclude says what is no candidate")
+    target = second if target is None else target
+    if target is None or isinstance(target, int):
+        raise ValueError(
+            f"target must be (B,), the columns of the true candidates, beside scores (B, N) = {tuple(scores.shape)}, "
+            f"got {target}; ranks would be (tasks,), with num_candidates"
+        )
+    return _beside(target, "target", scores)
+
+
+def _beside(values: Any, name: str, scores: Tensor) -> Any:
+    """Read arrays and lists as ``rank_scores`` takes them, on the device of the scores; leave all else to it."""
+    if isinstance(values, tuple) and len(values) == 2:
+        return tuple(_beside(part, name, scores) for part in values)
+    return as_tensor(values, name).to(scores.device) if isinstance(values, np.ndarray | list) else values
+
+
+def _as_ranks(ranks: Tensor, num_candidates: Any, measures: Mapping[str, Measure]) -> Ranks:
     if ranks.numel() == 0:
         ranks = ranks.to(torch.int64)
     if num_candidates is None:

@@ -18,7 +18,7 @@ from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.theory.significance import has_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
 from torchrankmetrics.theory.values import base_value
-from torchrankmetrics.theory.views import VIEWS, View, apply_view, has_view
+from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 
 SIDES: tuple[Side, ...] = get_args(Side)
 AVERAGES: tuple[Average, ...] = get_args(Average)
@@ -64,7 +64,9 @@ class Measure:
 
     def __post_init__(self) -> None:
         if not isinstance(self.definition, RankDefinition):
-            raise TypeError(f"definition must be a RankDefinition or a name, got {type(self.definition).__name__}")
+            raise TypeError(
+                f"definition must be a RankDefinition or a name such as 'mrr', got {type(self.definition).__name__}"
+            )
         if not isinstance(self.expectation, ExpectationProvider):
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weights), got {self.expectation!r}"
@@ -89,9 +91,12 @@ class Measure:
     @property
     def higher_is_better(self) -> bool | None:
         """Direction of the value in its view; None for dispersion, counts and the tie rate."""
-        if self.view in ("adjusted_index", "z_score"):
-            return True
-        return False if self.view == "p_value" else self.definition.higher_is_better
+        return direction(self.definition, self.view)
+
+    @property
+    def bounds(self) -> tuple[float | None, float | None]:
+        """Lowest and highest value whatever the ranks; None: no bound, or none that is known."""
+        return value_bounds(self.definition, self.view)
 
     def sample(self, analysis: Analysis) -> RankSample:
         """The tasks that the measure is about, weighted its way."""

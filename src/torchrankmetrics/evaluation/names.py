@@ -2,13 +2,14 @@
 
 import difflib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
@@ -124,6 +125,35 @@ def parse_name(name: str) -> MetricName:
     if result is None:
         raise ValueError(f"unknown metric {name!r}{_nearest(rest)}")
     return result
+
+
+def asked(metric: "RankDefinition | str | MetricName | Measure", expectation: Any = None, **given: Any) -> Measure:
+    """The measure that a name, a definition or a measure says, completed by keywords, of which None says nothing.
+
+    Args:
+        metric: what is asked for.
+        expectation: what gives moments by chance; None: that of the measure, else exact.
+        **given: view, rank_type, side and average.
+
+    Raises:
+        TypeError, ValueError: as ``parse_name`` and ``Measure``; and if a keyword differs from what the name says.
+
+    >>> asked("tail.zmrr", rank_type="optimistic").key
+    'tail_optimistic_z_mrr'
+    """
+    name = parse_name(metric) if isinstance(metric, str) else metric
+    for keyword, value in given.items():
+        said = getattr(name, keyword, None)
+        if said is not None and value not in (None, said):
+            called = repr(metric) if isinstance(metric, str) else repr(name.measure().key)
+            raise ValueError(
+                f"{called} says {keyword}={said!r} itself, but {keyword}={value!r} was passed: leave one out"
+            )
+    if isinstance(name, Measure):
+        return name if expectation is None else replace(name, expectation=expectation)
+    name = name if isinstance(name, MetricName) else MetricName(name)
+    options = {keyword: value for keyword, value in given.items() if value is not None}
+    return name.measure(**options, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:

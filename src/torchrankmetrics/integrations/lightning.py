@@ -1,57 +1,103 @@
 """What distributed evaluation in Lightning lacks: batches without padding that stay in step."""
 
 from collections.abc import Iterator, Sized
+from typing import Any
 
-import torch
-from torch.utils.data import Sampler
+from torch import distributed
+from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
 
-class UnpaddedBatchSampler(Sampler[list[int]]):
+class UnpaddedBatchSampler(BatchSampler):
     """Deal every sample to exactly one process, in equally many batches on each.
 
     torch's ``DistributedSampler`` repeats samples to fill up. Lightning's ``UnrepeatedDistributedSampler`` does not,
     but one process may run a batch more than another: a hang for a model that communicates in its forward pass (FSDP),
     or for ``dist_sync_on_step``. Here neither happens; with ``batch_size=1`` a batch may hold two samples instead.
 
+    The processes are counted when batches are asked for, so that the sampler may be built before there is a group.
+
     Args:
         dataset: anything with a length of at least the number of processes.
         batch_size: samples per batch and process.
+        drop_last: False: every sample is dealt. It is here because trainers pass it.
         num_replicas: number of processes; None: that of the process group, 1 without one.
-        rank: number of this process; None: that in the process group, 0 without one.
+        rank: number of this process; None: that in the process group.
+        sampler: what a trainer puts in with ``use_distributed_sampler=True``: a ``DistributedSampler`` tells the number
+            of processes and that of this one, and its padding stays unused.
 
     Raises:
-        ValueError: if batch_size or rank is out of range, or the dataset has fewer samples than there are processes.
+        ValueError: if batch_size or rank is out of range, samples are to be dropped, or, when batches are asked for,
+            there are fewer samples than processes, or several processes but nothing that tells which one this is.
 
     >>> [list(UnpaddedBatchSampler(range(9), 4, num_replicas=2, rank=rank)) for rank in (0, 1)]
     [[[0, 1], [4, 5]], [[2, 3], [6, 7, 8]]]
     """
 
     def __init__(
-        self, dataset: Sized, batch_size: int, *, num_replicas: int | None = None, rank: int | None = None
+        self,
+        dataset: Sized,
+        batch_size: int,
+        drop_last: bool = False,
+        *,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        sampler: Any = None,
     ) -> None:
-        grouped = torch.distributed.is_available() and torch.distributed.is_initialized()
-        world = torch.distributed.get_world_size() if grouped else 1
-        self.num_replicas = num_replicas if num_replicas is not None else world
-        self.rank = rank if rank is not None else torch.distributed.get_rank() if grouped else 0
-        self.size = len(dataset)
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
-        if not 0 <= self.rank < self.num_replicas:
+        if drop_last:
+            raise ValueError("drop_last must be False: every sample is dealt")
+        # trainers rebuild a sampler of their own batches with theirs: as ``sampler``, or in the place of the dataset
+        counted: Any = dataset if sampler is None else sampler
+        if isinstance(counted, DistributedSampler):
+            num_replicas = counted.num_replicas if num_replicas is None else num_replicas
+            rank = counted.rank if rank is None else rank
+            if sampler is None:
+                dataset = counted.dataset  # type: ignore[assignment]
+        super().__init__(SequentialSampler(dataset), batch_size, drop_last=False)
+        self.dataset = dataset
+        self._num_replicas, self._rank = num_replicas, rank
+        if num_replicas is not None and (rank is not None or _grouped()):
+            self._place()
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of processes, now."""
+        if self._num_replicas is not None:
+            return self._num_replicas
+        return distributed.get_world_size() if _grouped() else 1
+
+    @property
+    def rank(self) -> int:
+        """Number of this process, now."""
+        if self._rank is not None:
+            return self._rank
+        if not _grouped() and self.num_replicas > 1:
             raise ValueError(
-                f"rank must be in [0, {self.num_replicas}) for {self.num_replicas} processes, got {self.rank}"
+                f"rank must be given with num_replicas={self.num_replicas} where there is no process group: every "
+                "process would take the samples of the first"
             )
-        if self.size < self.num_replicas:
-            raise ValueError(
-                f"dataset must have a sample for each of {self.num_replicas} processes, got {self.size} samples"
-            )
-        self.batch_size = batch_size
-        wanted = -(-self.size // (batch_size * self.num_replicas))
-        self.num_batches = min(wanted, self.size // self.num_replicas)  # no batch may be empty
+        return distributed.get_rank() if _grouped() else 0
 
     def __len__(self) -> int:
-        return self.num_batches
+        return self._place()[2]
 
     def __iter__(self) -> Iterator[list[int]]:
-        chunks = self.num_batches * self.num_replicas
-        for chunk in range(self.rank, chunks, self.num_replicas):
-            yield list(range(chunk * self.size // chunks, (chunk + 1) * self.size // chunks))
+        rank, replicas, batches = self._place()
+        size, chunks = len(self.dataset), batches * replicas
+        for chunk in range(rank, chunks, replicas):
+            yield list(range(chunk * size // chunks, (chunk + 1) * size // chunks))
+
+    def _place(self) -> tuple[int, int, int]:
+        """Number of this process, of all processes, and of the batches of each."""
+        size, replicas, rank = len(self.dataset), self.num_replicas, self.rank
+        if not 0 <= rank < replicas:
+            raise ValueError(f"rank must be in [0, {replicas}) for {replicas} processes, got {rank}")
+        if size < replicas:
+            raise ValueError(f"dataset must have a sample for each of {replicas} processes, got {size} samples")
+        wanted = -(-size // (self.batch_size * replicas))
+        return rank, replicas, min(wanted, size // replicas)  # no batch may be empty
+
+
+def _grouped() -> bool:
+    return distributed.is_available() and distributed.is_initialized()

@@ -1,6 +1,6 @@
 """RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import torch
@@ -32,6 +32,7 @@ class RankCollection(TiedCollection):
         metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
             hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they say
             their own; instances and dict entries are taken as they are.
+        *additional_metrics: more of them, unless metrics is a dict.
         views: of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
         sides: of "both", "head", "tail"; "both" is the union of the tasks. Others than "both" need ``side`` in update.
@@ -39,6 +40,8 @@ class RankCollection(TiedCollection):
         storage: "ranks" or "counts", as in ``RankMetric``.
         prefix: put before every key, for example "val/".
         postfix: put behind every key.
+        compute_groups: taken as ``MetricCollection`` takes it, and without effect: there is one group always, for all
+            members share one store of rows, whatever they compute.
         **kwargs: those of ``torchmetrics.Metric``, for every member.
 
     Raises:
@@ -46,16 +49,19 @@ class RankCollection(TiedCollection):
         ValueError: for unknown names (with the nearest) or options, keys that a logger would refuse, and combinations
             without a meaning that are asked for by name.
 
-    >>> collection = RankCollection(["mrr", "amri"], prefix="val/")
-    >>> collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
-    >>> {key: round(value.item(), 3) for key, value in collection.compute().items()}
-    {'val/mrr': 0.75, 'val/amri': 0.5}
+    Example:
+        >>> import torch
+        >>> from torchrankmetrics import RankCollection
+        >>> collection = RankCollection(["mrr", "amri"], prefix="val/")
+        >>> collection.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]))
+        >>> collection.compute()
+        {'val/mrr': tensor(0.7500, dtype=torch.float64), 'val/amri': tensor(0.5000, dtype=torch.float64)}
     """
 
     def __init__(
         self,
         metrics: Any = None,
-        *,
+        *additional_metrics: Any,
         views: Sequence[View] = ("base",),
         rank_types: Sequence[RankType] = ("realistic",),
         sides: Sequence[Side] = ("both",),
@@ -63,25 +69,30 @@ class RankCollection(TiedCollection):
         storage: Storage = "ranks",
         prefix: str | None = None,
         postfix: str | None = None,
+        compute_groups: bool | list[list[str]] = True,
         **kwargs: Any,
     ) -> None:
+        if not isinstance(compute_groups, bool | list):
+            raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
         self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION)
         self._options = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)
-        self.add_metrics(DEFAULT_METRICS if metrics is None else metrics)
+        if metrics is None and additional_metrics:
+            raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
+        self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
 
     def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
         if not hasattr(self, "_persistent_rows"):  # torchmetrics calls this before the store exists
             return
         if additional_metrics:
+            if isinstance(metrics, Mapping):
+                raise ValueError("a dict of metrics must be the only argument: put the others into it")
             several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
             metrics = [*(metrics if several else [metrics]), *additional_metrics]
-        if isinstance(metrics, MetricCollection):
-            metrics = dict(metrics.items(keep_base=True, copy_state=False))
         members: dict[str, RankMetric] = {}
-        for key, entry in self._selection.entries(metrics):
+        for key, entry in self._entries(metrics):
             member = RankMetric(entry, **self._options) if isinstance(entry, Measure) else entry
             if key in self._modules or key in members:
                 raise ValueError(f"metric {key!r} is in the collection already; pass a dict to choose another key")
@@ -97,6 +108,16 @@ class RankCollection(TiedCollection):
         for member in members.values():
             member.storage = self._options["storage"]
         self._hold(members)
+
+    def _entries(self, metrics: Any) -> Iterator[tuple[str, Measure | RankMetric]]:
+        if isinstance(metrics, MetricCollection):
+            metrics = dict(metrics.items(keep_base=True, copy_state=False))
+        elif isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
+            for entry in metrics:
+                yield from self._entries(entry)
+            return
+        for key, entry in self._selection.entries(metrics):
+            yield key, entry
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and give the values of that batch alone."""

@@ -15,6 +15,10 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure, check_choice
+from torchrankmetrics.evaluation.names import MetricName, asked
+from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
+from torchrankmetrics.metrics.keywords import with_host_keywords
+from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked, loaded, sign
 from torchrankmetrics.metrics.store import Gather, RowStore
 from torchrankmetrics.ranking.ranks import Ranks
@@ -23,7 +27,6 @@ from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
@@ -36,46 +39,62 @@ class RankMetric(Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition: what is computed, for example ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
-        view: "base", "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic", or "expected" over tie orders.
-        side: "head" or "tail": only those tasks count; None: all.
-        average: "micro" (every task weighs the same) or "macro" (every group does).
+        definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
+            definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
+        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders.
+        side: "both" (so is None), or "head" or "tail": only those tasks count.
+        average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
         storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
             number of distinct rows, values are the same.
         **kwargs: those of ``torchmetrics.Metric``.
 
     Raises:
-        TypeError: if the definition is not a ``RankDefinition``.
-        ValueError: for an unknown option, or a combination without a meaning or without an expectation.
+        TypeError: if the definition is neither.
+        ValueError: for an unknown name (with the nearest) or option, an option that differs from what the name says,
+            or a combination without a meaning or without an expectation.
 
-    >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
-    >>> metric.update(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 0]))
-    >>> metric.compute()
-    tensor(1., dtype=torch.float64)
+    Example:
+        >>> import torch
+        >>> from torchrankmetrics import RankDefinition, RankMetric
+        >>> preds, target = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2])
+        >>> RankMetric("mrr", view="adjusted_index")(preds, target)
+        tensor(0.3571, dtype=torch.float64)
+        >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
+        >>> metric.update(preds, target)
+        >>> metric.compute()
+        tensor(0.3630, dtype=torch.float64)
     """
 
     is_differentiable = False
     full_state_update = False
+    measure: Measure
+    definition = OfMeasure(lambda measure: measure.definition)
+    view = OfMeasure(lambda measure: measure.view)
+    rank_type = OfMeasure(lambda measure: measure.rank_type)
+    side = OfMeasure(lambda measure: measure.side)
+    average = OfMeasure(lambda measure: measure.average)
+    expectation = OfMeasure(lambda measure: measure.expectation)
+    key = OfMeasure(lambda measure: measure.key)
+    higher_is_better = OfMeasure(lambda measure: measure.higher_is_better)
+    plot_lower_bound = OfMeasure(lambda measure: measure.bounds[0])
+    plot_upper_bound = OfMeasure(lambda measure: measure.bounds[1])
     _forward_cache: Any
 
     def __init__(
         self,
-        definition: RankDefinition | Measure,
+        definition: RankDefinition | str | MetricName | Measure,
         *,
-        view: View = "base",
-        rank_type: RankType = "realistic",
+        view: View | None = None,
+        rank_type: RankType | None = None,
         side: Side | None = None,
-        average: Average = "micro",
+        average: Average | None = None,
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
         **kwargs: Any,
     ) -> None:
-        if isinstance(definition, Measure):
-            measure = definition
-        else:
-            measure = Measure(definition, view, rank_type, side or "both", average, expectation or DEFAULT_EXPECTATION)
+        measure = asked(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure
@@ -83,22 +102,10 @@ class RankMetric(Metric):
         self._holder: ref[Any] | None = None
         self.add_state("rows", [], dist_reduce_fx="cat")
 
-    definition = property(lambda self: self.measure.definition)
-    view = property(lambda self: self.measure.view)
-    rank_type = property(lambda self: self.measure.rank_type)
-    side = property(lambda self: self.measure.side)
-    average = property(lambda self: self.measure.average)
-    expectation = property(lambda self: self.measure.expectation)
-
     @property
-    def higher_is_better(self) -> bool | None:  # type: ignore[override]
-        """Direction of the value in its view; None for dispersion, counts and the tie rate."""
-        return self.measure.higher_is_better
-
-    @property
-    def key(self) -> str:
-        """Canonical key, as in ``Measure``; a ``RankCollection`` logs it."""
-        return self.measure.key
+    def dtype(self) -> torch.dtype:
+        """float64, that of the value, whatever the metric was cast to; rows are int64."""
+        return torch.float64
 
     @property
     def rows(self) -> RowStore:
@@ -122,9 +129,10 @@ class RankMetric(Metric):
     def _computed(self, value: Any) -> None:
         vars(self)["_answer"] = (value, None if value is None else self.rows.version)
 
+    @with_host_keywords
     def update(
         self,
-        scores: Tensor | Ranks | RankTable,
+        preds: Tensor | Ranks | RankTable,
         target: Any = None,
         *,
         exclude: Any = None,
@@ -136,7 +144,7 @@ class RankMetric(Metric):
         """Rank a batch and keep the ranks, or take ranks that are there.
 
         Args:
-            scores: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
+            preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
                 or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
                 theirs: on an accelerator that waits for the device.
             target: as in ``rank_scores``.
@@ -144,14 +152,16 @@ class RankMetric(Metric):
             side: "head" or "tail", the side that was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall.
+            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall. Within
+                one update they are told at ``compute``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         self._check_free()
-        self._check_update(scores, side, group)
-        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
+        self._check_update(preds, side, group)
+        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         if self.rows.shared:
             self.rows = list(self.rows)
         self._append(block)
@@ -244,7 +254,13 @@ class RankMetric(Metric):
         return wrapped
 
     def _as_value(self, analysis: Analysis) -> Tensor:
-        return as_values([self.measure.value(analysis)], self.device)[0]
+        return as_values([self.measure.value(analysis)], self._value_device)[0]
+
+    @property
+    def _value_device(self) -> torch.device:
+        # built on the meta device, but updated with scores of a real one
+        built_only = self.device.type == "meta" and self.rows
+        return self.rows[-1].device if built_only else self.device
 
     def _check_free(self) -> None:
         if self._holder is not None and self._holder() is not None:
@@ -252,19 +268,16 @@ class RankMetric(Metric):
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
 
-    def _check_update(self, scores: Any, side: str | None, group: Any) -> None:
+    def _check_update(self, preds: Any, side: str | None, group: Any) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
-        if self.measure.side != "both" and side is None and not (isinstance(scores, RankTable) and scores.has_sides()):
+        measure = self.measure
+        if measure.side != "both" and side is None and not (isinstance(preds, RankTable) and preds.has_sides()):
             raise ValueError(
                 'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
-        if (
-            self.measure.average == "macro"
-            and group is None
-            and not (isinstance(scores, RankTable) and scores.has_groups())
-        ):
+        if measure.average == "macro" and group is None and not (isinstance(preds, RankTable) and preds.has_groups()):
             raise ValueError(
                 "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
                 "group the same"

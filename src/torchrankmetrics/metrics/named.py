@@ -5,169 +5,300 @@ Sources: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2
 
 from typing import Any
 
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import MetricName
+from torchrankmetrics.metrics.docstrings import host_form
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.theory import definitions
+from torchrankmetrics.theory.definitions import RankDefinition
 
 
-class MeanRank(RankMetric):
-    """Mean rank, sum of v_i r_i in [1, max N]; lower is better. Hoyt et al. 2022, eq. 1."""
+class _Named(RankMetric):
+    """A metric whose class says definition and view: what torchmetrics reads off a class holds for its metrics.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RANK, **kwargs)
-
-
-class MeanReciprocalRank(RankMetric):
-    """Mean reciprocal rank, sum of v_i / r_i in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
-
-    >>> import torch
-    >>> metric = MeanReciprocalRank()
-    >>> metric.update(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([0]))
-    >>> metric.compute()
-    tensor(1., dtype=torch.float64)
+    Where the definition has a parameter, that of the class stands for all: direction and bounds are the same.
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RECIPROCAL_RANK, **kwargs)
+        self._init_as(type(self).measure.definition, **kwargs)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.__module__ == __name__ and cls.__doc__ and RankMetric.__doc__:  # there are none under python -OO
+            fixed = {"definition"} if cls.measure.view == "base" else {"definition", "view"}
+            cls.__doc__ = host_form(cls.__name__, cls.__doc__, RankMetric.__doc__, fixed)
+
+    def _init_as(self, definition: RankDefinition, **kwargs: Any) -> None:
+        view = type(self).measure.view
+        super().__init__(MetricName(definition, None if view == "base" else view), **kwargs)
 
 
-class HitsAtK(RankMetric):
-    """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3."""
+class MeanRank(_Named):
+    """Mean rank, sum of v_i r_i in [1, max N]; lower is better. Hoyt et al. 2022, eq. 1.
+
+    Example:
+        >>> MeanRank()(preds, target)
+        tensor(1.8333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RANK)
+
+
+class MeanReciprocalRank(_Named):
+    """Mean reciprocal rank, sum of v_i / r_i in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
+
+    Example:
+        >>> MeanReciprocalRank()(preds, target)
+        tensor(0.6333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RECIPROCAL_RANK)
+
+
+class HitsAtK(_Named):
+    """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
+
+    A plain ``MetricCollection`` names metrics by their class: give it a dict if several k are wanted. A
+    ``RankCollection`` names them by their keys, ``hits_at_1`` and so on.
+
+    Args:
+        k: the largest rank that is a hit, an integer >= 1.
+
+    Example:
+        >>> HitsAtK(2)(preds, target)
+        tensor(0.6667, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.hits_at(1))
 
     def __init__(self, k: int, **kwargs: Any) -> None:
-        super().__init__(definitions.hits_at(k), **kwargs)
+        self._init_as(definitions.hits_at(k), **kwargs)
 
 
-class InverseMeanRank(RankMetric):
-    """Inverse of the mean rank in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
+class InverseMeanRank(_Named):
+    """Inverse of the mean rank in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.INVERSE_MEAN_RANK, **kwargs)
+    Example:
+        >>> InverseMeanRank()(preds, target)
+        tensor(0.5455, dtype=torch.float64)
+    """
 
-
-class HarmonicMeanRank(RankMetric):
-    """Harmonic mean rank, 1 / MRR in [1, max N]; lower is better. Hoyt et al. 2022, section 2."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.HARMONIC_MEAN_RANK, **kwargs)
+    measure = Measure(definitions.INVERSE_MEAN_RANK)
 
 
-class GeometricMeanRank(RankMetric):
-    """Geometric mean rank, exp of sum v_i log r_i in [1, max N]; lower is better. Hoyt et al. 2022, section 2."""
+class HarmonicMeanRank(_Named):
+    """Harmonic mean rank, 1 / MRR in [1, max N]; lower is better. Hoyt et al. 2022, section 2.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.GEOMETRIC_MEAN_RANK, **kwargs)
+    Example:
+        >>> HarmonicMeanRank()(preds, target)
+        tensor(1.5789, dtype=torch.float64)
+    """
 
-
-class InverseGeometricMeanRank(RankMetric):
-    """Inverse geometric mean rank, 1 / GMR in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.INVERSE_GEOMETRIC_MEAN_RANK, **kwargs)
+    measure = Measure(definitions.HARMONIC_MEAN_RANK)
 
 
-class MedianRank(RankMetric):
-    """Median rank, the midpoint for even n; weighted: the lower median. In [1, max N]; lower is better."""
+class GeometricMeanRank(_Named):
+    """Geometric mean rank, exp of sum v_i log r_i in [1, max N]; lower is better. Hoyt et al. 2022, section 2.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEDIAN_RANK, **kwargs)
+    Example:
+        >>> GeometricMeanRank()(preds, target)
+        tensor(1.7100, dtype=torch.float64)
+    """
 
-
-class InverseMedianRank(RankMetric):
-    """Inverse of the median rank in (0, 1]; higher is better."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.INVERSE_MEDIAN_RANK, **kwargs)
+    measure = Measure(definitions.GEOMETRIC_MEAN_RANK)
 
 
-class RankVariance(RankMetric):
-    """Population variance of the ranks, sum of v_i (r_i - MR)^2 >= 0; no direction: always last has 0 too."""
+class InverseGeometricMeanRank(_Named):
+    """Inverse geometric mean rank, 1 / GMR in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.RANK_VARIANCE, **kwargs)
+    Example:
+        >>> InverseGeometricMeanRank()(preds, target)
+        tensor(0.5848, dtype=torch.float64)
+    """
 
-
-class RankStandardDeviation(RankMetric):
-    """Population standard deviation of the ranks >= 0; no direction."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.RANK_STANDARD_DEVIATION, **kwargs)
+    measure = Measure(definitions.INVERSE_GEOMETRIC_MEAN_RANK)
 
 
-class RankMedianAbsoluteDeviation(RankMetric):
-    """Median of |r_i - median| over Phi^-1(0.75), as large as the standard deviation of normal data; no direction."""
+class MedianRank(_Named):
+    """Median rank, the midpoint for even n; weighted: the lower median. In [1, max N]; lower is better.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.RANK_MEDIAN_ABSOLUTE_DEVIATION, **kwargs)
+    Example:
+        >>> MedianRank()(preds, target)
+        tensor(2., dtype=torch.float64)
+    """
 
-
-class RankCount(RankMetric):
-    """Number of ranking tasks of positive weight; no direction."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.RANK_COUNT, **kwargs)
+    measure = Measure(definitions.MEDIAN_RANK)
 
 
-class TieRate(RankMetric):
-    """Share of tasks whose true candidate shares its score with another, in [0, 1]; no direction."""
+class InverseMedianRank(_Named):
+    """Inverse of the median rank in (0, 1]; higher is better.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.TIE_RATE, **kwargs)
+    Example:
+        >>> InverseMedianRank()(preds, target)
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.INVERSE_MEDIAN_RANK)
 
 
-class PowerMeanRank(RankMetric):
-    """Power mean (sum of v_i r_i^p)^(1/p) in [1, max N]; lower is better; p = 1, 0, -1 give MR, GMR, HMR."""
+class RankVariance(_Named):
+    """Population variance of the ranks, sum of v_i (r_i - MR)^2 >= 0; no direction: always last has 0 too.
+
+    Example:
+        >>> RankVariance()(preds, target)
+        tensor(0.3889, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.RANK_VARIANCE)
+
+
+class RankStandardDeviation(_Named):
+    """Population standard deviation of the ranks >= 0; no direction.
+
+    Example:
+        >>> RankStandardDeviation()(preds, target)
+        tensor(0.6236, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.RANK_STANDARD_DEVIATION)
+
+
+class RankMedianAbsoluteDeviation(_Named):
+    """Median of |r_i - median| over Phi^-1(0.75), as large as the standard deviation of normal data; no direction.
+
+    Example:
+        >>> RankMedianAbsoluteDeviation()(preds, target)
+        tensor(0.7413, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.RANK_MEDIAN_ABSOLUTE_DEVIATION)
+
+
+class RankCount(_Named):
+    """Number of ranking tasks of positive weight; no direction.
+
+    Example:
+        >>> RankCount()(preds, target)
+        tensor(3., dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.RANK_COUNT)
+
+
+class TieRate(_Named):
+    """Share of tasks whose true candidate shares its score with another, in [0, 1]; no direction.
+
+    Example:
+        >>> TieRate()(preds, target)
+        tensor(0.3333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.TIE_RATE)
+
+
+class PowerMeanRank(_Named):
+    """Power mean (sum of v_i r_i^p)^(1/p) in [1, max N]; lower is better; p = 1, 0, -1 give MR, GMR, HMR.
+
+    Args:
+        p: the exponent, a real number or an infinity.
+
+    Example:
+        >>> PowerMeanRank(2)(preds, target)
+        tensor(1.9365, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.power_mean_rank(2))
 
     def __init__(self, p: float, **kwargs: Any) -> None:
-        super().__init__(definitions.power_mean_rank(p), **kwargs)
+        self._init_as(definitions.power_mean_rank(p), **kwargs)
 
 
-class AdjustedMeanRank(RankMetric):
-    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020, eq. 7."""
+class AdjustedMeanRank(_Named):
+    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020, eq. 7.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RANK, view="normalized", **kwargs)
+    Example:
+        >>> AdjustedMeanRank()(preds, target)
+        tensor(0.7333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RANK, "normalized")
 
 
-class AdjustedMeanRankIndex(RankMetric):
+class AdjustedMeanRankIndex(_Named):
     """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best; comparable across candidate counts.
 
     Berrendorf et al. 2020, eq. 8, with the sign mended; equals 2 AUC - 1.
+
+    Example:
+        >>> AdjustedMeanRankIndex()(preds, target)
+        tensor(0.4444, dtype=torch.float64)
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RANK, view="adjusted_index", **kwargs)
+    measure = Measure(definitions.MEAN_RANK, "adjusted_index")
 
 
-class AdjustedMeanReciprocalRank(RankMetric):
-    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, section 3."""
+class AdjustedMeanReciprocalRank(_Named):
+    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, section 3.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RECIPROCAL_RANK, view="adjusted_index", **kwargs)
+    Example:
+        >>> AdjustedMeanReciprocalRank()(preds, target)
+        tensor(0.2348, dtype=torch.float64)
+    """
 
-
-class AdjustedHitsAtK(RankMetric):
-    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22."""
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        super().__init__(definitions.hits_at(k), view="adjusted_index", **kwargs)
+    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "adjusted_index")
 
 
-class ZMeanRank(RankMetric):
-    """z of the mean rank, (E - MR) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3."""
+class AdjustedHitsAtK(_Named):
+    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22.
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RANK, view="z_score", **kwargs)
+    Args:
+        k: the largest rank that is a hit, an integer >= 1.
 
+    Example:
+        >>> AdjustedHitsAtK(2)(preds, target)
+        tensor(0.3333, dtype=torch.float64)
+    """
 
-class ZMeanReciprocalRank(RankMetric):
-    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al., section 3."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(definitions.MEAN_RECIPROCAL_RANK, view="z_score", **kwargs)
-
-
-class ZHitsAtK(RankMetric):
-    """z of hits at k, (H@k - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3."""
+    measure = Measure(definitions.hits_at(1), "adjusted_index")
 
     def __init__(self, k: int, **kwargs: Any) -> None:
-        super().__init__(definitions.hits_at(k), view="z_score", **kwargs)
+        self._init_as(definitions.hits_at(k), **kwargs)
+
+
+class ZMeanRank(_Named):
+    """z of the mean rank, (E - MR) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
+
+    Example:
+        >>> ZMeanRank()(preds, target)
+        tensor(1.0328, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RANK, "z_score")
+
+
+class ZMeanReciprocalRank(_Named):
+    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al., section 3.
+
+    Example:
+        >>> ZMeanReciprocalRank()(preds, target)
+        tensor(0.6698, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "z_score")
+
+
+class ZHitsAtK(_Named):
+    """z of hits at k, (H@k - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
+
+    Args:
+        k: the largest rank that is a hit, an integer >= 1.
+
+    Example:
+        >>> ZHitsAtK(2)(preds, target)
+        tensor(0.5774, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.hits_at(1), "z_score")
+
+    def __init__(self, k: int, **kwargs: Any) -> None:
+        self._init_as(definitions.hits_at(k), **kwargs)

@@ -10,6 +10,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.metric import RankMetric, as_values
 from torchrankmetrics.metrics.saved import KEY, loaded, sign
 from torchrankmetrics.ranking.ranks import Ranks
@@ -40,9 +41,10 @@ class TiedCollection(MetricCollection):
         self._persistent_rows = False
         self._self = ref(self)
 
+    @with_host_keywords
     def update(  # type: ignore[override]
         self,
-        scores: Tensor | Ranks | RankTable,
+        preds: Tensor | Ranks | RankTable,
         target: Any = None,
         *,
         exclude: Any = None,
@@ -53,8 +55,8 @@ class TiedCollection(MetricCollection):
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:
-            member._check_update(scores, side, group)
-        block = make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+            member._check_update(preds, side, group)
+        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
         if leader._holder is not self._self or self._last.rows is not leader.rows:
             self._take()
@@ -78,7 +80,7 @@ class TiedCollection(MetricCollection):
             return super().compute()
         # what each would do, without torchmetrics' wrapper: that takes as long as ten values
         analysis = self._synced_analysis()
-        values = as_values([member.measure.value(analysis) for member in members], leader.device)
+        values = as_values([member.measure.value(analysis) for member in members], leader._value_device)
         for member, value in zip(members, values, strict=True):
             if member.compute_with_cache:
                 vars(member)["_answer"] = value, leader.rows.version

@@ -12,8 +12,10 @@ RANK_ORDER = 32
 NO_CANDIDATES = 64
 WEIGHT = 128
 SAMPLED = 256
+REPEATED = 512
 
-# NAN is a warning (the ranks are right: NaN never helps), SAMPLED a note in the summary; the others are errors
+# NAN is a warning (the ranks are right: NaN never helps), REPEATED one too (the id came before in the same update),
+# SAMPLED a note in the summary; the others are errors
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),

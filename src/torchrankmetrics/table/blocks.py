@@ -8,11 +8,11 @@ from torch import Tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import rows_of
+from torchrankmetrics.table.rows import mark_repeats, rows_of
 
 
 def make_block(
-    scores: Tensor | Ranks | RankTable,
+    preds: Tensor | Ranks | RankTable,
     target: Any,
     exclude: Any,
     *,
@@ -27,24 +27,31 @@ def make_block(
     """
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(scores, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
-    if isinstance(scores, RankTable):
+            return make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+    if isinstance(preds, RankTable):
         about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-        _refuse_given(scores, target=target, exclude=exclude, **about)
-        return scores.rows.clone()
-    if isinstance(scores, Ranks):
-        _refuse_given(scores, target=target, exclude=exclude)
-        ranks = scores
+        _refuse_given(preds, target=target, exclude=exclude, **about)
+        return preds.rows.clone()
+    if isinstance(preds, Ranks):
+        _refuse_given(preds, target=target, exclude=exclude)
+        ranks = preds
+    elif not isinstance(preds, Tensor):
+        raise TypeError(
+            f"preds must be a torch.Tensor of scores (B, N), a Ranks or a RankTable, got {type(preds).__name__}"
+        )
     elif target is None:
         raise ValueError(
             "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
         )
     else:
-        ranks = rank_scores(scores, target, exclude=exclude)
-    return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+        ranks = rank_scores(preds, target, exclude=exclude)
+    block = rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+    if sample_id is not None:
+        mark_repeats(block)
+    return block
 
 
-def _refuse_given(scores: Ranks | RankTable, **options: Any) -> None:
+def _refuse_given(preds: Ranks | RankTable, **options: Any) -> None:
     if given := [name for name, value in options.items() if value is not None]:
         names = " and ".join(given)
-        raise ValueError(f"{names} must not be given with a {type(scores).__name__}: it has them already")
+        raise ValueError(f"{names} must not be given with a {type(preds).__name__}: it has them already")

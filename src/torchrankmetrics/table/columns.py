@@ -27,6 +27,13 @@ def task_flags(rows: Table) -> Table:
     return rows[:, SIDE] >> SIDE_BITS
 
 
+def without_flag(rows: Rows, flag: int) -> Rows:
+    """Copy rows (n, 8) and take a flag from them."""
+    rows = rows.copy(order="K")
+    rows[:, SIDE] &= ~(flag << SIDE_BITS)
+    return rows
+
+
 def weights(rows: Rows) -> npt.NDArray[np.float64]:
     """Weight of one task of each row, float64 (n,)."""
     return np.ascontiguousarray(rows[:, WEIGHT]).view(np.float64)

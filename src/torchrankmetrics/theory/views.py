@@ -3,8 +3,10 @@
 import math
 from typing import Literal
 
+import torch
+
 from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY, AtMost, Exponential, Log, Power, RankDefinition
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
@@ -20,6 +22,41 @@ def has_view(definition: RankDefinition, view: View) -> bool:
     if view == "adjusted_index" and definition.optimum is None:
         return False
     return definition.has_null and (view == "normalized" or definition.higher_is_better is not None)
+
+
+def direction(definition: RankDefinition, view: View) -> bool | None:
+    """Whether a higher value of the view is better; None for dispersion, counts and the tie rate."""
+    if view in ("adjusted_index", "z_score"):
+        return True
+    return False if view == "p_value" else definition.higher_is_better
+
+
+def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, float | None]:
+    """Lowest and highest value whatever the ranks and candidate counts; None: no bound, or none that is known.
+
+    A metric without direction has none here: plots call a bound the best value.
+    """
+    if view == "p_value":
+        return 0.0, 1.0
+    higher = definition.higher_is_better
+    if view == "z_score" or higher is None:
+        return None, None
+    if view == "adjusted_index":
+        # r -> N + 1 - r turns the mean rank around its mean by chance: the worst is as far from it as the best
+        linear = definition.aggregation == "mean" and definition.f == definition.g == IDENTITY
+        return -1.0 if linear else None, 1.0
+    worst = _value_at_infinity(definition)
+    if view == "normalized":  # M / E: of the bounds only zero stays where it is
+        return 0.0 if higher and worst == 0 else None, None
+    return (worst, definition.optimum) if higher else (definition.optimum, worst)
+
+
+def _value_at_infinity(definition: RankDefinition) -> float | None:
+    """What the value tends to as ranks grow; None without a limit, and for a user's functions, which need not say."""
+    if not isinstance(definition.f, Power | Log | AtMost) or not isinstance(definition.g, Power | Exponential):
+        return None
+    value = float(definition.g(definition.f(torch.tensor(math.inf, dtype=torch.float64))))
+    return value if math.isfinite(value) else None
 
 
 def apply_view(definition: RankDefinition, view: View, value: float, moments: Moments) -> float:

@@ -1,0 +1,54 @@
+"""What a call of ``update`` that does not fit is told: the public class, and the keyword that was meant."""
+
+import difflib
+import functools
+import inspect
+import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from torchrankmetrics.errors import is_told_here
+
+Update = TypeVar("Update", bound=Callable[..., None])
+
+
+def with_host_keywords(update: Update) -> Update:
+    """Let errors of a call name the public class, and take ``scores=``, as ``preds`` was called up to 0.1.
+
+    The signature stays that of ``update``, for torchmetrics filters keywords by it. A call that fits costs nothing.
+    """
+    signature = inspect.signature(update)
+
+    @functools.wraps(update)
+    def called(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            return update(self, *args, **kwargs)
+        except TypeError:
+            old = "scores" in kwargs and "preds" not in kwargs and not args
+            known = {"preds" if key == "scores" else key: value for key, value in kwargs.items()} if old else kwargs
+            try:
+                signature.bind(self, *args, **known)
+            except TypeError as misfit:
+                hint = _hint(kwargs, list(signature.parameters)[1:])
+                raise TypeError(f"{type(self).__name__}.{update.__name__}() {misfit}; {hint}") from None
+            if not old:
+                raise
+        if is_told_here():
+            warnings.warn(
+                f"{type(self).__name__}.{update.__name__}(scores=...) is deprecated and goes with 0.3: the argument is "
+                "called preds, as in all of torchmetrics",
+                FutureWarning,
+                stacklevel=2,
+            )
+        return update(self, *args, **known)
+
+    return called  # type: ignore[return-value]
+
+
+def _hint(given: dict[str, Any], known: list[str]) -> str:
+    for key in given:
+        if key not in known:
+            meant = ["preds"] if key == "scores" else difflib.get_close_matches(key, known, n=1)
+            if meant:
+                return f"did you mean {meant[0]!r}?"
+    return f"it takes {', '.join(known)}, of which preds are the scores (B, N), a Ranks or a RankTable"
