@@ -19,7 +19,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "protocols": {"ranking", "table"},
     "datasets": {"protocols", "theory"},
     "evaluation": {"datasets", "errors", "ranking", "table", "theory"},
-    "metrics": {"evaluation", "ranking", "table", "theory"},
+    "metrics": {"errors", "evaluation", "ranking", "table", "theory"},
     "__init__": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "plots": {"evaluation", "theory"},
     "integrations": {"evaluation", "metrics", "protocols", "table", "theory"},

@@ -64,9 +64,8 @@ class Measure:
 
     def __post_init__(self) -> None:
         if not isinstance(self.definition, RankDefinition):
-            raise TypeError(
-                f"definition must be a RankDefinition or a name such as 'mrr', got {type(self.definition).__name__}"
-            )
+            got = type(self.definition).__name__
+            raise TypeError(f"definition must be a RankDefinition or a name such as 'mrr', got {got}")
         if not isinstance(self.expectation, ExpectationProvider):
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weights), got {self.expectation!r}"

@@ -145,9 +145,9 @@ def asked(metric: "RankDefinition | str | MetricName | Measure", expectation: An
     for keyword, value in given.items():
         said = getattr(name, keyword, None)
         if said is not None and value not in (None, said):
-            called = repr(metric) if isinstance(metric, str) else repr(name.measure().key)
+            called = metric if isinstance(metric, str) else asked(metric).key
             raise ValueError(
-                f"{called} says {keyword}={said!r} itself, but {keyword}={value!r} was passed: leave one out"
+                f"{called!r} says {keyword}={said!r} itself, but {keyword}={value!r} was passed: leave one out"
             )
     if isinstance(name, Measure):
         return name if expectation is None else replace(name, expectation=expectation)
@@ -211,7 +211,7 @@ def _parse_base(text: str) -> RankDefinition | None:
 
 def _nearest(text: str) -> str:
     known = [*_DEFINITIONS, *_SYNONYMS, *_WITH_VIEW, "hits_at_10", f"power_mean_rank_{exponent_name(2)}"]
-    known += [prefix + name for prefix in VIEW_PREFIXES.values() for name in (*_DEFINITIONS, "hits_at_10")]
+    known += [prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in (*_DEFINITIONS, "hits_at_10")]
     close = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
     if not close:
         return "; known are mr, mrr, hits_at_<k>, amri, adjusted_mrr, z_mrr and their kin (see the docs)"

@@ -228,7 +228,7 @@ class RankMetric(Metric):
 
     def extra_repr(self) -> str:
         """Show the key in ``print(metric)``."""
-        return self.key
+        return self.measure.key
 
     @contextmanager
     def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:

@@ -21,3 +21,6 @@ class OfMeasure(Generic[Fact]):
     def __get__(self, metric: Any, owner: type) -> Any:
         measure = getattr(owner if metric is None else metric, "measure", None)
         return None if measure is None else self._read(measure)
+
+    def __set__(self, metric: Any, value: Any) -> None:
+        raise AttributeError("what a metric measures is said when it is made: build another one")
