@@ -16,6 +16,7 @@ from torchrankmetrics.metrics.named import (
     InverseGeometricMeanRank,
     InverseMeanRank,
     InverseMedianRank,
+    MeanAUC,
     MeanRank,
     MeanReciprocalRank,
     MedianRank,
@@ -40,7 +41,7 @@ from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.ranking.triples import rank_triples
 from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.precomputed import PrecomputedExpectation
@@ -64,6 +65,7 @@ __all__ = [
     "InverseMedianRank",
     "KnownAnswers",
     "KnownTriples",
+    "MeanAUC",
     "MeanRank",
     "MeanReciprocalRank",
     "MedianRank",
@@ -83,6 +85,7 @@ __all__ = [
     "RankVariance",
     "Ranks",
     "TieRate",
+    "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",
     "ZMeanReciprocalRank",

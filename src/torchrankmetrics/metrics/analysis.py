@@ -35,7 +35,7 @@ class Analysis:
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
         fault.raise_faults(task_flags(rows))
         self.rows, differing = canonical_rows(rows)
-        self._samples: dict[tuple[str | None, bool], RankSample] = {}
+        self._samples: dict[tuple[str | None, bool, int], RankSample] = {}
         self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
         self._warned = False
         if differing:
@@ -65,15 +65,22 @@ class Analysis:
         present = np.unique(side_codes(self.rows))
         return [name for name, code in SIDE_CODES.items() if name is not None and code in present]
 
-    def sample(self, side: str | None = None, macro: bool = False) -> RankSample:
+    def sample(self, side: str | None = None, macro: bool = False, min_candidates: int = 1) -> RankSample:
         """Tasks of a side (None: of both), with weights that sum to one per group if macro.
+
+        Args:
+            side: "head", "tail" or None.
+            macro: whether every group weighs the same.
+            min_candidates: tasks with fewer are left out, before groups are weighed.
 
         Raises:
             ValueError: if a macro average is asked for and a task has no group.
         """
-        key = (side, macro)
+        key = (side, macro, min_candidates)
         if key not in self._samples:
             rows = self.rows if side is None else self.rows.T[:, side_codes(self.rows) == SIDE_CODES[side]].T
+            if min_candidates > 1:
+                rows = rows[rows[:, columns.NUM_CANDIDATES] >= min_candidates]
             self._samples[key] = sample_of(rows, macro)
         return self._samples[key]
 
@@ -81,7 +88,7 @@ class Analysis:
         """Base value of a metric on the tasks of a side."""
         key = (definition, rank_type, side, macro)
         if key not in self._values:
-            self._values[key] = base_value(definition, self.sample(side, macro), rank_type)
+            self._values[key] = base_value(definition, self.sample(side, macro, definition.min_candidates), rank_type)
         return self._values[key]
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:

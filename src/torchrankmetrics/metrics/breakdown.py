@@ -117,7 +117,8 @@ def _value(part: Analysis, metric: RankMetric, view: View) -> float:
     value = part.value(metric.definition, metric.rank_type, metric.side, False)
     if view == "base":
         return value
-    return view_or_nan(metric.definition, view, value, part.sample(metric.side), metric.expectation)
+    sample = part.sample(metric.side, min_candidates=metric.definition.min_candidates)
+    return view_or_nan(metric.definition, view, value, sample, metric.expectation)
 
 
 def _name(group: int, names: Names) -> Cell:

@@ -125,9 +125,10 @@ class _Question:
     """One metric on the tasks of its side, with all runs side by side."""
 
     def __init__(self, name: MetricName, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
-        used = columns.used(rows[0], name.side)
+        used = columns.used(rows[0], name.side, name.definition.min_candidates)
         if not used.any():
-            raise ValueError(f"no tasks of side {name.side!r} to compare {name.definition.name!r} on")
+            side = "" if name.side is None else f" of side {name.side!r}"
+            raise ValueError(f"no tasks{side} to compare {name.definition.name!r} on")
         self.definition = name.definition
         self.view: View = name.view or "base"
         self.rank_type: RankType = name.rank_type or "realistic"

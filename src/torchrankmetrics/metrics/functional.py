@@ -65,7 +65,7 @@ def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:
         ranks = ranks.to(torch.int64)
     if num_candidates is None:
         for member in members:
-            if member.view != "base":
+            if member.view != "base" or member.definition.uses_candidates:
                 raise ValueError(f"num_candidates is needed for {member.key!r}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:

@@ -93,10 +93,11 @@ def confidence_intervals(
     rows = []
     for key, member in asked.items():
         macro = member.average == "macro"
-        sample = analysis.sample(member.side, macro)
+        least = member.definition.min_candidates
+        sample = analysis.sample(member.side, macro, least)
         base = (member.definition, member.rank_type, member.side, macro)
         if base not in found:
-            own = None if keys is None else keys[columns.used(analysis.rows, member.side)]
+            own = None if keys is None else keys[columns.used(analysis.rows, member.side, least)]
             found[base] = estimate(member.definition, sample, member.rank_type, level, method, own, resamples, seed)
         value = analysis.value(member.definition, member.rank_type, member.side, macro)
         rows.append(_in_view(key, member, value, found[base], sample))

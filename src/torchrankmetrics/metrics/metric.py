@@ -207,12 +207,13 @@ class RankMetric(Metric):
         return as_values([self._number(analysis)], self.device)[0]
 
     def _number(self, analysis: Analysis) -> float:
-        value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")
+        macro = self.average == "macro"
+        value = analysis.value(self.definition, self.rank_type, self.side, macro)
         if self.view != "base" and not math.isnan(value):
-            sample = analysis.sample(self.side, self.average == "macro")
+            sample = analysis.sample(self.side, macro, self.definition.min_candidates)
             value = view_value(self.definition, self.view, value, sample.candidate_counts, self.expectation)
-            if math.isnan(value):
-                analysis.warn_undefined(self.key)
+        if math.isnan(value) and analysis.sample(self.side, macro).num_tasks:
+            analysis.warn_undefined(self.key)
         return value
 
     def _batch_analysis(self) -> Analysis:

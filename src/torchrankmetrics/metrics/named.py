@@ -30,6 +30,25 @@ class MeanReciprocalRank(RankMetric):
         super().__init__(definitions.MEAN_RECIPROCAL_RANK, **kwargs)
 
 
+class MeanAUC(RankMetric):
+    """Mean area under the ROC curve, sum of v_i (N_i - r_i) / (N_i - 1) in [0, 1]; 1/2 is chance, higher is better.
+
+    AUC_i is the share of the negatives of task i that score below its true candidate, ties at half by the realistic
+    rank. A task with one candidate has none: it is left out of value, expectation and weights. The adjusted index is
+    the mean of 2 AUC_i - 1, every task weighing the same; AMRI is its mean with weights N_i - 1.
+    Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
+
+    >>> import torch
+    >>> metric = MeanAUC()
+    >>> metric.update(torch.tensor([[0.9, 0.1, 0.4, 0.2, 0.3], [0.3, 0.2, 0.9, 0.3, 0.1]]), torch.tensor([0, 3]))
+    >>> metric.compute()  # 1, and 2.5 of 4
+    tensor(0.8125, dtype=torch.float64)
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(definitions.MEAN_AUC, **kwargs)
+
+
 class HitsAtK(RankMetric):
     """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3."""
 
@@ -129,9 +148,10 @@ class AdjustedMeanRank(RankMetric):
 
 
 class AdjustedMeanRankIndex(RankMetric):
-    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best; comparable across candidate counts.
+    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best.
 
-    Berrendorf et al. 2020, eq. 8, with the sign mended; equals 2 AUC - 1.
+    The mean of 2 AUC_i - 1 with weights w_i (N_i - 1): tasks with many candidates count most (``MeanAUC``: all the
+    same). Free of N as far as candidates are drawn uniformly. Berrendorf et al. 2020, eq. 8, with the sign mended.
     """
 
     def __init__(self, **kwargs: Any) -> None:

@@ -99,7 +99,12 @@ def adjust(
     elif isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
         _check_one_count(definition, view)
         num_candidates = [num_candidates]
-    counts = CandidateCounts.of(num_candidates)
+    counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
+    if counts.num_tasks == 0:
+        raise ValueError(
+            f"num_candidates must hold a count of at least {definition.min_candidates}: with fewer candidates a task "
+            f"has no {definition.name!r}"
+        )
     center, half = _read(value)
     low, high = _range(definition, counts)
     if not low <= center + half or not center - half <= high:

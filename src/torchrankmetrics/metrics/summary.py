@@ -56,7 +56,7 @@ def summarize(analysis: Analysis, metrics: Iterable[Column]) -> Summary:
         label = side or (present[0] if len(present) == 1 else "both" if present else "all")
         for metric in metrics:
             value = analysis.value(metric.definition, metric.rank_type, side, metric.macro)
-            sample = analysis.sample(side, metric.macro)
+            sample = analysis.sample(side, metric.macro, metric.definition.min_candidates)
             views: tuple[View, View] = ("adjusted_index", "z_score")
             index, z = (view_or_nan(metric.definition, view, value, sample, metric.expectation) for view in views)
             rows.append(SummaryRow(label, _label(metric), value, index, z))
