@@ -6,9 +6,9 @@ Ranks of one scorer on the same tasks, from the hard negatives alone to all cand
 
 - simulated: 13 hard negatives, a share u ~ Beta(0.3, 1) of which scores higher than the true answer; every further
   negative scores below it;
-- FB15k-237, folder of train.tsv, valid.tsv, test.tsv (integer ids): hard negatives are the candidates of the right type,
-  seen in training on that side of the relation, the others are added 0 %, 1 %, 10 % and 100 % of them, drawn without
-  replacement. The scorer, relation frequency, both sides, filtered by all splits, gives them all the same score, 0.
+- FB15k-237, folder of train.tsv, valid.tsv, test.tsv (integer ids): hard negatives are the candidates of the right
+  type, those seen in training on that side of the relation; 0 %, 1 %, 10 % and 100 % of the others are added. The
+  scorer, relation frequency, both sides, filtered by all splits, gives the others all the same score, 0.
 """
 
 import argparse

@@ -15,7 +15,7 @@ from torchrankmetrics.theory.dependence import InflatedExpectation
 
 RANKS = [1, 4, 2, 9, 1, 30, 3, 3]
 COUNTS = [40, 40, 38, 14, 35, 40, 12, 31]
-MEANS = ["mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"]
+MEANS = ["mr", "mrr", "auc", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"]
 
 
 @pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score", "p_value"])
@@ -89,6 +89,27 @@ def test_rounding_leaves_half_a_unit_of_the_last_digit(text, low, high):
     )
     assert float(found) == found.value
     assert str(found).startswith(f"{found.value:.4f} [")
+
+
+@pytest.mark.parametrize("name", ["mrr", "hits_at_1", "hits_at_10", "auc", "mr"])
+@pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score"])
+def test_sampling_bounds_the_normal_interval_of_any_ranks_with_that_mean(name, view):
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        counts = random.integers(20, 60, 300)
+        ranks = np.ceil(counts * random.random(300) ** (1 + 3 * seed)).astype(int)
+        base = evaluate(ranks, counts, [name])[name]
+        digits = f"{base:.12f}"
+        f = {"mrr": 1 / ranks, "mr": ranks, "auc": (counts - ranks) / (counts - 1)}.get(name)
+        f = (ranks <= int(name.rpartition("_")[2])).astype(float) if f is None else f
+        slope = (adjust(base, name, counts, view=view) - adjust(base + 1e-3, name, counts, view=view)) / 1e-3
+        half = 1.959963984540054 * abs(slope) * f.std() / math.sqrt(300)
+        found = adjust(digits, name, counts, view=view).sampling
+        assert found >= half * (1 - 1e-6)
+        if name.startswith("hits"):
+            assert found == pytest.approx(half, rel=1e-6)
+    assert math.isnan(adjust("0.4", "mrr", 40).sampling)  # of how many tasks is not known
+    assert math.isnan(adjust("0.4", "mrr", COUNTS, view="p_value").sampling)
 
 
 def test_ends_are_in_order_for_decreasing_metrics_and_cut_to_what_is_possible():
