@@ -1,11 +1,13 @@
 """What the pages say beside their executed blocks: tables, links between them, and pictures that exist."""
 
 import json
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from scripts import ROOT, load_script
 from test_hoyt_table import DIRECTED, expected_table
@@ -73,6 +75,31 @@ def test_of_easy_candidates_that_are_added_mrr_knows_nothing_and_amri_everything
     assert abs(last["values"]["mrr"] - first["values"]["mrr"]) < 0.003
     for metric in ("amri", "adjusted_auc"):
         assert last["values"][metric] - first["values"][metric] > 0.4
+
+
+def test_the_table_of_blind_scorers_is_that_of_the_results() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "results" / "blind_scorers.json").read_text())
+    assert blind_scorers.table(rows) in (DOCS / "significance.md").read_text()
+    nations = {row["scorer"]: row for row in rows if row["graph"] == "nations"}
+    assert nations["blind"]["sd_z"] > 2 * nations["independent"]["sd_z"]
+    assert nations["blind"]["rejected"] > 0.2
+    assert nations["untrained TransE"]["mean_z"] < -7
+
+
+def test_blind_scorers_differ_from_the_null_in_their_spread_alone() -> None:
+    """One tail for all queries, each of a relation of its own: a blind scorer ranks it the same everywhere."""
+    entities = torch.arange(1, 21)
+    answer = torch.zeros(20, dtype=torch.int64)
+    splits = [torch.tensor([[0, 0, 20]]), torch.tensor([[20, 0, 20]]), torch.stack([entities, entities, answer], 1)]
+    spread = {}
+    for blind in (False, True):
+        torch.manual_seed(0)
+        source = blind_scorers.queries(splits, blind)
+        row = blind_scorers.measured("", "", [next(source) for _ in range(300)])
+        assert abs(row["mean_z"]) < 5 * row["sd_z"] / math.sqrt(300)
+        spread[blind] = row["sd_z"]
+    assert 0.8 < spread[False] < 1.25
+    assert spread[True] > 2
 
 
 def test_the_table_of_hard_negatives_is_that_of_the_results() -> None:
