@@ -71,7 +71,9 @@ class WithCandidates:
         min_candidates: the fewest candidates with which a task has a value; tasks with fewer are left out, from the
             metric and from its expectation, as if their weight were zero.
 
-    >>> top = RankDefinition("top_1_percent", f=WithCandidates(lambda r, n: (r <= 0.01 * n).double()), optimum=1.0)
+    >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)
+    >>> RankDefinition("top_percent", f=top).optimum
+    1.0
     """
 
     function: Callable[[Tensor, Tensor], Tensor]
@@ -145,13 +147,13 @@ class RankDefinition:
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
                 )
             at_one, far = ends.tolist()
-            if self.uses_candidates and not math.isclose(
-                at_one, float(self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64)))[0])
-            ):
-                raise ValueError(
-                    f"f of {self.name!r} must give rank 1 the same value for every number of candidates; scale it by "
-                    "its best value, or pass optimum=None"
-                )
+            if self.uses_candidates:
+                near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64)))
+                if not math.isclose(at_one, near.item(), abs_tol=1e-12):
+                    raise ValueError(
+                        f"f of {self.name!r} must give rank 1 the same value for every number of candidates; scale it "
+                        "by its best value, or pass optimum=None"
+                    )
             if math.isnan(self.optimum):
                 object.__setattr__(self, "optimum", at_one)
             if self.higher_is_better is None:
