@@ -28,7 +28,8 @@ from scipy.sparse import csr_matrix
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
 from torchrankmetrics.evaluation.names import key_of, parse_name
 
-METRICS = ("mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr", "median_rank", "inverse_median_rank")
+METRICS = ("mr", "mrr", "auc", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr")
+METRICS += ("power_mean_rank_2", "power_mean_rank_0p5", "median_rank", "inverse_median_rank")
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")
 SIZES = (14, 100, 1000, 10_000)
 SIMULATED = (14, 100, 1000, 40_000)
@@ -75,14 +76,19 @@ def subsampled(full: Ranks, sizes: tuple[int, ...]) -> list[dict[str, Any]]:
 
 
 def frequency_ranks(folder: Path) -> Ranks:
+    counts, test, known = frequencies(folder)
+    return rank_triples(lambda h, r: counts[1][r], lambda r, t: counts[0][r], test, known).ranks
+
+
+def frequencies(folder: Path) -> tuple[torch.Tensor, torch.Tensor, KnownTriples]:
+    """How often an entity is head (0) or tail (1) of a relation in training, (2, R, N); test triples; all triples."""
     train, valid, test = read_splits(folder)
     everything = torch.cat([train, valid, test])
     num_entities, num_relations = int(everything[:, [0, 2]].max()) + 1, int(everything[:, 1].max()) + 1
     counts = torch.zeros(2, num_relations, num_entities)
     for side, column in enumerate((0, 2)):
         counts[side].index_put_((train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True)
-    known = KnownTriples(train, valid, test, num_entities=num_entities)
-    return rank_triples(lambda h, r: counts[1][r], lambda r, t: counts[0][r], test, known).ranks
+    return counts, test, KnownTriples(train, valid, test, num_entities=num_entities)
 
 
 def propagation_ranks(folder: Path) -> Ranks:

@@ -6,7 +6,12 @@ from pathlib import Path
 from typing import Any
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
-OWN_PAGE = {"comparable": "comparable.md", "case_study": "case_study.md"}
+OWN_PAGE = {
+    "comparable": "comparable.md",
+    "hard_negatives": "comparable.md",
+    "case_study": "case_study.md",
+    "blind_scorers": "significance.md",
+}
 HELPERS = ("__main__", "table")
 _DIGITS = 4
 

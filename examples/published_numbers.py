@@ -4,7 +4,7 @@
 
 First, values of a relation-frequency baseline, computed with this package on two graphs: candidates are scored by how
 often they occur with the relation in training, then by degree; realistic ranks, filtered by all splits. Second, one
-scorer of fixed quality among more and more candidates: of all indices shown AMRI alone stays.
+scorer of fixed quality among more and more candidates, drawn uniformly: of the indices shown AMRI alone stays.
 """
 
 import numpy as np

@@ -31,11 +31,20 @@ class Task:
 
 @dataclass(frozen=True)
 class Metric:
-    """A metric as a function of ranks r_i and shares v_i; ``better`` is None without a direction."""
+    """A metric as a function of ranks r_i, shares v_i and counts N_i; ``better`` is None without a direction.
 
-    value: Callable[[list[Fraction], list[Fraction]], Fraction | float]
+    Tasks with fewer than ``min_candidates`` have no value. ``by_chance`` is the base value expected of random ranks
+    where that does not depend on the candidate counts.
+    """
+
+    formula: Callable[..., Fraction | float]
     better: str | None
     expected: bool = False
+    min_candidates: int = 1
+    by_chance: Fraction | None = None
+
+    def value(self, r: list[Fraction], v: list[Fraction], N: list[int]) -> Fraction | float:
+        return self.formula(r, v, N) if self.min_candidates > 1 else self.formula(r, v)
 
 
 def mean(x: list[Fraction], v: list[Fraction]) -> Fraction:
@@ -81,9 +90,15 @@ def hits(k: int) -> Callable[[list[Fraction], list[Fraction]], Fraction]:
     return lambda r, v: mean([Fraction(x <= k) for x in r], v)
 
 
+def auc(r: list[Fraction], v: list[Fraction], N: list[int]) -> Fraction:
+    """Mean share of the negatives of a task that the true candidate is above."""
+    return mean([Fraction(n - x) / (n - 1) for x, n in zip(r, N, strict=True)], v)
+
+
 METRICS: dict[str, Metric] = {
     "mr": Metric(mean, "lower", expected=True),
     "mrr": Metric(lambda r, v: mean([1 / x for x in r], v), "higher", expected=True),
+    "auc": Metric(auc, "higher", expected=True, min_candidates=2, by_chance=Fraction(1, 2)),
     "hits_at_1": Metric(hits(1), "higher", expected=True),
     "hits_at_3": Metric(hits(3), "higher", expected=True),
     "imr": Metric(lambda r, v: 1 / mean(r, v), "higher"),
@@ -128,31 +143,39 @@ def macro(tasks: list[Task]) -> list[Fraction]:
 
 
 def value(name: str, tasks: list[Task], rank_type: str = "realistic", average: str = "micro") -> float:
-    """Base value of a metric; a task of zero weight does not exist."""
+    """Base value of a metric; a task of zero weight, or with too few candidates, does not exist."""
+    tasks = _enough(name, tasks)
     weights = macro(tasks) if average == "macro" else [task.weight for task in tasks]
     used = [(task, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
     total = sum(weight for _, weight in used)
     if name == "count":
         return len(used)
+    if not used:
+        return math.nan
     if name == "tie_rate":
         return _float(sum((w for t, w in used if t.pessimistic > t.optimistic), Fraction(0)) / total)
     v = [weight / total for _, weight in used]
+    N = [task.num_candidates for task, _ in used]
     if rank_type != "expected":
-        return _float(METRICS[name].value([task.rank(rank_type) for task, _ in used], v))
+        return _float(METRICS[name].value([task.rank(rank_type) for task, _ in used], v, N))
     # one task after the other, each at every rank of its block of ties, all orders equally likely
     blocks = [range(task.optimistic, task.pessimistic + 1) for task, _ in used]
-    outcomes = [_float(METRICS[name].value([Fraction(r) for r in ranks], v)) for ranks in itertools.product(*blocks)]
+    outcomes = [_float(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in itertools.product(*blocks)]
     return math.fsum(outcomes) / len(outcomes)
 
 
 def moments(name: str, tasks: list[Task], average: str = "micro") -> tuple[float, float]:
     """Mean and variance of the base value over all rank vectors, each equally likely."""
+    tasks = _enough(name, tasks)
     weights = macro(tasks) if average == "macro" else [task.weight for task in tasks]
     used = [(task.num_candidates, weight) for task, weight in zip(tasks, weights, strict=True) if weight > 0]
+    if not used:
+        return math.nan, 0.0
     v = [weight / sum(w for _, w in used) for _, weight in used]
     vectors = itertools.product(*(range(1, n + 1) for n, _ in used))
     # as Fractions, so that a constant has no variance at all
-    values = [Fraction(METRICS[name].value([Fraction(r) for r in ranks], v)) for ranks in vectors]
+    N = [n for n, _ in used]
+    values = [Fraction(METRICS[name].value([Fraction(r) for r in ranks], v, N)) for ranks in vectors]
     center = sum(values) / len(values)
     return _float(center), _float(sum((x - center) ** 2 for x in values) / len(values))
 
@@ -169,6 +192,11 @@ def view(name: str, view_name: str, base: float, mean_and_variance: tuple[float,
     if view_name == "adjusted_index":
         return (base - expectation) / (1 - expectation)
     return (base - expectation) / math.sqrt(spread) * (1 if METRICS[name].better == "higher" else -1)
+
+
+def _enough(name: str, tasks: list[Task]) -> list[Task]:
+    least = METRICS[name].min_candidates if name in METRICS else 1
+    return [task for task in tasks if task.num_candidates >= least]
 
 
 def _float(x: Fraction | float) -> float:

@@ -15,7 +15,7 @@ from torchrankmetrics.theory.dependence import InflatedExpectation
 
 RANKS = [1, 4, 2, 9, 1, 30, 3, 3]
 COUNTS = [40, 40, 38, 14, 35, 40, 12, 31]
-MEANS = ["mr", "mrr", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"]
+MEANS = ["mr", "mrr", "auc", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr"]
 
 
 @pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score", "p_value"])
@@ -45,6 +45,39 @@ def test_the_number_of_entities_is_not_the_number_of_candidates():
     assert round(100 * by_hand[14_541], 2) != round(100 * by_hand[14_306], 2)
 
 
+# Berrendorf et al. 2020 (arXiv 2002.06914), table 1: filtered MR and AMRI in percent, as printed
+TABLE_1 = {
+    "wn18rr": {
+        "DistMult": (7000, "65.8"),
+        "ConvE": (4412, "78.4"),
+        "TransE": (2289, "88.8"),
+        "TransH": (2126, "89.6"),
+        "R-GCN": (6254, "69.4"),
+        "MuRP": (2448, "88.0"),
+    },
+    "fb15k237": {
+        "DistMult": (500, "93.0"),
+        "ConvE": (241, "96.6"),
+        "TransE": (317, "95.6"),
+        "TransH": (219, "97.0"),
+        "R-GCN": (540, "92.5"),
+        "MuRP": (167, "97.7"),
+    },
+}
+
+
+@pytest.mark.parametrize(("graph", "model"), [(graph, model) for graph in TABLE_1 for model in TABLE_1[graph]])
+def test_amri_of_berrendorf_et_al_are_reproduced_to_the_printed_digit(graph, model):
+    rank, printed = TABLE_1[graph][model]
+    assert f"{100 * adjust(rank, 'mr', graph):.1f}" == printed
+
+
+def test_the_number_of_entities_does_not_reproduce_them():
+    by_entities = {model: f"{100 * adjust(rank, 'mr', 14_541):.1f}" for model, (rank, _) in TABLE_1["fb15k237"].items()}
+    wrong = {model for model, (_, printed) in TABLE_1["fb15k237"].items() if by_entities[model] != printed}
+    assert wrong == {"DistMult", "ConvE", "TransE", "R-GCN"}
+
+
 @pytest.mark.parametrize(
     ("text", "low", "high"),
     [("0.355", "0.3545", "0.3555"), ("0.40", "0.395", "0.405"), ("0.4", "0.35", "0.45"), ("4e-1", "0.35", "0.45")],
@@ -56,6 +89,27 @@ def test_rounding_leaves_half_a_unit_of_the_last_digit(text, low, high):
     )
     assert float(found) == found.value
     assert str(found).startswith(f"{found.value:.4f} [")
+
+
+@pytest.mark.parametrize("name", ["mrr", "hits_at_1", "hits_at_10", "auc", "mr"])
+@pytest.mark.parametrize("view", ["adjusted_index", "normalized", "z_score"])
+def test_sampling_bounds_the_normal_interval_of_any_ranks_with_that_mean(name, view):
+    for seed in range(3):
+        random = np.random.default_rng(seed)
+        counts = random.integers(20, 60, 300)
+        ranks = np.ceil(counts * random.random(300) ** (1 + 3 * seed)).astype(int)
+        base = evaluate(ranks, counts, [name])[name]
+        digits = f"{base:.12f}"
+        f = {"mrr": 1 / ranks, "mr": ranks, "auc": (counts - ranks) / (counts - 1)}.get(name)
+        f = (ranks <= int(name.rpartition("_")[2])).astype(float) if f is None else f
+        slope = (adjust(base, name, counts, view=view) - adjust(base + 1e-3, name, counts, view=view)) / 1e-3
+        half = 1.959963984540054 * abs(slope) * f.std() / math.sqrt(300)
+        found = adjust(digits, name, counts, view=view).sampling
+        assert found >= half * (1 - 1e-6)
+        if name.startswith("hits"):
+            assert found == pytest.approx(half, rel=1e-6)
+    assert math.isnan(adjust("0.4", "mrr", 40).sampling)  # of how many tasks is not known
+    assert math.isnan(adjust("0.4", "mrr", COUNTS, view="p_value").sampling)
 
 
 def test_ends_are_in_order_for_decreasing_metrics_and_cut_to_what_is_possible():

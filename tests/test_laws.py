@@ -47,7 +47,7 @@ def feed(collection, rows, part=slice(None), side=None, ids=False):
 
 def every_metric(**options):
     """All metrics in base view, and the views that have a closed form for any number of tasks."""
-    closed = ["mr", "mrr", "hits_at_3", "gmr", "igmr", "imr", "hmr"]
+    closed = ["mr", "mrr", "auc", "hits_at_3", "gmr", "igmr", "imr", "hmr"]
     derived = [reference.key(name, view) for name in closed for view in ("normalized", "adjusted_index", "z_score")]
     return RankCollection([*METRICS, "count", "tie_rate", *derived], **options)
 
@@ -167,25 +167,34 @@ def test_index_is_one_at_the_best_and_zero_at_the_mean_and_z_is_standard(name, v
 
 def test_index_is_one_at_the_best_of_a_large_set():
     N = torch.arange(1, 5001)
-    names = [reference.key(name, "adjusted_index") for name in ("mr", "mrr", "hits_at_3", "gmr", "igmr", "imr", "hmr")]
+    names = [
+        reference.key(name, "adjusted_index") for name in ("mr", "mrr", "auc", "hits_at_3", "gmr", "igmr", "imr", "hmr")
+    ]
     for value in evaluate(Ranks(torch.ones_like(N), None, N), metrics=names).values():
         assert value == pytest.approx(1, abs=1e-13)
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_amri_is_the_weighted_mean_of_two_auc_minus_one(seed):
+def test_amri_is_the_weighted_and_the_index_of_auc_the_plain_mean_of_two_auc_minus_one(seed):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(0, 6, (30, 17), generator=generator).float()  # many ties
     target = torch.randint(0, 17, (30,), generator=generator)
     exclude = torch.rand(30, 17, generator=generator) < 0.3
     exclude[torch.arange(30), target] = False
     weighted = total = 0.0
+    auc = []
     for row, column, out in zip(scores, target, exclude, strict=True):
         label = (torch.arange(17) == column)[~out]
-        weighted += (len(label) - 1) * (2 * roc_auc_score(label, row[~out]) - 1)
+        auc.append(roc_auc_score(label, row[~out]))
+        weighted += (len(label) - 1) * (2 * auc[-1] - 1)
         total += len(label) - 1
-    amri = evaluate(rank_scores(scores, target, exclude=exclude), metrics=["amri"])["amri"]
-    assert amri == pytest.approx(weighted / total, abs=1e-13)
+    ranks = rank_scores(scores, target, exclude=exclude)
+    values = evaluate(ranks, metrics=["amri", "auc", "adjusted_auc"])
+    assert values["amri"] == pytest.approx(weighted / total, abs=1e-13)
+    assert values["auc"] == pytest.approx(np.mean(auc), abs=1e-13)
+    assert values["adjusted_auc"] == pytest.approx(2 * np.mean(auc) - 1, abs=1e-13)
+    same = evaluate(ranks, metrics=["amri"], weight=1 / (ranks.num_candidates.double() - 1))["amri"]
+    assert same == pytest.approx(values["adjusted_auc"], abs=1e-13)
 
 
 @ids
@@ -193,7 +202,8 @@ def test_without_room_for_chance_the_value_is_nan_with_one_warning(name, view):
     key = reference.key(name, view)
     collection = RankCollection([key])
     collection.update(Ranks(torch.tensor([1, 1, 1]), None, 1))
-    if view in ("adjusted_index", "z_score") or (view == "normalized" and METRICS[name].better is None):
+    undefined = METRICS[name].min_candidates > 1 or view in ("adjusted_index", "z_score")
+    if undefined or (view == "normalized" and METRICS[name].better is None):
         with pytest.warns(RankMetricWarning, match=f"{key} is undefined") as told:
             assert math.isnan(collection.compute()[key])
         assert len(told) == 1
@@ -207,7 +217,9 @@ def test_one_warning_for_many_undefined_values_and_none_when_asked_again():
     with pytest.warns(RankMetricWarning) as told:
         values = collection.compute()
     assert len(told) == 1
-    assert sum(math.isnan(x) for x in values.values()) == 2 * sum(m.better is not None for m in METRICS.values()) + 3
+    undefined = 2 * sum(m.better is not None for m in METRICS.values()) + 3  # index and z; M / E of dispersion
+    undefined += 2 * sum(m.min_candidates > 1 for m in METRICS.values())  # and the value itself, and M / E
+    assert sum(math.isnan(x) for x in values.values()) == undefined
     collection.compute()  # an error if it warned
 
 

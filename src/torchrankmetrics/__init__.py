@@ -18,6 +18,7 @@ from torchrankmetrics.metrics.named import (
     InverseGeometricMeanRank,
     InverseMeanRank,
     InverseMedianRank,
+    MeanAUC,
     MeanRank,
     MeanReciprocalRank,
     MedianRank,
@@ -41,7 +42,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -64,6 +65,7 @@ __all__ = [
     "InverseMedianRank",
     "KnownAnswers",
     "KnownTriples",
+    "MeanAUC",
     "MeanRank",
     "MeanReciprocalRank",
     "MedianRank",
@@ -83,6 +85,7 @@ __all__ = [
     "RankVariance",
     "Ranks",
     "TieRate",
+    "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",
     "ZMeanReciprocalRank",

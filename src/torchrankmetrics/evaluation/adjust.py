@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, overload
 
+import numpy as np
+
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.measure import Measure
@@ -14,17 +16,25 @@ from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.theory.views import View, view_slope
+
+_NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give."""
+    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give.
+
+    ``sampling`` bounds another error, that of so many tasks as an estimate for others of their kind: the half-width of
+    the normal 95 % interval is at most that, for independent tasks; for hits it is that. NaN where it is not known.
+    """
 
     value: float
     low: float
     high: float
+    sampling: float = math.nan
 
     def __float__(self) -> float:
         return self.value
@@ -71,7 +81,7 @@ def adjust(
         expectation: what gives null moments; None: exact.
 
     Returns:
-        A float; for a string a ``Rounded`` with the interval that the rounding leaves.
+        A float; for a string a ``Rounded`` with the interval that the rounding leaves, and a bound on sampling error.
 
     Raises:
         TypeError, ValueError: for bad options, and values that no ranks among so many candidates give.
@@ -89,10 +99,16 @@ def adjust(
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         num_candidates = candidate_counts(num_candidates)
-    elif isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
+    several = not isinstance(num_candidates, int) or isinstance(num_candidates, bool)
+    if not several:
         _check_one_count(definition, view)
         num_candidates = [num_candidates]
-    counts = CandidateCounts.of(num_candidates)
+    counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
+    if counts.num_tasks == 0:
+        raise ValueError(
+            f"num_candidates must hold a count of at least {definition.min_candidates}: with fewer candidates a task "
+            f"has no {definition.name!r}"
+        )
     center, half = _read(value)
     low, high = _range(definition, counts)
     if not low <= center + half or not center - half <= high:
@@ -110,7 +126,23 @@ def adjust(
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     if not isinstance(value, str):
         return result
-    return Rounded(result, *sorted((seen(center - half), seen(center + half))))
+    sampling = _sampling(measure, center, counts) if several else math.nan
+    ends = sorted((seen(center - half), seen(center + half)))
+    return Rounded(result, ends[0], ends[1], sampling)
+
+
+def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
+    """Largest half-width of a 95 % interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
+
+    Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
+    """
+    definition = measure.definition
+    if definition.aggregation != "mean" or definition.g != IDENTITY or measure.view == "p_value":
+        return math.nan
+    last = int(counts.num_candidates[-1])
+    a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())
+    slope = view_slope(definition, measure.view, measure.moments(counts))
+    return abs(slope) * _NORMAL * math.sqrt(max((value - a) * (b - value), 0.0) / counts.num_tasks)
 
 
 def _read(value: Any) -> tuple[float, float]:

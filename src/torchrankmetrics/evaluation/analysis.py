@@ -41,7 +41,7 @@ class Analysis:
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
         self.rows, differing = canonical_rows(rows)
-        self._samples: dict[tuple[Side, Average], RankSample] = {}
+        self._samples: dict[tuple[Side, Average, int], RankSample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
         self._warned = False
         if repeated:
@@ -78,15 +78,22 @@ class Analysis:
         named: tuple[Side, ...] = ("head", "tail")
         return [name for name in named if SIDE_CODES[name] in present]
 
-    def sample(self, side: Side = "both", average: Average = "micro") -> RankSample:
+    def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
         """Tasks of a side, with weights that sum to one per group if the average is macro.
+
+        Args:
+            side: "both", "head" or "tail".
+            average: "micro" or "macro".
+            min_candidates: tasks with fewer are left out, before groups are weighed.
 
         Raises:
             ValueError: if a macro average is asked for and a task has no group.
         """
-        key = (side, average)
+        key = (side, average, min_candidates)
         if key not in self._samples:
             rows = self.rows if side == "both" else self.rows.T[:, side_codes(self.rows) == SIDE_CODES[side]].T
+            if min_candidates > 1:
+                rows = rows[rows[:, columns.NUM_CANDIDATES] >= min_candidates]
             self._samples[key] = sample_of(rows, average)
         return self._samples[key]
 

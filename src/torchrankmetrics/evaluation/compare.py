@@ -124,9 +124,10 @@ class _Question:
 
     def __init__(self, name: MetricName, rows: list[Rows], num_a: int, keys: IntArray | None) -> None:
         measure = name.measure()
-        used = columns.used(rows[0], measure.side)
+        used = columns.used(rows[0], measure.side, measure.definition.min_candidates)
         if not used.any():
-            raise ValueError(f"no tasks of side {name.side!r} to compare {name.definition.name!r} on")
+            side = "" if measure.side == "both" else f" of side {measure.side!r}"
+            raise ValueError(f"no tasks{side} to compare {measure.definition.name!r} on")
         self.definition = measure.definition
         self.view = measure.view
         self.rank_type = measure.rank_type

@@ -125,7 +125,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Any, measures: Mapping[str, Measure
         ranks = ranks.to(torch.int64)
     if num_candidates is None:
         for key, measure in measures.items():
-            if measure.view != "base":
+            if measure.view != "base" or measure.definition.uses_candidates:
                 raise ValueError(f"num_candidates is needed for {key!r}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:

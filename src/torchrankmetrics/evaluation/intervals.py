@@ -96,7 +96,8 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            own = None if keys is None else keys[columns.used(analysis.rows, measure.side)]
+            used = columns.used(analysis.rows, measure.side, measure.definition.min_candidates)
+            own = None if keys is None else keys[used]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
         rows.append(_in_view(key, measure, measure.base(analysis), found[base], sample))
     sample, number, effective = analysis.sample(), None, None

@@ -99,7 +99,7 @@ class Measure:
 
     def sample(self, analysis: Analysis) -> RankSample:
         """The tasks that the measure is about, weighted its way."""
-        return analysis.sample(self.side, self.average)
+        return analysis.sample(self.side, self.average, self.definition.min_candidates)
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; worked out once for all measures that differ in view or expectation alone."""
@@ -110,11 +110,10 @@ class Measure:
 
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
-        base = self.base(analysis)
-        if self.view == "base" or math.isnan(base):
-            return base
-        value = self.in_view(base, self.sample(analysis).candidate_counts)
-        if math.isnan(value):
+        value = self.base(analysis)
+        if self.view != "base" and not math.isnan(value):
+            value = self.in_view(value, self.sample(analysis).candidate_counts)
+        if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
             analysis.warn_undefined(self.key)
         return value
 

@@ -18,6 +18,7 @@ _DEFINITIONS = {
     for definition in (
         base.MEAN_RANK,
         base.MEAN_RECIPROCAL_RANK,
+        base.MEAN_AUC,
         base.INVERSE_MEAN_RANK,
         base.HARMONIC_MEAN_RANK,
         base.GEOMETRIC_MEAN_RANK,
@@ -37,6 +38,8 @@ _SYNONYMS = {
     "mean_reciprocal_rank": "mrr",
     "inverse_harmonic_mean_rank": "mrr",
     "ihmr": "mrr",
+    "roc_auc": "auc",
+    "mean_auc": "auc",
     "inverse_mean_rank": "imr",
     "inverse_arithmetic_mean_rank": "imr",
     "iamr": "imr",

@@ -74,7 +74,7 @@ def sampled_notes(analysis: Analysis) -> list[str]:
     return [
         f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and the like are not those of the full "
         "candidate set;",
-        "only the mean rank (Ranks.full_rank_estimate) and AMRI estimate the full ones without bias",
+        "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
     ]
 
 

@@ -55,6 +55,22 @@ class MeanReciprocalRank(_Named):
     measure = Measure(definitions.MEAN_RECIPROCAL_RANK)
 
 
+class MeanAUC(_Named):
+    """Mean area under the ROC curve, sum of v_i (N_i - r_i) / (N_i - 1) in [0, 1]; 1/2 is chance, higher is better.
+
+    AUC_i is the share of the negatives of task i that score below its true candidate, ties at half by the realistic
+    rank. A task with one candidate has none: it is left out of value, expectation and weights. The adjusted index is
+    the mean of 2 AUC_i - 1, every task weighing the same; AMRI is its mean with weights N_i - 1.
+    Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
+
+    Example:
+        >>> MeanAUC()(preds, target)
+        tensor(0.7222, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_AUC)
+
+
 class HitsAtK(_Named):
     """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
 
@@ -225,9 +241,10 @@ class AdjustedMeanRank(_Named):
 
 
 class AdjustedMeanRankIndex(_Named):
-    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best; comparable across candidate counts.
+    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best.
 
-    Berrendorf et al. 2020, eq. 8, with the sign mended; equals 2 AUC - 1.
+    The mean of 2 AUC_i - 1 with weights w_i (N_i - 1): tasks with many candidates count most (``MeanAUC``: all the
+    same). Free of N as far as candidates are drawn uniformly. Berrendorf et al. 2020, eq. 8, with the sign mended.
 
     Example:
         >>> AdjustedMeanRankIndex()(preds, target)

@@ -74,8 +74,8 @@ class Ranks:
     def from_negatives(cls, positive: Tensor, negatives: Tensor) -> "Ranks":
         """Rank each true score among sampled negatives, as OGB does; num_candidates is M + 1.
 
-        AMRI of such ranks and ``full_rank_estimate`` estimate the full ones without bias; MRR and hits do not, and no
-        correction exists (docs/sampled.md). Summaries say so: the ranks are marked.
+        AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
+        draw; MRR and hits have no unbiased correction (docs/sampled.md). Summaries say so: the ranks are marked.
 
         Args:
             positive: (B,) scores of the true candidates, higher is better.

@@ -39,7 +39,7 @@ def weights(rows: Rows) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(rows[:, WEIGHT]).view(np.float64)
 
 
-def used(rows: Rows, side: str) -> npt.NDArray[np.bool_]:
-    """Rows of a side ("both": of all) that have a positive weight, bool (n,)."""
-    positive: npt.NDArray[np.bool_] = weights(rows) > 0
+def used(rows: Rows, side: str, min_candidates: int = 1) -> npt.NDArray[np.bool_]:
+    """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
+    positive: npt.NDArray[np.bool_] = (weights(rows) > 0) & (rows[:, NUM_CANDIDATES] >= min_candidates)
     return positive if side == "both" else positive & (side_codes(rows) == SIDE_CODES[side])

@@ -78,6 +78,14 @@ class CandidateCounts:
         (unique, weight), count = distinct_rows((N, w), c)
         return cls(unique, weight / (weight * count).sum(), count)
 
+    def at_least(self, min_candidates: int) -> "CandidateCounts":
+        """The tasks with so many candidates or more, their weights again of sum 1; maybe none."""
+        first = int(np.searchsorted(self.num_candidates, min_candidates))
+        if first == 0:
+            return self
+        N, weight, count = self.num_candidates[first:], self.weight[first:], self.count[first:]
+        return CandidateCounts(N, weight / (weight * count).sum(), count)
+
     @property
     def num_tasks(self) -> int:
         """Number n of tasks."""

@@ -62,7 +62,39 @@ class AtMost:
         return (x <= self.k).to(x.dtype)
 
 
+@dataclass(frozen=True)
+class WithCandidates:
+    """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
+
+    Args:
+        function: ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it out.
+        min_candidates: the fewest candidates with which a task has a value; tasks with fewer are left out, from the
+            metric and from its expectation, as if their weight were zero.
+
+    >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)
+    >>> RankDefinition("top_percent", f=top).optimum
+    1.0
+    """
+
+    function: Callable[[Tensor, Tensor], Tensor]
+    min_candidates: int = 1
+
+    def __call__(self, x: Tensor, num_candidates: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return self.function(x, num_candidates)
+
+    def at(self, num_candidates: int) -> Transform:
+        """The transform of ranks among so many candidates."""
+        return lambda x: self.function(x, torch.full_like(x, num_candidates))
+
+
+def _share_below(r: Tensor, num_candidates: Tensor) -> Tensor:
+    return (num_candidates - r) / (num_candidates - 1).clamp(min=1)
+
+
 IDENTITY = Power(1)
+AUC = WithCandidates(_share_below, min_candidates=2)
+RankTransform = Transform | WithCandidates
 
 
 @dataclass(frozen=True)
@@ -71,7 +103,8 @@ class RankDefinition:
 
     Args:
         name: canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
-        f: transform of ranks, a float64 tensor in, a finite float64 tensor of the same shape out.
+        f: transform of ranks, a float64 tensor in, a finite float64 tensor of the same shape out; one that depends on
+            the number of candidates too is wrapped in ``WithCandidates``, and its f(1, N) must not depend on N.
         aggregation: how the transformed ranks become one number; means are weighted by v_i = w_i / sum of w.
         g: post-transform of the aggregate.
         optimum: the value when every rank is 1; None: there is no best value (dispersion, counts).
@@ -81,8 +114,8 @@ class RankDefinition:
             and tie rates.
 
     Raises:
-        ValueError: if the name is not a key, the aggregation is unknown, or a default cannot be derived because the
-            value at ranks 1 and 2^20 is not finite, or the same.
+        ValueError: if the name is not a key, the aggregation is unknown, a default cannot be derived because the value
+            at ranks 1 and 2^20 is not finite, or the same, or the best value depends on the number of candidates.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2, read as transform, aggregation, post-transform.
 
@@ -92,7 +125,7 @@ class RankDefinition:
     """
 
     name: str
-    f: Transform = IDENTITY
+    f: RankTransform = IDENTITY
     aggregation: Aggregation = "mean"
     g: Transform = IDENTITY
     optimum: float | None = math.nan
@@ -108,12 +141,19 @@ class RankDefinition:
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
-            ends = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64)))
+            ends = self.g(self.f_at(_FAR)(torch.tensor([1.0, float(_FAR)], dtype=torch.float64)))
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
                 raise ValueError(
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
                 )
             at_one, far = ends.tolist()
+            if self.uses_candidates:
+                near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64)))
+                if not math.isclose(at_one, near.item(), abs_tol=1e-12):
+                    raise ValueError(
+                        f"f of {self.name!r} must give rank 1 the same value for every number of candidates; scale it "
+                        "by its best value, or pass optimum=None"
+                    )
             if math.isnan(self.optimum):
                 object.__setattr__(self, "optimum", at_one)
             if self.higher_is_better is None:
@@ -121,12 +161,29 @@ class RankDefinition:
                     raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
+    @property
+    def uses_candidates(self) -> bool:
+        """Whether f depends on the number of candidates, so that even the base value does."""
+        return isinstance(self.f, WithCandidates)
+
+    @property
+    def min_candidates(self) -> int:
+        """The fewest candidates with which a task has a value; tasks with fewer are left out."""
+        return self.f.min_candidates if isinstance(self.f, WithCandidates) else 1
+
+    def f_at(self, num_candidates: int) -> Transform:
+        """The transform of ranks among so many candidates."""
+        return self.f.at(num_candidates) if isinstance(self.f, WithCandidates) else self.f
+
     def __hash__(self) -> int:
         return hash(self.name)  # every cache of an evaluation asks; definitions of one name are few
 
 
+_FAR = 1 << 20  # where the direction of a metric is read off
+
 MEAN_RANK = RankDefinition("mr")
 MEAN_RECIPROCAL_RANK = RankDefinition("mrr", f=Power(-1))
+MEAN_AUC = RankDefinition("auc", f=AUC)
 INVERSE_MEAN_RANK = RankDefinition("imr", g=Power(-1))
 HARMONIC_MEAN_RANK = RankDefinition("hmr", f=Power(-1), g=Power(-1))
 GEOMETRIC_MEAN_RANK = RankDefinition("gmr", f=Log(), g=Exponential(1))

@@ -16,15 +16,17 @@ RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "e
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Distinct ranks, ascending, with the total weight of the tasks that have them.
+    """Distinct ranks, ascending, or pairs of rank and candidate count, with the total weight of their tasks.
 
     Attributes:
         rank: (h,) float64.
         mass: (h,) float64 > 0.
+        num_candidates: (h,) int64, or None where ranks of all candidate counts are together.
     """
 
     rank: FloatArray
     mass: FloatArray
+    num_candidates: IntArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +77,7 @@ class RankSample:
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
         self.weight, self.count = weight[used], count[used]
         self.mass = self.weight * self.count
-        self._histograms: dict[RankType, Histogram] = {}
+        self._histograms: dict[tuple[RankType, bool], Histogram] = {}
         # what base_value has aggregated, (1,) float64 by (f, aggregation, rank type)
         self.aggregates: dict[Hashable, FloatArray] = {}
 
@@ -89,17 +91,43 @@ class RankSample:
         """Sum W of the weights of all tasks."""
         return float(self.mass.sum())
 
+    def at_least(self, min_candidates: int) -> "RankSample":
+        """The tasks with so many candidates or more; itself if that is all of them.
+
+        Raises:
+            ValueError: if candidate counts are asked for and unknown.
+        """
+        if min_candidates <= 1 or (enough := self.known_candidates >= min_candidates).all():
+            return self
+        low, high, N = self.optimistic[enough], self.pessimistic[enough], self.known_candidates[enough]
+        return RankSample(low, high, N, self.weight[enough], self.count[enough])
+
     def rank(self, rank_type: RankType) -> FloatArray:
         """Ranks of the entries, (m,) float64; of any type but "expected", which is no rank."""
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
         return (self.optimistic if rank_type == "optimistic" else self.pessimistic).astype(np.float64)
 
-    def histogram(self, rank_type: RankType) -> Histogram:
-        """Distinct ranks with their mass; the sums of every metric run over these instead of over tasks."""
-        if rank_type not in self._histograms:
-            self._histograms[rank_type] = self._count_ranks(rank_type)
-        return self._histograms[rank_type]
+    def histogram(self, rank_type: RankType, by_candidates: bool = False) -> Histogram:
+        """Distinct ranks with their mass; the sums of every metric run over these instead of over tasks.
+
+        Args:
+            rank_type: of the ranks; not "expected".
+            by_candidates: tell ranks among different numbers of candidates apart.
+
+        Raises:
+            ValueError: if candidate counts are asked for and unknown.
+        """
+        key = (rank_type, by_candidates)
+        if key not in self._histograms:
+            count = self._count_ranks_by_candidates if by_candidates else self._count_ranks
+            self._histograms[key] = count(rank_type)
+        return self._histograms[key]
+
+    def _count_ranks_by_candidates(self, rank_type: RankType) -> Histogram:
+        columns = (self.rank(rank_type), self.known_candidates, self.weight)
+        (rank, num_candidates, weight), count = distinct_rows(columns, self.count)
+        return Histogram(rank, weight * count, num_candidates)
 
     def _count_ranks(self, rank_type: RankType) -> Histogram:
         if rank_type == "realistic":  # integers are tallied without a sort
@@ -126,6 +154,18 @@ class RankSample:
         Raises:
             ValueError: if they are unknown, or no task has positive weight.
         """
+        return CandidateCounts.of(self.known_candidates, self.weight, self.count)
+
+    @property
+    def known_candidates(self) -> IntArray:
+        """The number of candidates of every entry, (m,) int64.
+
+        Raises:
+            ValueError: if they are unknown.
+        """
         if self.num_candidates is None:
-            raise ValueError("num_candidates is needed for every view but 'base'; pass the filtered candidate counts")
-        return CandidateCounts.of(self.num_candidates, self.weight, self.count)
+            raise ValueError(
+                "num_candidates is needed for every view but 'base', and for metrics that depend on them; pass the "
+                "filtered candidate counts"
+            )
+        return self.num_candidates

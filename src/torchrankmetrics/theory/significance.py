@@ -16,14 +16,16 @@ from scipy.optimize import brentq
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.definitions import (
+    AUC,
     IDENTITY,
     AtMost,
     Exponential,
     Power,
     RankDefinition,
+    RankTransform,
     Transform,
 )
-from torchrankmetrics.theory.tails.laws import HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.laws import AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.tails.upper import log_upper_tail
 from torchrankmetrics.theory.transforms import apply_transform
@@ -95,7 +97,11 @@ def log_p_value(
         raise ValueError(f"value of {definition.name!r} must be a number, got nan")
     if not 0 <= tolerance <= 1e-3:
         raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
-    counts = CandidateCounts.of(counts, weights)
+    counts = CandidateCounts.of(counts, weights).at_least(definition.min_candidates)
+    if counts.num_tasks == 0:
+        raise ValueError(
+            f"{definition.name!r} needs a task with at least {definition.min_candidates} candidates to have a p-value"
+        )
     if definition.aggregation in ("maximum", "minimum"):
         return _log_extreme(definition, value, counts)
     direction = _direction(definition)
@@ -113,15 +119,17 @@ def _direction(definition: RankDefinition) -> int:
         return 1 if g.p > 0 else -1
     if isinstance(g, Exponential):
         return g.sign
-    steps = np.diff(_apply(g, np.unique(apply_transform(definition.f, _PROBE))))
+    steps = np.diff(_apply(g, np.unique(apply_transform(definition.f_at(1 << 20), _PROBE))))
     return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
 
-def _law(f: Transform, counts: CandidateCounts, sign: int) -> SumLaw:
+def _law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
     if f == IDENTITY:
         return RankSumLaw(counts, sign)
     if isinstance(f, AtMost):
         return HitSumLaw(counts, f.k, sign)
+    if f == AUC:
+        return AucSumLaw(counts, sign)
     return TransformSumLaw(f, counts, sign)
 
 

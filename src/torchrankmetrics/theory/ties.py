@@ -10,13 +10,15 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import (
+    AUC,
     IDENTITY,
     AtMost,
     Exponential,
     Log,
     Power,
     RankDefinition,
-    Transform,
+    RankTransform,
+    WithCandidates,
 )
 from torchrankmetrics.theory.expectation.means import centered_sums
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, panel_rule
@@ -49,6 +51,9 @@ def value_over_tie_orders(definition: RankDefinition, sample: RankSample) -> flo
             f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "
             "use 'realistic', 'optimistic' or 'pessimistic'"
         )
+    if definition.uses_candidates:
+        mean = block_means(definition.f, sample.optimistic, sample.pessimistic, sample.known_candidates)
+        return float((sample.mass * mean).sum() / sample.total)
     blocks = sample.tie_blocks
     if isinstance(definition.g, Exponential):
         s = definition.g.sign * blocks.weight / sample.total
@@ -60,8 +65,17 @@ def value_over_tie_orders(definition: RankDefinition, sample: RankSample) -> flo
     return float((blocks.count * blocks.weight * mean).sum() / sample.total)
 
 
-def block_means(f: Transform, low: IntArray, high: IntArray) -> FloatArray:
-    """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice in, (b,) float64 out."""
+def block_means(f: RankTransform, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice or thrice in, (b,) float64 out."""
+    if f == AUC:
+        return apply_transform(f, (low + high) / 2.0, num_candidates=num_candidates)
+    if isinstance(f, WithCandidates):
+        assert num_candidates is not None
+        means = np.empty(len(low))
+        for n in np.unique(num_candidates).tolist():
+            part = num_candidates == n
+            means[part] = block_means(f.at(n), low[part], high[part])
+        return means
     if f == IDENTITY:
         middle: FloatArray = (low + high) / 2.0
         return middle

@@ -3,32 +3,40 @@
 import numpy as np
 import torch
 
-from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.definitions import IDENTITY, Transform
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.definitions import IDENTITY, RankTransform, Transform, WithCandidates
 
 _BLOCK = 1 << 14
 
 
-def apply_transform(f: Transform, x: FloatArray, name: str = "f") -> FloatArray:
+def apply_transform(
+    f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
+) -> FloatArray:
     """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads.
 
     Args:
         f: a transform.
         x: (m,) float64, ranks or what became of them.
         name: what errors call the transform.
+        num_candidates: (m,) int64, for a transform that depends on them; others do not look.
 
     Returns:
         (m,) float64, finite; ``x`` itself for the identity.
 
     Raises:
-        ValueError: if the transform changes the shape or gives a value that is not finite.
+        ValueError: if the transform changes the shape, gives a value that is not finite, or lacks candidate counts.
     """
     if f == IDENTITY:
         return _finite(x, x, name)
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):
         block = torch.from_numpy(x[begin : begin + _BLOCK])
-        value = f(block)
+        if isinstance(f, WithCandidates):
+            if num_candidates is None:
+                raise ValueError(f"{name} depends on the number of candidates: num_candidates is needed")
+            value = f(block, torch.from_numpy(num_candidates[begin : begin + _BLOCK].astype(np.float64)))
+        else:
+            value = f(block)
         if value.shape != block.shape:
             raise ValueError(f"{name} must keep the shape of its input, {tuple(block.shape)}; got {tuple(value.shape)}")
         result[begin : begin + _BLOCK] = value.to(torch.float64).numpy()

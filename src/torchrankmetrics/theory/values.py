@@ -13,7 +13,7 @@ from torchrankmetrics.theory.transforms import apply_transform
 
 
 def base_value(definition: RankDefinition, sample: RankSample, rank_type: RankType = "realistic") -> float:
-    """Value of the metric on a sample; NaN for an empty one (a count is 0).
+    """Value of the metric on the tasks of a sample that have one; NaN without any (a count is 0).
 
     Raises:
         ValueError: if the rank type is not defined for the metric, or f or g is not finite.
@@ -25,19 +25,20 @@ def base_value(definition: RankDefinition, sample: RankSample, rank_type: RankTy
     """
     if definition.aggregation == "count":
         return float(sample.num_tasks)
+    sample = sample.at_least(definition.min_candidates)
     if sample.num_tasks == 0:
         return math.nan
     if definition.aggregation == "tie_rate":
         return sample.tie_mass / sample.total
     if rank_type == "expected":
         return value_over_tie_orders(definition, sample)
-    histogram = sample.histogram(rank_type)
+    histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
     if definition.aggregation == "mean" and _is_power_mean(definition):
         assert isinstance(definition.f, Power)
         return _power_mean(definition.f.p, histogram.rank, histogram.mass)
     key = (definition.f, definition.aggregation, rank_type)
     if key not in sample.aggregates:  # shared by metrics that differ in g alone, such as MR and its inverse
-        x = apply_transform(definition.f, histogram.rank)
+        x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
         sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
     return float(apply_transform(definition.g, sample.aggregates[key], "g")[0])
 

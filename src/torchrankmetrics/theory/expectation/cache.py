@@ -1,5 +1,6 @@
 """Moments that have been computed once: the second epoch on the same tasks pays nothing."""
 
+import math
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +26,10 @@ class MomentsCache:
         counts: CandidateCounts,
         compute: Callable[[RankDefinition, CandidateCounts], Moments],
     ) -> Moments:
-        """Moments as kept, or as computed now."""
+        """Moments as kept, or as computed now, of the tasks on which the metric has a value; NaN without any."""
+        counts = counts.at_least(definition.min_candidates)
+        if counts.num_tasks == 0:
+            return Moments(math.nan, 0.0)
         key = (definition, counts.digest)
         if key not in self._kept:
             self._kept[key] = compute(definition, counts)

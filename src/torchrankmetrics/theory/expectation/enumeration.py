@@ -28,12 +28,13 @@ def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     fixed = float((counts.weight[~free] * count[~free]).sum())
     if fixed:
         size, weight = np.append(size, 1), np.append(weight, fixed)
-    table = apply_transform(definition.f, np.arange(1, size.max() + 1, dtype=np.float64))
+    tables = {n: apply_transform(definition.f_at(n), np.arange(1, n + 1, dtype=np.float64)) for n in size.tolist()}
     total = math.prod(size.tolist())
     values = np.empty(total)
     block = max(1, _BLOCK // len(size))
     for begin in range(0, total, block):
         number = np.arange(begin, min(begin + block, total))
-        ranks = np.stack(np.unravel_index(number, size.tolist()))
-        values[begin : begin + block] = metric_values(definition, table[ranks], weight)
+        index = np.unravel_index(number, size.tolist())
+        transformed = np.stack([tables[n][i] for n, i in zip(size.tolist(), index, strict=True)])
+        values[begin : begin + block] = metric_values(definition, transformed, weight)
     return outcome_moments(values, ddof=0)

@@ -8,7 +8,17 @@ import numpy as np
 from scipy.special import digamma, polygamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
-from torchrankmetrics.theory.definitions import IDENTITY, AtMost, Log, Power, RankDefinition, Transform
+from torchrankmetrics.theory.definitions import (
+    AUC,
+    IDENTITY,
+    AtMost,
+    Log,
+    Power,
+    RankDefinition,
+    RankTransform,
+    Transform,
+    WithCandidates,
+)
 from torchrankmetrics.theory.quadrature.adaptive import smooth_sums
 from torchrankmetrics.theory.quadrature.panels import TABLED_RANKS
 from torchrankmetrics.theory.quadrature.prefix import panel_ratio, prefix_rule
@@ -24,7 +34,7 @@ def mean_of_f(definition: RankDefinition, counts: CandidateCounts) -> Moments | 
     return Moments(float((share * mean).sum()), float((share * counts.weight * variance).sum()))
 
 
-def transform_moments(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray]:
+def transform_moments(f: RankTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of f(r) for r uniform on {1..N}.
 
     Args:
@@ -49,6 +59,11 @@ def transform_moments(f: Transform, N: IntArray) -> tuple[FloatArray, FloatArray
     if isinstance(f, AtMost):
         hit = np.minimum(f.k, N)
         return hit / x, (hit / x) * ((N - hit) / x)
+    if f == AUC:  # (N - r) / (N - 1): the moments of r, scaled
+        return np.full(len(N), 0.5), np.where(N == 1, 0.0, (x + 1) / (12 * np.maximum(x - 1, 1)))
+    if isinstance(f, WithCandidates):
+        each = [transform_moments(f.at(n), N[i : i + 1]) for i, n in enumerate(N.tolist())]
+        return np.concatenate([mean for mean, _ in each]), np.concatenate([variance for _, variance in each])
     if isinstance(f, Power | Log):
         rule = prefix_rule(N.tobytes(), panel_ratio(f.p) if isinstance(f, Power) else 2.0)
         values = apply_transform(f, rule.nodes)

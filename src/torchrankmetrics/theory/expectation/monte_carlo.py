@@ -67,6 +67,7 @@ class MonteCarloExpectation:
         block = max(1, _BLOCK // len(size))
         for begin in range(0, self.samples, block):
             ranks = random.integers(1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True)
-            transformed = apply_transform(definition.f, ranks.ravel().astype(np.float64)).reshape(ranks.shape)
-            values[begin : begin + block] = metric_values(definition, transformed, weight)
+            N = np.broadcast_to(size[:, None], ranks.shape).ravel() if definition.uses_candidates else None
+            transformed = apply_transform(definition.f, ranks.ravel().astype(np.float64), num_candidates=N)
+            values[begin : begin + block] = metric_values(definition, transformed.reshape(ranks.shape), weight)
         return outcome_moments(values, ddof=1)

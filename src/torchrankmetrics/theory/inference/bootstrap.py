@@ -117,8 +117,9 @@ def replicate_values(
     Raises:
         ValueError: if the rank type is not defined for the metric.
     """
+    N = sample.known_candidates if definition.uses_candidates else None
     if cluster is None:  # equal tasks need no telling apart
-        entries: TieBlocks | RankSample = sample.tie_blocks
+        entries: TieBlocks | RankSample = sample.tie_blocks if N is None else sample
         drawn, unit, times = entries.count, np.arange(len(entries.count)), np.ones_like(entries.count)
     else:
         entries, times = sample, sample.count
@@ -130,6 +131,6 @@ def replicate_values(
         for row in draws.astype(np.int64):
             count = row[unit] * times
             kept = count > 0
-            redrawn = RankSample(low[kept], high[kept], None, weight[kept], count[kept])
+            redrawn = RankSample(low[kept], high[kept], None if N is None else N[kept], weight[kept], count[kept])
             values.append(base_value(definition, redrawn, rank_type))
     return np.array(values)

@@ -7,7 +7,7 @@ import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
-from torchrankmetrics.theory.definitions import IDENTITY, Log, Power, RankDefinition, Transform
+from torchrankmetrics.theory.definitions import AUC, IDENTITY, Log, Power, RankDefinition, Transform
 from torchrankmetrics.theory.inference.units import Units, is_share
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
@@ -114,11 +114,12 @@ def _freedom(units: Units) -> float:
 
 
 def mean_limits(definition: RankDefinition, sample: RankSample) -> tuple[float, float]:
-    """Smallest and largest possible mean of f: shares in [0, 1], powers and log at ranks 1 and N, else infinite."""
+    """Smallest and largest possible mean of f: shares 0 and 1; powers, log and AUC at ranks 1 and N; else infinite."""
     if is_share(definition):
         return 0.0, 1.0
-    if sample.num_candidates is None or not isinstance(definition.f, Power | Log):
+    f, N = definition.f, sample.num_candidates
+    if N is None or not (isinstance(f, Power | Log) or f == AUC):
         return -math.inf, math.inf
-    ends = [apply_transform(definition.f, r.astype(np.float64)) for r in (np.ones(1), sample.num_candidates)]
+    ends = [apply_transform(f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
     low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
     return low, high

@@ -127,5 +127,5 @@ def task_values(definition: RankDefinition, sample: RankSample, rank_type: RankT
     if definition.aggregation == "tie_rate":
         return (sample.pessimistic > sample.optimistic).astype(np.float64)
     if rank_type == "expected":
-        return block_means(definition.f, sample.optimistic, sample.pessimistic)
-    return apply_transform(definition.f, sample.rank(rank_type))
+        return block_means(definition.f, sample.optimistic, sample.pessimistic, sample.num_candidates)
+    return apply_transform(definition.f, sample.rank(rank_type), num_candidates=sample.num_candidates)

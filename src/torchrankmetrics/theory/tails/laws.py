@@ -5,7 +5,7 @@ in the complex plane (to invert it). K is closed for ranks and hits; for every o
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -107,6 +107,14 @@ class RankSumLaw:
             Atoms(v * np.arange(N), np.full(int(N), 1 / N), int(c))
             for N, v, c in zip(self._N[varying], self._v[varying], self._c[varying], strict=True)
         ]
+
+
+class AucSumLaw(RankSumLaw):
+    """S = sum of sign v (N - r) / (N - 1): ranks with weights v / (N - 1), turned round and moved; N >= 2."""
+
+    def __init__(self, counts: CandidateCounts, sign: int) -> None:
+        super().__init__(replace(counts, weight=counts.weight / (counts.num_candidates - 1)), -sign)
+        self.lowest, self.highest = min(sign, 0.0), max(sign, 0.0)
 
 
 class HitSumLaw:

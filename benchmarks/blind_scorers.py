@@ -1,0 +1,116 @@
+"""How far from chance are scorers that cannot know the answer? The null of the p-value against what such scorers do.
+
+    python -m benchmarks.blind_scorers [--draws N] [--initialisations N] [--json PATH]
+
+Filtered test sets of Nations and Kinships, which come with pykeen, both sides. Three kinds of scorers, drawn anew each
+time:
+
+- independent: a random score for every candidate of every query: the null, but for answers of one query, which share
+  their negatives;
+- blind: a random score for every entity, the same in every query: it knows nothing of the query, but prefers entities;
+- untrained models of the case study: random embeddings, dimension 64.
+
+Given are the mean, standard deviation and 95 % quantile of z(MRR), how often its one-sided p-value is at most 5 %, and
+the standard error of that share.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from benchmarks.case_study import MODELS, Model, Splits, rank, shipped
+from torch import Tensor
+
+from torchrankmetrics import KnownTriples, evaluate, rank_scores
+from torchrankmetrics.theory.definitions import MEAN_RECIPROCAL_RANK
+from torchrankmetrics.theory.significance import p_value
+
+LEVEL = 0.05
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=2000, help="of the scorers without a model")
+    parser.add_argument("--initialisations", type=int, default=200, help="of every model")
+    parser.add_argument("--json", type=Path)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    rows = []
+    for graph, splits in shipped().items():
+        sources = {kind: (queries(splits, kind == "blind"), given.draws) for kind in ("independent", "blind")}
+        sources |= {f"untrained {kind}": (untrained(splits, kind), given.initialisations) for kind in MODELS}
+        for scorer, (source, draws) in sources.items():
+            rows.append(measured(graph, scorer, [next(source) for _ in range(draws)]))
+            print(table(rows[-1:]).splitlines()[-1], flush=True)
+    if given.json:
+        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    print("\n" + table(rows))
+
+
+def queries(splits: Splits, blind: bool) -> Iterator[tuple[float, float]]:
+    """z(MRR) and p of one draw after the other; both sides of a triple are tasks of two queries."""
+    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    h, r, t = splits[2].T
+    known = KnownTriples(*splits, num_entities=entities)
+    # answers of one query have the scores of that query
+    keys = torch.cat([r * entities + h, (relations + r) * entities + t])
+    unique, query = torch.unique(keys, return_inverse=True)
+    candidates = [known.tails(h, r), known.heads(r, t)]
+    target = [t, h]
+    while True:
+        scores = torch.rand(1 if blind else len(unique), entities).expand(len(unique), -1)[query].split(len(h))
+        parts = [rank_scores(s, y, exclude=x) for s, y, x in zip(scores, target, candidates, strict=True)]
+        ranks, counts = (
+            torch.cat([getattr(part, name) for part in parts]) for name in ("optimistic", "num_candidates")
+        )
+        yield judged(ranks, counts)
+
+
+def untrained(splits: Splits, kind: str) -> Iterator[tuple[float, float]]:
+    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    while True:
+        ranks = rank(Model(kind, entities, relations, 64, 0.2), splits).ranks
+        yield judged(ranks.realistic, ranks.num_candidates)
+
+
+def judged(ranks: Tensor, counts: Tensor) -> tuple[float, float]:
+    values = evaluate(ranks, counts, ["mrr", "z_mrr"])
+    return values["z_mrr"], p_value(MEAN_RECIPROCAL_RANK, values["mrr"], counts.numpy())
+
+
+def measured(graph: str, scorer: str, draws: list[tuple[float, float]]) -> dict[str, Any]:
+    z, p = np.array(draws).T
+    size = float((p <= LEVEL).mean())
+    return {
+        "graph": graph,
+        "scorer": scorer,
+        "draws": len(draws),
+        "mean_z": float(z.mean()),
+        "sd_z": float(z.std(ddof=1)),
+        "z_95": float(np.quantile(z, 0.95)),
+        "rejected": size,
+        "error": math.sqrt(size * (1 - size) / len(draws)),
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Write a Markdown table: a line per graph and scorer."""
+    lines = [
+        "| graph | scorer | draws | mean of z | sd of z | 95 % quantile | p <= 0.05 |",
+        "|---|---" + "|--:" * 5 + "|",
+    ]
+    for row in rows:
+        z = " | ".join(f"{row[key]:.2f}" for key in ("mean_z", "sd_z", "z_95"))
+        share = f"{100 * row['rejected']:.1f} ± {100 * row['error']:.1f} %"
+        lines.append(f"| {row['graph']} | {row['scorer']} | {row['draws']} | {z} | {share} |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

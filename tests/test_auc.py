@@ -1,0 +1,223 @@
+"""The mean of AUC_i, and transforms that depend on the number of candidates: one way through every door."""
+
+import itertools
+import math
+import pickle
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchrankmetrics import (
+    MeanAUC,
+    MonteCarloExpectation,
+    PrecomputedExpectation,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    WithCandidates,
+    adjust,
+    compare,
+    evaluate,
+)
+from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RANK
+from torchrankmetrics.theory.dependence import variance_inflation
+from torchrankmetrics.theory.expectation.enumeration import enumeration
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.means import transform_moments
+from torchrankmetrics.theory.significance import log_p_value, p_value
+
+# the same function without the closed forms, and two that have none: a step, and one with another g
+PLAIN = RankDefinition("plain", f=WithCandidates(lambda r, n: (n - r) / (n - 1).clamp(min=1), min_candidates=2))
+TOP = RankDefinition("top", f=WithCandidates(lambda r, n: (r <= (n / 2).ceil()).double()), optimum=1.0)
+LOG = RankDefinition("log", f=WithCandidates(lambda r, n: r.log() / (n + 1).log()), g=torch.exp)
+METRICS = [MEAN_AUC, PLAIN, TOP, LOG]
+every_metric = pytest.mark.parametrize("definition", METRICS, ids=lambda d: d.name)
+
+VIEWS = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+SMALL = [([3], None), ([1, 4, 1, 2], None), ([2, 3, 4], [1.0, 2.0, 0.5]), ([4, 3, 1, 4], [0.5, 0.0, 1.0, 0.75])]
+
+
+def values_of(definition, N, weights):
+    """The metric at all rank vectors by the plain formula, tasks with too few candidates left out."""
+    w = [Fraction(1) if weights is None else Fraction(x) for x in (weights or N)]
+    used = [i for i, n in enumerate(N) if n >= definition.min_candidates and w[i] > 0]
+    v = [w[i] / sum(w[j] for j in used) for i in used]
+    counts = torch.tensor([float(N[i]) for i in used], dtype=torch.float64)
+    for ranks in itertools.product(*(range(1, N[i] + 1) for i in used)):
+        if definition in (MEAN_AUC, PLAIN):
+            yield sum(s * Fraction(N[i] - r, N[i] - 1) for s, i, r in zip(v, used, ranks, strict=True))
+        else:
+            f = definition.f(torch.tensor(ranks, dtype=torch.float64), counts)
+            mean = sum(float(s) * x for s, x in zip(v, f.tolist(), strict=True))
+            yield definition.g(torch.tensor(mean, dtype=torch.float64)).item()
+
+
+@every_metric
+@pytest.mark.parametrize(("N", "weights"), SMALL)
+def test_moments_are_those_of_all_rank_vectors(definition, N, weights):
+    values = [float(x) for x in values_of(definition, N, weights)]
+    for moments in (
+        DEFAULT_EXPECTATION.moments(definition, N, weights),
+        PrecomputedExpectation(N, weights).moments(definition, [9, 9]),
+    ):
+        assert moments.mean == pytest.approx(np.mean(values), rel=1e-12)
+        assert moments.variance == pytest.approx(np.var(values), rel=1e-10, abs=1e-30)
+
+
+@every_metric
+@pytest.mark.parametrize(("N", "weights"), SMALL)
+def test_p_values_are_shares_of_all_rank_vectors(definition, N, weights):
+    values = np.array([float(x) for x in values_of(definition, N, weights)])
+    for x in np.unique(values):
+        good = values >= x - 1e-12 if definition.higher_is_better else values <= x + 1e-12
+        assert p_value(definition, x, N, weights) == pytest.approx(good.mean(), rel=1e-9)
+
+
+@given(N=st.lists(st.integers(2, 400), min_size=1, max_size=40), seed=st.integers(0, 99))
+@settings(max_examples=15, deadline=None)
+def test_closed_forms_are_those_of_a_plain_function_of_rank_and_candidates(N, seed):
+    random = np.random.default_rng(seed)
+    low = random.integers(1, np.array(N) + 1)
+    high = random.integers(low, np.array(N) + 1)
+    weight = random.random(len(N)) + 0.1
+    for view, kind in itertools.product(VIEWS, ("realistic", "expected")):
+        pair = {name: RankMetric(d, view=view, rank_type=kind) for name, d in (("closed", MEAN_AUC), ("plain", PLAIN))}
+        values = evaluate(Ranks(low, high, N), metrics=pair, weight=weight)
+        assert values["closed"] == pytest.approx(values["plain"], rel=1e-7 if view == "p_value" else 1e-11, abs=1e-12)
+
+
+def test_moments_far_out_are_the_closed_ones():
+    N = np.array([2, 70_000, 3_000_000])
+    closed, plain = transform_moments(MEAN_AUC.f, N), transform_moments(PLAIN.f, N)
+    np.testing.assert_allclose(plain[0], closed[0], rtol=1e-13)
+    np.testing.assert_allclose(plain[1], closed[1], rtol=1e-12)
+
+
+@pytest.mark.parametrize("definition", [MEAN_AUC, TOP], ids=lambda d: d.name)
+def test_simulation_and_enumeration_agree_with_the_exact_answer(definition):
+    N, weights = [5, 7, 1, 3, 5], [1.0, 2.0, 1.0, 0.5, 1.0]
+    exact = DEFAULT_EXPECTATION.moments(definition, N, weights)
+    simulated = MonteCarloExpectation(samples=40_000).moments(definition, N, weights)
+    assert simulated.mean == pytest.approx(exact.mean, abs=5 * math.sqrt(exact.variance / 40_000))
+    assert simulated.variance == pytest.approx(exact.variance, rel=0.05)
+    from torchrankmetrics.theory.candidates import CandidateCounts
+
+    counts = CandidateCounts.of(N, weights).at_least(definition.min_candidates)
+    counted = enumeration(definition, counts)
+    assert (counted.mean, counted.variance) == pytest.approx((exact.mean, exact.variance), rel=1e-12)
+
+
+def test_p_value_is_that_of_the_mean_rank_where_all_have_the_same_candidates():
+    for value in (0.5, 0.55, 0.7, 0.9):
+        rank = 1 + (1 - value) * 39
+        mine, known = log_p_value(MEAN_AUC, value, [40] * 200), log_p_value(MEAN_RANK, rank, [40] * 200)
+        assert mine == pytest.approx(known, rel=1e-11)
+
+
+def test_one_candidate_has_no_auc_and_changes_nothing():
+    ranks, N, group = [2, 1, 5, 1], [4, 1, 9, 1], torch.tensor([0, 0, 1, 1])
+    names = ["auc", "expected_auc", "adjusted_auc", "z_auc", "p_auc"]
+    without = evaluate(ranks[::2], N[::2], names)
+    assert evaluate(ranks, N, names) == without
+    macro = {"auc": RankMetric(MEAN_AUC, average="macro")}
+    assert evaluate(ranks, N, macro, group=group)["auc"] == pytest.approx((2 / 3 + 1 / 2) / 2, rel=1e-14)
+    whole, part = RankCollection(["auc", "adjusted_auc"]), RankCollection(["auc", "adjusted_auc"])
+    whole.update(Ranks(ranks, None, N), group=group)
+    part.update(Ranks(ranks[::2], None, N[::2]), group=group[::2])
+    assert whole.confidence_intervals().rows == part.confidence_intervals().rows
+    assert whole.breakdown()["adjusted_auc"] == part.breakdown()["adjusted_auc"]
+    assert [row.base for row in whole.summary().rows] == [row.base for row in part.summary().rows]
+    assert MeanAUC().moments(N) == MeanAUC().moments(N[::2])
+
+
+def test_without_any_task_of_two_candidates_it_is_undefined():
+    with pytest.warns(RankMetricWarning, match="auc is undefined") as told:
+        assert all(math.isnan(x) for x in evaluate([1, 1], [1, 1], ["auc", "adjusted_auc", "p_auc"]).values())
+    assert len(told) == 1
+    moments = MeanAUC().moments([1, 1])
+    assert math.isnan(moments.mean)
+    assert moments.variance == 0
+    with pytest.raises(ValueError, match="at least 2"):
+        adjust(0.5, "auc", [1, 1])
+    with pytest.raises(ValueError, match="at least 2 candidates"):
+        p_value(MEAN_AUC, 0.5, [1, 1])
+    with pytest.raises(ValueError, match="no tasks to compare 'auc' on"):
+        compare(Ranks([1], None, 1), Ranks([1], None, 1), "auc")
+
+
+def test_candidate_counts_are_needed_for_the_base_value():
+    with pytest.raises(ValueError, match="num_candidates is needed for 'auc'"):
+        evaluate([1, 2, 3], metrics=["auc"])
+
+
+def test_names():
+    assert list(RankCollection(["ROC-AUC"], views=VIEWS).keys()) == [
+        "auc",
+        "normalized_auc",
+        "adjusted_auc",
+        "z_auc",
+        "p_auc",
+    ]
+    assert list(RankCollection(["mean_auc", "tail.best.auc"]).keys()) == ["auc", "tail_optimistic_auc"]
+    assert MeanAUC().higher_is_better
+    assert pickle.loads(pickle.dumps(MeanAUC())).key == "auc"
+
+
+def test_intervals_and_comparisons_are_those_of_the_mean_rank_with_weights_of_one_over_negatives():
+    random = np.random.default_rng(0)
+    N = random.integers(2, 60, 120)
+    a, b = random.integers(1, N + 1), random.integers(1, N + 1)
+    weight = 1 / (N - 1)
+    ids = np.arange(120)
+    auc, amri = RankCollection(["adjusted_auc"]), RankCollection(["amri"])
+    auc.update(Ranks(a, None, N), sample_id=ids)
+    amri.update(Ranks(a, None, N), weight=weight, sample_id=ids)
+    # one number through two definitions; the errors differ: a ratio's is linearised where weights are drawn too
+    assert auc.compute()["adjusted_auc"].item() == pytest.approx(amri.compute()["amri"].item(), rel=1e-12)
+    found = auc.confidence_intervals(method="bootstrap")["adjusted_auc"]
+    shares = (N - a) / (N - 1)
+    assert found.standard_error == pytest.approx(2 * shares.std(ddof=1) / math.sqrt(120), rel=1e-12)
+    assert found.low < found.value < found.high
+    difference = compare(Ranks(a, None, N), Ranks(b, None, N), "auc")
+    assert difference.difference == pytest.approx(((b - a) / (N - 1)).mean(), rel=1e-12)
+    assert 0 < difference.p_value <= 1
+
+
+def test_a_median_of_auc_is_resampled_with_its_candidates():
+    median = RankMetric(RankDefinition("median_auc", f=MEAN_AUC.f, aggregation="median"))
+    collection = RankCollection({"median_auc": median})
+    collection.update(Ranks([1, 2, 5, 4, 9, 2], None, [3, 9, 9, 30, 12, 4]))
+    interval = collection.confidence_intervals(method="bootstrap", resamples=200)["median_auc"]
+    assert 0 <= interval.low <= interval.value <= interval.high <= 1
+    assert interval.low < interval.high
+
+
+def test_shared_queries_inflate_it_like_any_mean():
+    assert variance_inflation(MEAN_AUC, [12] * 6, [7] * 6) == pytest.approx(1 + 5 / 13)
+    assert variance_inflation(MEAN_AUC, [1, 12, 12], [0, 1, 1]) == pytest.approx(1 + 1 / 13)
+
+
+def test_sampled_auc_is_unbiased_for_every_task_whatever_the_counts():
+    """Exact: the mean over all sets of m negatives of the AUC among them is the AUC among all."""
+    for N, r, m in ((6, 2, 3), (7, 7, 1), (5, 1, 2)):
+        beaten = [j < r - 1 for j in range(N - 1)]
+        drawn = [sum(beaten[j] for j in chosen) for chosen in itertools.combinations(range(N - 1), m)]
+        found = [evaluate([1 + above], m + 1, ["auc"])["auc"] for above in drawn]
+        assert np.mean(found) == pytest.approx((N - r) / (N - 1), rel=1e-12)
+
+
+def test_a_best_value_that_depends_on_the_candidates_is_refused():
+    with pytest.raises(ValueError, match="rank 1 the same value for every number of candidates"):
+        RankDefinition("relative", f=WithCandidates(lambda r, n: r / n))
+    free = RankDefinition("relative", f=WithCandidates(lambda r, n: r / n), optimum=None, higher_is_better=False)
+    values = evaluate([1, 2], [4, 8], {"base": RankMetric(free), "z": RankMetric(free, view="z_score")})
+    assert values["base"] == 0.25
+    with warnings.catch_warnings(), pytest.raises(ValueError, match="no best value"):
+        RankMetric(free, view="adjusted_index")
