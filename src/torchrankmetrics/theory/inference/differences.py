@@ -66,18 +66,16 @@ def paired_difference(
     units.require_two()
     line = _Line(units, differences, g, limits, permutations, seed)
     p_value = line.flips.p_value(np.eye(3)[0])
-    # p counts as rejected at 1 - level, whatever the rounding of that
-    (one, first), (other, second) = (line.end(direction, 1 - level + 1e-12) for direction in (1.0, -1.0))
+    alpha = 1 - level + 1e-12  # p = 1 - level is rejected, whatever its rounding
+    (one, first), (other, second) = (line.end(direction, alpha) for direction in (1.0, -1.0))
     low, high = min(one, other), max(one, other)
-    if p_value > 1 - level:  # an end may be 0 itself, but for its rounding
+    if p_value > alpha:  # an end may be 0 itself, but for its rounding
         low, high = min(low, 0.0), max(high, 0.0)
     influence = units.influence @ line.slopes(*line.means)
     scale = float(np.abs(units.sums).max()) / units.total
     support = support_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
     drawn = None if line.flips.exhaustive else permutations
-    return Difference(
-        min(one, other), max(one, other), p_value, "sign-flip permutation", drawn, support, first & second
-    )
+    return Difference(low, high, p_value, "sign-flip permutation", drawn, support, first & second)
 
 
 def paired_shares(units: Units, differences: FloatArray, level: float, permutations: int, seed: int) -> Difference:
