@@ -134,9 +134,9 @@ def warn_of_support(support: Mapping[str, float]) -> None:
             f"{key!r} (on {number:.1f})" if number else f"{key!r} (no spread at all)" for key, number in few.items()
         )
         warnings.warn(
-            f"the interval of {told} may well miss: its error rests on fewer than {LEAST_SUPPORT:g} tasks or clusters, "
-            "as where few ranks of a long tail make up the mean, and those that the sample lacks are not in it. Use "
-            "more tasks, or a metric that the tail does not rule (hits, and MRR or MR, whichever is not named here)",
+            f"the interval of {told} may well miss: its error rests on fewer than {LEAST_SUPPORT:g} tasks or clusters. "
+            "A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: use more "
+            "tasks, or a metric that the tail does not rule, such as hits@10",
             RankMetricWarning,
             stacklevel=4,
         )
