@@ -70,7 +70,8 @@ def paired_difference(
     (one, first), (other, second) = (line.end(direction, alpha) for direction in (1.0, -1.0))
     low, high = min(one, other), max(one, other)
     if p_value > alpha:  # an end may be 0 itself, but for its rounding
-        low, high = min(low, 0.0), max(high, 0.0)
+        slack = 1e-12 * (high - low)
+        low, high = low if low < -slack else 0.0, high if high > slack else 0.0
     influence = units.influence @ line.slopes(*line.means)
     scale = float(np.abs(units.sums).max()) / units.total
     support = support_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
