@@ -6,8 +6,9 @@
 Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The tasks of a pair share their
 difficulty (correlation 0.7 of normal scores, put through the quantiles of the population):
 
-- good: 92 % at rank 1, the rest 1 + exp(3 + 2 z), z normal: a mean rank near 10 that a few tasks in a thousand make up;
-- ordinary: 14 % at rank 1, 39 % near it (geometric), the rest exp(6 + 1.5 z): like a DistMult on FB15k-237;
+- good: 92 % at rank 1, the rest 1 + exp(3 + 2 z), z normal: a mean rank near 13 that a few tasks in a thousand make up;
+- ordinary: 14 % at rank 1, 39 % near it (geometric), the rest exp(6 + 1.5 z): a mean rank near 550,
+  in shape like a DistMult on FB15k-237;
 - bad: N Beta(0.6, 1): hardly better than chance, reciprocal ranks made up by the one task in a hundred that is hit.
 
 "equal": the two models are exchanged at random on every task. "unequal": the second has its normal scores shifted by
@@ -57,6 +58,7 @@ LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
 PAGE = Path(__file__).parents[1] / "docs" / "comparing.md"
 BEGIN, END = "<!-- begin: python -m benchmarks.calibration --report -->\n", "<!-- end -->\n"
+KEYS = ("kind", "metric", "method", "population", "size")
 Row = dict[str, Any]
 
 
@@ -272,9 +274,10 @@ def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.rand
         found = []
         for draw, pairs in enumerate(drawn):
             x = f(pairs.astype(np.float64))
-            ends = limits if key == "mr" or key == "mrr" else (x.min(), x.max())
             units = units_of(x, ones, counts)
-            one = paired_difference(units, x[:, 0] - x[:, 1], definition.g, tuple(ends), LEVEL, PERMUTATIONS, draw)
+            one = paired_difference(
+                units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), LEVEL, PERMUTATIONS, draw
+            )
             if draw < CHECKED:
                 a, b = (Ranks(pairs[:, i].copy(), None, NUM_CANDIDATES) for i in (0, 1))
                 same, told = quietly(partial(compare, a, b, key, permutations=PERMUTATIONS, seed=draw))

@@ -151,8 +151,8 @@ class RankCollection(TiedCollection):
 
         Args:
             level: of confidence, in (0, 1).
-            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentised for means of f, percentiles
-                for all else); Wilson's for hits with both. The median and its kin have a bootstrap only, extremes none.
+            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentised for means of f,
+                percentiles for all else); Wilson's for hits with both. The median has a bootstrap only, extremes none.
             cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned with
                 the rows of ``table()``; None: every task is on its own.
             resamples: number of bootstrap samples.

@@ -218,8 +218,8 @@ class _Question:
         if is_share(self.definition):
             return paired_shares(units, d, level, permutations, seed)
         limits = mean_limits(self.definition, sample)
-        if self.definition.g != IDENTITY:  # g need not be defined beyond the values of f
-            limits = max(limits[0], float(values.min())), min(limits[1], float(values.max()))
+        if self.definition.g != IDENTITY and not np.isfinite(limits).all():  # g need not be defined beyond what f gives
+            limits = float(values.min()), float(values.max())
         return paired_difference(units, d, self.definition.g, limits, level, permutations, seed)
 
     def _any_interval(self, level: float, resamples: int, seed: int) -> Difference:
