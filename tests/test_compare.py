@@ -1,20 +1,32 @@
 """compare: values against evaluate, alignment against shuffles, training seeds against simulation."""
 
 import math
+import warnings
 
 import numpy as np
 import pytest
 import torch
-from scipy import stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import optimize, special, stats
 
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
-from torchrankmetrics.theory.inference.bootstrap import studentised_interval
+from torchrankmetrics.theory.definitions import IDENTITY, Exponential
+from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
+from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
+from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
 from torchrankmetrics.theory.inference.units import units_of
 
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]
 B = [4, 2, 3, 9, 5, 8, 7, 4, 2, 11]
+
+
+# ten tasks with a long tail: what is computed here is warned of, which has tests of its own
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{start}:torchrankmetrics.RankMetricWarning")
+    for start in ("the interval of", "so few tasks or clusters")
+]
 
 
 def identity(means):
@@ -58,22 +70,136 @@ def test_a_task_of_no_weight_is_not_compared():
     assert expected.num_tasks == 8
 
 
-def test_paired_interval_is_studentised_by_the_delta_method():
-    """The error of a difference of harmonic means, by numerical derivatives."""
-    x = np.column_stack([1 / np.array(A), 1 / np.array(B)])
-    n = len(A)
+@st.composite
+def paired_ranks(draw):
+    size = draw(st.integers(6, 11))
+    a, b = (draw(st.lists(st.integers(1, 30), min_size=size, max_size=size)) for _ in range(2))
+    return a, b
 
-    def smooth(m):
-        return 1 / m[:, 0] - 1 / m[:, 1], np.column_stack([-1 / m[:, 0] ** 2, 1 / m[:, 1] ** 2])
 
-    error = studentised_interval(units_of(x, np.ones(n), np.ones(n, dtype=np.int64)), smooth, 0.9, 100, 0)[0]
-    covariance = np.cov(x.T) / n
-    step = 1e-6
-    base = x.mean(0)
-    slope = [
-        (smooth(base[None] + step * e)[0][0] - smooth(base[None] - step * e)[0][0]) / (2 * step) for e in np.eye(2)
-    ]
-    assert error == pytest.approx(math.sqrt(slope @ covariance @ np.array(slope)), rel=1e-6)
+@given(
+    paired_ranks(), st.sampled_from(["mr", "mrr", "gmr", "hmr", "imr", "hits@3", "amri"]), st.sampled_from([0.8, 0.95])
+)
+@settings(deadline=None, max_examples=150)
+def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric, level):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RankMetricWarning)
+        found = compare(*(Ranks(r, None, 30) for r in ranks), metric, level=level)
+    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - level + 1e-9)
+    assert found.low <= found.difference + 1e-12
+    assert found.high >= found.difference - 1e-12
+
+
+@given(paired_ranks())
+@settings(deadline=None, max_examples=50)
+def test_ends_are_where_the_test_of_shifted_differences_turns(ranks):
+    """All flips of d - delta, enumerated: not rejected just inside of the ends, rejected just outside."""
+    d = np.array(ranks[0], dtype=float) - ranks[1]
+    units = units_of(np.stack(ranks, 1).astype(float), np.ones(len(d)), np.ones(len(d), dtype=np.int64))
+    found = paired_difference(units, d, IDENTITY, (-math.inf, math.inf), 0.9, 9999, 0)
+    for end, inwards in ((found.low, 1), (found.high, -1)):
+        step = inwards * 1e-6
+        assert end == pytest.approx(d.mean()) or sign_flip_p_value(d - end - step) > 0.1
+        assert sign_flip_p_value(d - end + step) <= 0.1 + 1e-12
+
+
+def test_interval_of_a_gmr_far_off_is_that_of_the_delta_method():
+    """Far from equality the slopes of g differ, and flips of log ranks alone would have the wrong error."""
+    rng = np.random.default_rng(8)
+    log = rng.normal(0, 0.3, (4000, 1)) + rng.normal(0, 0.3, (4000, 2)) + np.array([5.0, 1.0])
+    units = units_of(log, np.ones(4000), np.ones(4000, dtype=np.int64))
+    found = paired_difference(units, log[:, 0] - log[:, 1], Exponential(1), (0.0, 20.0), 0.95, 1999, 0)
+    slope = np.exp(log.mean(0)) * [1, -1]
+    error = math.sqrt(slope @ np.cov(log.T) @ slope / 4000)
+    center = float(slope.sum())
+    assert (found.low, found.high) == pytest.approx((center - 1.96 * error, center + 1.96 * error), abs=0.2 * error)
+
+
+@pytest.mark.parametrize(("b", "c", "n"), [(0, 0, 40), (5, 0, 50), (12, 3, 200), (1, 7, 9), (9, 9, 18)])
+def test_share_difference_is_tangos_score_interval_at_least(b, c, n):
+    """The score statistic with the constrained maximum found by a search, not by its formula."""
+
+    def statistic(delta):
+        def loss(q):
+            p = np.array([q + delta, q, 1 - 2 * q - delta])
+            x = np.array([b, c, n - b - c])
+            return -(special.xlogy(x, np.clip(p, 1e-300, None))).sum()
+
+        low, high = max(0.0, -delta), (1 - delta) / 2
+        q = optimize.minimize_scalar(loss, bounds=(low, high), method="bounded", options={"xatol": 1e-12}).x
+        return (b - c - n * delta) ** 2 / (n * (2 * q + delta - delta**2))
+
+    low, high = share_difference(b, c, n, 0.95)
+    q = stats.chi2.ppf(0.95, 1)
+    assert low < (b - c) / n < high
+    score, exact = _tango(b, c, n, 0.95), _conditional(b, c, n, 0.95)
+    assert (low, high) == (min(score[0], exact[0]), max(score[1], exact[1]))
+    for end in score:
+        assert abs(end) == pytest.approx(1) or statistic(end) == pytest.approx(q, rel=1e-3)
+    if b + c:
+        tail = stats.binomtest(b, b + c).proportion_ci(0.95)
+        assert exact == pytest.approx([(2 * x - 1) * (b + c) / n for x in (tail.low, tail.high)])
+
+
+def test_shares_without_discordant_tasks_may_still_differ():
+    same = Ranks(A, None, 40)
+    single = compare(same, same, "hits@3")
+    z = stats.norm.ppf(0.975) ** 2
+    assert (single.low, single.high, single.p_value) == pytest.approx((-z / (10 + z), z / (10 + z), 1))
+    table_ = table(A, sample_id=range(10), weight=torch.tensor([1.0, 2] * 5))
+    weighted = compare(table_, table_, "hits@3")
+    assert weighted.high > single.high > 0 > single.low > weighted.low  # worth 9 tasks
+    twice = Ranks(A * 2, None, 40)
+    clustered = compare(twice, twice, "hits@3", cluster=np.arange(20) // 2)
+    assert (clustered.low, clustered.high) == pytest.approx((single.low, single.high))
+
+
+def test_two_tasks_say_nothing_and_it_is_told():
+    a, b = Ranks([1, 2], None, 40), Ranks([4, 9], None, 40)
+    with pytest.warns(RankMetricWarning) as told:
+        found = compare(a, b, ["mr", "mrr"])
+    assert "nothing can be rejected at level 0.95: the interval of 'mr', 'mrr' is all that is possible" in str(told[1])
+    assert "its error rests on fewer than 5" in str(told[0])
+    assert (found["mr"].low, found["mr"].high) == (-39, 39)
+    assert (found["mrr"].low, found["mrr"].high) == pytest.approx((-39 / 40, 39 / 40))
+    assert not found["mr"].bounded
+    with pytest.raises(ValueError, match="at least 2 independent tasks"):
+        compare(Ranks([1], None, 40), Ranks([4], None, 40), "hits@1")
+
+
+def test_the_number_of_flips_and_their_error_are_told():
+    rng = np.random.default_rng(1)
+    a = rng.integers(1, 60, 50)
+    x, y, worse = (Ranks(r, None, 100) for r in (a, np.clip(a + rng.integers(-9, 12, 50), 1, 100), a + 40))
+    single = compare(x, y, "mr", permutations=1999)
+    assert single.permutations == 1999
+    assert single.monte_carlo_error == pytest.approx(math.sqrt(single.p_value * (1 - single.p_value) / 1999))
+    assert f"p = {single.p_value:.2g} ± {single.monte_carlo_error:.1g} (sign-flip permutation, 1999 flips)" in str(
+        single
+    )
+    floor = compare(x, worse, "mr", permutations=1999)
+    assert floor.p_value == 1 / 2000
+    assert "p < 1/1999 (sign-flip permutation, 1999 flips)" in str(floor)
+    small = compare(Ranks(A, None, 40), Ranks(B, None, 40), "gmr")
+    assert (small.permutations, small.monte_carlo_error) == (None, 0)  # all 1,024 flips
+    assert compare(x, y, "median").monte_carlo_error is None
+
+
+def test_many_hypotheses_draw_more_flips():
+    """So that Holm's correction can still reject: 50 times m / (1 - level), the floor a fiftieth of the level."""
+    a = np.arange(1, 41)
+    names = ["mr", "mrr", "gmr", "hmr", "imr"]
+    found = compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), names, permutations=99)
+    assert {row.permutations for row in found.rows} == {4999}
+    assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
+    assert compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=99).permutations == 99
+    with pytest.raises(ValueError, match=r"permutations must be at least 999 for level=0\.999"):
+        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, level=0.999)
+
+
+def test_extremes_are_refused():
+    with pytest.raises(ValueError, match="'power_mean_rank_inf' has no interval"):
+        compare(Ranks(A, None, 40), Ranks(B, None, 40), "power_mean_rank_inf")
 
 
 def test_aligned_by_side_and_sample_id_whatever_the_order():
@@ -195,8 +321,9 @@ def test_median_has_an_interval_and_no_test():
 
 
 def test_equal_models_do_not_differ():
-    result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], resamples=100)
-    assert all((row.low, row.high) == (0, 0) for row in result.rows)
+    with pytest.warns(RankMetricWarning, match=r"'mrr' \(no spread at all\)"):
+        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], resamples=100)
+    assert all((row.low, row.high) == (0, 0) for row in result.rows if row.metric != "hits_at_3")
     assert result["mrr"].p_value == result["hits_at_3"].p_value == 1
 
 
@@ -215,10 +342,11 @@ def test_variance_split_is_unbiased_and_its_test_keeps_the_level():
     splits, rejected, covered = [], 0, 0
     for _ in range(runs):
         units = simulated(rng, sizes, n, 0.3, 1.0, 2.0)
-        result = seeded_difference(units, sizes[0], identity, 0.95, 200, int(rng.integers(1 << 30)))
+        result = seeded_difference(units, sizes[0], identity, 0.95)
         splits.append((result.split.seeds, result.split.tasks, result.split.interaction))
         rejected += result.p_value <= 0.05
         covered += result.low <= 0 <= result.high
+        assert (result.low <= 0 <= result.high) == (result.p_value >= 0.05)
     truth = (0.09 / 4 + 0.09 / 5, 2 / n, 4 / 4 / n + 4 / 5 / n)
     found = np.mean(splits, axis=0)
     # parts below zero are cut to zero, which lifts the first two a little

@@ -11,14 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from torchrankmetrics import RankCollection, RankMetric, Ranks, evaluate
+from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
 from torchrankmetrics.evaluation.intervals import estimate
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
-from torchrankmetrics.theory.inference.intervals import skewed_normal, wilson
-from torchrankmetrics.theory.inference.units import units_of
+from torchrankmetrics.theory.inference.intervals import share_interval, skewed_normal, wilson
+from torchrankmetrics.theory.inference.units import support_of, units_of
 from torchrankmetrics.theory.sample import RankSample
+
+# ten tasks with a long tail: most of what is computed here is warned of, which has tests of its own below
+pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
 
 RANKS = [1, 4, 2, 9, 1, 30, 3, 3, 12, 1]
 COUNTS = [40, 40, 38, 40, 35, 40, 40, 31, 40, 40]
@@ -224,7 +227,7 @@ def test_studentised_interval_is_efron_and_tibshiranis():
         )
     high, low = (theta - np.quantile(ratios, q, method="nearest") * error for q in (0.2, 0.8))
     units = units_of(x, w, np.ones(5, dtype=np.int64))
-    found = studentised_interval(units, lambda m: (m[:, 0], np.ones_like(m)), 0.6, 20000, 3)
+    found = studentised_interval(units, 0.6, 20000, 3)
     assert found[0] == pytest.approx(error, rel=1e-12)
     assert found[1:] == pytest.approx((low, high), rel=0.05)
 
@@ -278,6 +281,88 @@ def test_plain_interval_of_rare_hits_would_fail():
         covered["wilson"] += probability * (low <= p <= high)
         covered["plain"] += probability * (abs(k / n - p) <= 1.96 * math.sqrt(k / n * (1 - k / n) / n))
     assert covered["wilson"] > 0.93 > covered["plain"]
+
+
+def test_wilson_is_widened_where_it_is_too_near_to_zero_or_one():
+    """Brown, Cai and DasGupta 2001: just below 0.18 / n the plain interval covers 84 %; exact binomial law."""
+    for n in (20, 100):
+        for p in (0.17 / n, 1 - 0.17 / n, 0.5 / n, 1.2 / n, 2.6 / n):
+            covered = {"ours": 0.0, "plain": 0.0}
+            for k in range(n + 1):
+                units = units_of(np.r_[np.ones(k), np.zeros(n - k)], np.ones(n), np.ones(n, dtype=np.int64))
+                for name, (low, high) in (("ours", share_interval(units, 0.95)), ("plain", wilson(units, 0.95))):
+                    covered[name] += stats.binom.pmf(k, n, p) * (low <= p <= high)
+            assert covered["ours"] >= max(covered["plain"], 0.93), (n, p, covered)
+            assert covered["plain"] < 0.86 or not math.isclose(min(p, 1 - p) * n, 0.17)
+
+
+@pytest.mark.parametrize("hits", [0, 1, 3, 10])
+def test_hits_have_wilsons_interval_whatever_the_method(hits):
+    ranks = [1] * hits + [50] * (10 - hits)
+    collection = RankCollection(["hits@3", "tie_rate"])
+    collection.update(Ranks(ranks, None, 60))
+    normal, resampled = (collection.confidence_intervals(method=m, resamples=100) for m in ("normal", "bootstrap"))
+    assert normal.rows == resampled.rows
+    assert normal["hits_at_3"].low < normal["hits_at_3"].high
+    assert normal["hits_at_3"].support == math.inf
+
+
+@pytest.mark.parametrize("name", ["power_mean_rank_inf", "power_mean_rank_minus_inf"])
+def test_extremes_have_no_interval(name):
+    collection = collect([name])
+    with pytest.raises(ValueError, match=rf"'{name}' has no interval.*power_mean_rank_4.*median_rank"):
+        collection.confidence_intervals(method="bootstrap")
+
+
+@pytest.mark.parametrize("name", ["median_rank", "rank_std", "rank_mad"])
+def test_one_task_or_cluster_has_no_bootstrap(name):
+    collection = RankCollection([name])
+    collection.update(Ranks([3], None, 40), group=1)
+    with pytest.raises(ValueError, match="at least 2 independent tasks or clusters"):
+        collection.confidence_intervals(method="bootstrap")
+    collection.update(Ranks([5], None, 40), group=1)
+    with pytest.raises(ValueError, match="at least 2 independent tasks or clusters"):
+        collection.confidence_intervals(method="bootstrap", cluster="group")
+
+
+@given(st.lists(st.tuples(st.integers(-50, 50), st.integers(1, 4)), min_size=1, max_size=9), st.floats(1e-9, 1e9))
+def test_support_is_n_over_kurtosis(entries, scale):
+    u, count = np.array([x for x, _ in entries]), np.array([c for _, c in entries])
+    plain = [Fraction(int(x)) for x, c in entries for _ in range(c)]
+    second, fourth = sum(x**2 for x in plain), sum(x**4 for x in plain)
+    expected = second**2 / fourth if second else 0
+    assert support_of(u * scale, count) == pytest.approx(float(expected), rel=1e-9)
+    assert support_of(u * scale, count) <= count.sum() + 1e-9
+
+
+@pytest.mark.parametrize(("method", "level"), [("normal", 0.95), ("bootstrap", 0.9)])
+def test_an_error_that_rests_on_few_tasks_is_warned_of(method, level):
+    """A good model, 37 of 40 at rank 1: MR rests on the worst task, MRR on the other three; hits need no error."""
+    collection = RankCollection(["mr", "amri", "mrr", "hits@1"])
+    collection.update(Ranks([1] * 37 + [2, 3, 4000], None, 14_505))
+    with pytest.warns(RankMetricWarning, match=r"interval of 'mr' \(on 1.1\), 'amri' \(on 1.1\), 'mrr' \(on 2.5\)"):
+        found = collection.confidence_intervals(level, method, resamples=200)
+    u = np.array([1] * 37 + [2, 3, 4000]) - 4042 / 40
+    assert found["mr"].support == found["amri"].support == pytest.approx((u**2).sum() ** 2 / (u**4).sum())
+
+
+@pytest.mark.parametrize("method", ["normal", "bootstrap"])
+def test_tasks_that_are_all_alike_are_warned_of(method):
+    collection = RankCollection(["mr", "mrr", "hits@10"])
+    collection.update(Ranks([3] * 20, None, 50))
+    with pytest.warns(RankMetricWarning, match=r"'mr' \(no spread at all\), 'mrr' \(no spread at all\) may"):
+        found = collection.confidence_intervals(method=method, resamples=100)
+    assert (found["mr"].low, found["mr"].high, found["mr"].support) == (3, 3, 0)
+    assert found["hits_at_10"].low < 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_tasks_without_a_tail_are_not_warned_of():
+    collection = RankCollection(["mr", "mrr", "gmr", "median", "rank_std"])
+    collection.update(Ranks(list(range(1, 41)), None, 50))
+    assert collection.confidence_intervals(method="bootstrap", resamples=100)["mr"].support == pytest.approx(
+        22.2, abs=0.1
+    )
 
 
 def test_median_has_a_bootstrap_only():

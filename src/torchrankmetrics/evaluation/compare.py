@@ -1,31 +1,30 @@
 """compare: two models on the same tasks, with an interval and a p-value of their difference."""
 
 import dataclasses
+import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, overload
 
 import numpy as np
 
+from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
-from torchrankmetrics.evaluation.intervals import check_level, check_number
+from torchrankmetrics.evaluation.intervals import check_level, check_number, warn_of_support
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import check_evaluation
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.inference.bootstrap import (
-    SmoothFunction,
-    mean_replicates,
-    percentile_interval,
-    replicate_values,
-    studentised_interval,
-)
-from torchrankmetrics.theory.inference.seeds import seeded_difference
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
+from torchrankmetrics.theory.inference.bootstrap import percentile_interval, percentile_support, replicate_values
+from torchrankmetrics.theory.inference.differences import Difference, paired_difference, paired_shares
+from torchrankmetrics.theory.inference.intervals import mean_limits
+from torchrankmetrics.theory.inference.seeds import SmoothFunction, seeded_difference
+from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
@@ -70,9 +69,11 @@ def compare(
 ) -> Comparison | Comparisons:
     """Compare two models on the same tasks, aligned by (side, sample id), or by order when neither has sample ids.
 
-    Interval: paired bootstrap, studentised for means of f. p-value: sign-flip permutation; exact McNemar for hits
-    without clusters and weights. With lists of runs (training seeds) it generalises to other seeds: hierarchical
-    bootstrap and Student's t, and ``seeds`` splits the variance. Nothing is synchronised across processes.
+    p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: what the same test
+    does not reject (for hits with Tango's), so it holds 0 where p is above 1 - level; bootstrap percentiles for the
+    median and its kin, which have no p. Lists of runs generalise to other training seeds: Student's t for both, and
+    ``seeds`` splits the variance. Warns where so few tasks make up the error that the interval may well miss. Nothing
+    is synchronised across processes.
 
     Args:
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
@@ -83,7 +84,8 @@ def compare(
         cluster: what is drawn together: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the
             rows of its ``table()`` if it is a collection with sample ids, else in the order given.
         resamples: of the bootstrap.
-        permutations: of the sign-flip test; p is at least 1 / (permutations + 1).
+        permutations: of the sign-flip test; p is at least 1 / (permutations + 1). For m > 1 metrics at least
+            50 m / (1 - level) are drawn, so that Holm's correction can still reject.
         seed: of both.
 
     Raises:
@@ -92,11 +94,16 @@ def compare(
     >>> from torchrankmetrics import Ranks
     >>> a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
     >>> print(compare(a, b, "hits@3"))
-    hits_at_3: 1.0000 - 0.3333 = +0.6667 [+0.3333, +1.0000] at 95 %, p = 0.12 (exact McNemar); 6 tasks
+    hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
     """
     check_level(level)
     check_number("resamples", resamples, 100)
     check_number("permutations", permutations, 99)
+    if (permutations + 1) * (1 - level) < 1 - 1e-9:
+        raise ValueError(
+            f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for level={level}: p is never below "
+            f"1 / (permutations + 1), so that nothing could be rejected; got {permutations}"
+        )
     runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
     several = len(runs_a) > 1 or len(runs_b) > 1
     if several and min(len(runs_a), len(runs_b)) < 2:
@@ -111,11 +118,15 @@ def compare(
     names = [f"a[{i}]" if several else "a" for i in range(len(runs_a))]
     names += [f"b[{i}]" if several else "b" for i in range(len(runs_b))]
     rows, keys = paired_rows([*runs_a, *runs_b], names, cluster)
+    if len(asked) > 1:
+        permutations = max(permutations, math.ceil(50 * len(asked) / (1 - level)) - 1)
     options = (level, resamples, permutations, seed)
     results = [_Question(name, rows, len(runs_a), keys).answer(*options) for name in asked]
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
     for i, p in zip(tested, holm(list(tested.values())), strict=True):
         results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
+    warn_of_support({result.metric: result.support for result in results})
+    _warn_of_no_bound([result.metric for result in results if not result.bounded], level)
     return results[0] if single else Comparisons(tuple(results))
 
 
@@ -144,27 +155,43 @@ class _Question:
             values = [apply_view(self.definition, self.view, value, moments) for value in values]
             slope = view_slope(self.definition, self.view, moments)
         a, b = float(np.mean(values[: self.num_a])), float(np.mean(values[self.num_a :]))
-        split = p = None
+        split = None
         if not is_mean(self.definition, self.rank_type):
-            low, high = self._any_interval(level, resamples, seed)
-            test = "bootstrap interval only"
+            found = self._any_interval(level, resamples, seed)
         elif len(self.samples) > 2:
-            result = seeded_difference(self._units(), self.num_a, self._elementwise(), level, resamples, seed)
-            low, high, p, test = result.low, result.high, result.p_value, "t over seeds and tasks"
+            result = seeded_difference(self._units(), self.num_a, self._elementwise(), level)
+            found = Difference(result.low, result.high, result.p_value, "t over seeds and tasks")
             split = dataclasses.replace(
                 result.split,
                 **{part: getattr(result.split, part) * slope**2 for part in ("seeds", "tasks", "interaction")},
             )
         else:
-            low, high = self._paired_interval(level, resamples, seed)
-            p, test = self._test(permutations, seed)
-        low, high = sorted((low * slope, high * slope)) if slope == slope else (low * slope, high * slope)
+            found = self._paired(level, permutations, seed)
+        ends = found.low * slope, found.high * slope
+        low, high = sorted(ends) if slope == slope else ends
         number = effective = None
         if self.keys is not None:
             units = self._units()
             number, effective = units.size, units.effective
-        tasks = self.samples[0].num_tasks
-        return Comparison(self.key, a, b, a - b, low, high, level, p, None, test, tasks, number, effective, split)
+        return Comparison(
+            metric=self.key,
+            a=a,
+            b=b,
+            difference=a - b,
+            low=low,
+            high=high,
+            level=level,
+            p_value=found.p_value,
+            p_adjusted=None,
+            test=found.test,
+            num_tasks=self.samples[0].num_tasks,
+            num_clusters=number,
+            effective_clusters=effective,
+            seeds=split,
+            permutations=found.permutations,
+            support=found.support,
+            bounded=found.bounded,
+        )
 
     def _values(self) -> FloatArray:
         return np.stack([task_values(self.definition, sample, self.rank_type) for sample in self.samples], 1)
@@ -182,40 +209,32 @@ class _Question:
 
         return smooth
 
-    def _paired_interval(self, level: float, resamples: int, seed: int) -> tuple[float, float]:
-        units, elementwise = self._units(), self._elementwise()
-        if is_share(self.definition):  # few discordant tasks leave no spread to studentise by
-            means = mean_replicates(units, resamples, seed)
-            return percentile_interval(means[:, 0] - means[:, 1], level)[1:]
+    def _paired(self, level: float, permutations: int, seed: int) -> Difference:
+        units, values, sample = self._units(), self._values(), self.samples[0]
+        d = sample.weight * (values[:, 0] - values[:, 1])
+        if self.keys is not None:
+            _, index = np.unique(self.keys, return_inverse=True)
+            d = np.bincount(index, d * sample.count).astype(np.float64)
+        if is_share(self.definition):
+            return paired_shares(units, d, level, permutations, seed)
+        limits = mean_limits(self.definition, sample)
+        if self.definition.g != IDENTITY and not np.isfinite(limits).all():  # g need not be defined beyond what f gives
+            limits = float(values.min()), float(values.max())
+        return paired_difference(units, d, self.definition.g, limits, level, permutations, seed)
 
-        def difference(means: FloatArray) -> tuple[FloatArray, FloatArray]:
-            value, slope = elementwise(means)
-            return value[:, 0] - value[:, 1], slope * np.array([1.0, -1.0])
-
-        return studentised_interval(units, difference, level, resamples, seed)[1:]
-
-    def _any_interval(self, level: float, resamples: int, seed: int) -> tuple[float, float]:
+    def _any_interval(self, level: float, resamples: int, seed: int) -> Difference:
         if len(self.samples) > 2:
             raise ValueError(
                 f"{self.key!r} over several seeds has no variance formula: compare single runs, or a mean of f"
             )
+        support = min(percentile_support(self.definition, sample, self.keys) for sample in self.samples)
         # equal seeds draw equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
         first, second = (
             replicate_values(self.definition, sample, self.rank_type, resamples, seed, keys) for sample in self.samples
         )
-        return percentile_interval(first - second, level)[1:]
-
-    def _test(self, permutations: int, seed: int) -> tuple[float, str]:
-        values, weight = self._values(), self.samples[0].weight
-        moved = values[:, 0] - values[:, 1]
-        if is_share(self.definition) and self.keys is None and np.ptp(weight) == 0 and not (moved % 1).any():
-            return mcnemar_p_value(int((moved > 0).sum()), int((moved < 0).sum())), "exact McNemar"
-        d = weight * moved
-        if self.keys is not None:
-            _, index = np.unique(self.keys, return_inverse=True)
-            d = np.bincount(index, d).astype(np.float64)
-        return sign_flip_p_value(d, permutations, seed), "sign-flip permutation"
+        low, high = percentile_interval(first - second, level)[1:]
+        return Difference(low, high, None, "bootstrap interval only", None, support)
 
 
 def _runs(models: Any, name: str) -> list[Any]:
@@ -225,6 +244,16 @@ def _runs(models: Any, name: str) -> list[Any]:
     for run in runs:
         check_evaluation(run, name, ", or a list of them")
     return runs
+
+
+def _warn_of_no_bound(keys: list[str], level: float) -> None:
+    if keys:
+        warnings.warn(
+            f"so few tasks or clusters differ that nothing can be rejected at level {level:g}: the interval of "
+            f"{', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks",
+            RankMetricWarning,
+            stacklevel=3,
+        )
 
 
 def _parse(metric: Any) -> MetricName:

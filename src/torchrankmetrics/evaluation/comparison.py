@@ -1,5 +1,6 @@
 """What ``compare`` gives: differences with their intervals and p-values, to read or to print."""
 
+import math
 from dataclasses import dataclass
 
 from torchrankmetrics.evaluation.intervals import in_clusters
@@ -25,6 +26,10 @@ class Comparison:
         num_clusters: independent clusters of them; None: every task on its own.
         effective_clusters: number of clusters of equal size that would be worth as much.
         seeds: variance by source, with several seeds.
+        permutations: number of random flips behind the p-value; None: it is exact, or of no permutation test.
+        support: number of tasks or clusters that the error of the difference rests on, infinite where none is needed;
+            below 5 the interval misses more often than it says.
+        bounded: False if an end of the interval is only what is possible, as no difference there could be rejected.
     """
 
     metric: str
@@ -41,15 +46,32 @@ class Comparison:
     num_clusters: int | None = None
     effective_clusters: float | None = None
     seeds: SeedSplit | None = None
+    permutations: int | None = None
+    support: float = math.inf
+    bounded: bool = True
+
+    @property
+    def monte_carlo_error(self) -> float | None:
+        """Standard error of the p-value from drawing flips at random; 0 if it is exact, None without a p-value."""
+        if self.p_value is None or self.permutations is None:
+            return None if self.p_value is None else 0.0
+        return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
 
     def __str__(self) -> str:
-        p = "no p-value" if self.p_value is None else f"p = {self.p_value:.2g}"
+        p, test = "no p-value", self.test
+        if self.p_value is not None:
+            floor = self.permutations is not None and self.p_value * (self.permutations + 1) < 1.5
+            p = f"p < 1/{self.permutations}" if floor else f"p = {self.p_value:.2g}"
+        if self.permutations is not None:
+            test += f", {self.permutations} flips"
+            # at the floor nothing was reached, and the error would be made up
+            p += "" if floor else f" ± {self.monte_carlo_error:.1g}"
         if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
             p += f", by Holm {self.p_adjusted:.2g}"
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
         text = (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({self.test}); "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({test}); "
             f"{self.num_tasks} tasks{clusters}"
         )
         if self.seeds is not None:

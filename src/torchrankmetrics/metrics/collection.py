@@ -187,8 +187,8 @@ class RankCollection(TiedCollection):
 
         Args:
             level: of confidence, in (0, 1).
-            method: "normal" (means of f, corrected for skewness; Wilson for hits) or "bootstrap" (studentised for means
-                of f, percentiles for all else); the median and its kin have a bootstrap only.
+            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentised for means of f,
+                percentiles for all else); Wilson's for hits with both. The median has a bootstrap only, extremes none.
             cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned with
                 the rows of ``table()``; None: every task is on its own.
             resamples: number of bootstrap samples.
@@ -198,5 +198,6 @@ class RankCollection(TiedCollection):
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
 
         Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
+        Warns of intervals whose error rests on fewer than 5 tasks or clusters: they may well miss.
         """
         return confidence_intervals(self._synced_analysis(), self.measures, level, method, cluster, resamples, seed)

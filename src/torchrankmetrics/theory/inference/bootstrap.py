@@ -1,17 +1,17 @@
-"""Bootstrap over independent units: studentised for means of f and their differences, by percentiles for the rest."""
+"""Bootstrap over independent units: studentised for means of f, by percentiles for all else."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
+from torchrankmetrics.theory.aggregation import weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.units import Units
+from torchrankmetrics.theory.inference.units import Units, support_of, units_of
 from torchrankmetrics.theory.sample import RankSample, RankType, TieBlocks
+from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
 
-# k means of f in each of b resamples (b, k) -> metric (b,) and its slopes (b, k)
-SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 _CELLS = 1 << 22
 
 
@@ -38,17 +38,14 @@ def redraws(count: IntArray, resamples: int, seed: int) -> Iterator[FloatArray]:
             yield rng.multinomial(n, count / n, size=size).astype(np.float64)
 
 
-def studentised_interval(
-    units: Units, smooth: SmoothFunction, level: float, resamples: int, seed: int
-) -> tuple[float, float, float]:
-    """Standard error and ends of the bootstrap-t interval of a smooth function of k weighted means.
+def studentised_interval(units: Units, level: float, resamples: int, seed: int) -> tuple[float, float, float]:
+    """Standard error and ends of the bootstrap-t interval of a weighted mean.
 
-    The ends are theta - q se with q the quantiles of (theta* - theta) / se*, se by the delta method in the sample and
-    in each resample: right to second order, which long-tailed ranks need.
+    The ends are M - q se with q the quantiles of (M* - M) / se*, se by linearisation in the sample and in each
+    resample: right to second order, which long-tailed ranks need.
 
     Args:
-        units: f over tasks or clusters.
-        smooth: the metric and its slopes as a function of the k means.
+        units: f over tasks or clusters (k = 1).
         level: of confidence, in (0, 1).
         resamples: number of bootstrap samples.
         seed: of the bootstrap.
@@ -59,29 +56,26 @@ def studentised_interval(
     Source: Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
     """
     units.require_two()
-    centered = units.sums - units.weight[:, None] * units.mean
-    z = np.column_stack([units.weight, centered])
-    k = z.shape[1]
-    products = (z[:, :, None] * z[:, None, :]).reshape(len(z), k * k)
+    mean, weight = float(units.mean[0]), units.weight
+    centered = units.sums[:, 0] - weight * mean
+    columns = np.stack([weight, centered, weight**2, weight * centered, centered**2], 1)
 
-    def value_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
-        sums = draws @ z
-        moved = sums[:, 1:] / sums[:, :1]
-        value, slope = smooth(units.mean + moved)
-        line = np.column_stack([-(slope * moved).sum(1), slope])
-        square = np.einsum("bi,bij,bj->b", line, (draws @ products).reshape(-1, k, k), line)
-        return value, np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / sums[:, 0]
+    def shift_and_error(draws: FloatArray) -> tuple[FloatArray, FloatArray]:
+        total, first, ww, wc, cc = (draws @ columns).T
+        moved = first / total
+        square = cc - 2 * moved * wc + moved**2 * ww
+        return moved, np.sqrt(np.maximum(square, 0) * units.size / (units.size - 1)) / total
 
-    theta, error = (float(x[0]) for x in value_and_error(units.count[None].astype(np.float64)))
+    error = float(shift_and_error(units.count[None].astype(np.float64))[1][0])
     if error == 0:
-        return 0.0, theta, theta
+        return 0.0, mean, mean
     ratios = []
     for draws in redraws(units.count, resamples, seed):
-        value, spread = value_and_error(draws)
+        moved, spread = shift_and_error(draws)
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios.append(np.nan_to_num((value - theta) / spread, nan=0.0, posinf=np.inf, neginf=-np.inf))
+            ratios.append(np.nan_to_num(moved / spread, nan=0.0, posinf=np.inf, neginf=-np.inf))
     low, high = np.quantile(np.concatenate(ratios), [(1 - level) / 2, (1 + level) / 2], method="nearest")
-    return error, theta - float(high) * error, theta - float(low) * error
+    return error, mean - float(high) * error, mean - float(low) * error
 
 
 def percentile_interval(replicates: FloatArray, level: float) -> tuple[float, float, float]:
@@ -90,10 +84,30 @@ def percentile_interval(replicates: FloatArray, level: float) -> tuple[float, fl
     return float(replicates.std(ddof=1)), float(low), float(high)
 
 
-def mean_replicates(units: Units, resamples: int, seed: int) -> FloatArray:
-    """Weighted means of resampled units, (resamples, k) float64."""
-    draws = redraws(units.count, resamples, seed)
-    return np.concatenate([block @ units.sums / (block @ units.weight)[:, None] for block in draws])
+def percentile_support(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
+    """Number of tasks or clusters that the error of a metric without a formula rests on, see ``support_of``.
+
+    Quantiles know no outliers: all tasks or clusters support them.
+
+    Raises:
+        ValueError: if there are fewer than two tasks or clusters, or the metric is an extreme: no resample goes beyond
+            the sample, so that no number of tasks makes its interval right.
+
+    Source: Bickel and Freedman 1981 (doi:10.1214/aos/1176345637), on extremes.
+    """
+    if definition.aggregation in ("maximum", "minimum"):
+        raise ValueError(
+            f"{definition.name!r} has no interval: the extreme of a sample says nothing of ranks beyond it. Ask for a "
+            "finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
+        )
+    x = apply_transform(definition.f, sample.rank("realistic"))
+    if definition.aggregation == "variance":
+        x = (x - weighted_mean(x, sample.mass)) ** 2
+    units = units_of(x, sample.weight, sample.count, cluster)
+    units.require_two()
+    if definition.aggregation in ("median", "mad"):
+        return float(units.size)
+    return support_of(units.influence[:, 0], units.count)
 
 
 def replicate_values(

@@ -4,22 +4,27 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.definitions import AUC, IDENTITY, Log, Power, RankDefinition, Transform
-from torchrankmetrics.theory.inference.units import Units, is_share
+from torchrankmetrics.theory.inference.units import Units, is_share, support_of
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The standard error of a metric and the ends of its confidence interval, in the units of the metric."""
+    """The standard error of a metric and the ends of its confidence interval, in the units of the metric.
+
+    ``support`` is the number of tasks or clusters that the error rests on, infinite where the interval does not need
+    one; see ``support_of``.
+    """
 
     standard_error: float
     low: float
     high: float
+    support: float = math.inf
 
 
 def normal_interval(definition: RankDefinition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
@@ -38,30 +43,44 @@ def normal_interval(definition: RankDefinition, units: Units, level: float, limi
         ValueError: if there are fewer than two units.
     """
     error = math.sqrt(float(units.covariance[0, 0]))
-    ends = wilson(units, level) if is_share(definition) else skewed_normal(units, level)
-    return interval_through(definition.g, float(units.mean[0]), error, ends, limits)
+    ends = share_interval(units, level) if is_share(definition) else skewed_normal(units, level)
+    return interval_through(definition.g, units, error, ends, limits, support_of_mean(definition, units))
+
+
+def support_of_mean(definition: RankDefinition, units: Units) -> float:
+    """``support_of`` the mean of f; Wilson's interval of single tasks, and of shares without any spread, needs none."""
+    spread = np.abs(units.influence[:, 0])
+    scale = float(np.abs(units.sums).max(initial=0.0)) / units.total
+    support = support_of(units.influence[:, 0], units.count) if spread.max(initial=0.0) > 1e-13 * scale else 0.0
+    return math.inf if is_share(definition) and (not units.clustered or support == 0) else support
 
 
 def interval_through(
-    g: Transform, mean: float, error: float, ends: tuple[float, float], limits: tuple[float, float]
+    g: Transform,
+    units: Units,
+    error: float,
+    ends: tuple[float, float],
+    limits: tuple[float, float],
+    support: float,
 ) -> Estimate:
     """Put the interval of a mean through a monotone g, its error by the delta method, its ends cut to what is possible.
 
     Args:
         g: the post-transform of the metric.
-        mean: the mean of f.
-        error: its standard error.
-        ends: the ends of its interval.
+        units: f over tasks or clusters (k = 1).
+        error: the standard error of its mean.
+        ends: the ends of the interval of the mean.
         limits: smallest and largest possible mean.
+        support: of the error.
 
     Raises:
         ValueError: if torch cannot differentiate g, or g is not finite at an end.
     """
     ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
     if g == IDENTITY:
-        return Estimate(error, *ends)
+        return Estimate(error, *ends, support)
     low, high = sorted(apply_transform(g, np.array(ends), "g").tolist())
-    return Estimate(error * abs(float(transform_slopes(g, np.array([mean]))[0])), low, high)
+    return Estimate(error * abs(float(transform_slopes(g, units.mean)[0])), low, high, support)
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
@@ -85,6 +104,22 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     return mean - error * corrected(x), mean - error * corrected(-x)
 
 
+def share_interval(units: Units, level: float) -> tuple[float, float]:
+    """Wilson's interval of a share; at most 3 hits or misses have Poisson's end, as Wilson's is too near there.
+
+    Source: Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1: of a share near 0.18 / n the plain
+    one covers 83.8 %.
+    """
+    p, n, _ = _share(units, level)
+    low, high = wilson(units, level)
+    few, many = p * n, (1 - p) * n
+    if 0 < few <= 3:
+        low = min(low, float(chi2.ppf(1 - level, 2 * few)) / 2 / n)
+    if 0 < many <= 3:
+        high = max(high, 1 - float(chi2.ppf(1 - level, 2 * many)) / 2 / n)
+    return low, high
+
+
 def wilson(units: Units, level: float) -> tuple[float, float]:
     """Wilson's interval of a share, with the effective number of tasks of weighted or clustered ones.
 
@@ -93,14 +128,19 @@ def wilson(units: Units, level: float) -> tuple[float, float]:
 
     Source: Wilson 1927 (doi:10.1080/01621459.1927.10502953).
     """
+    p, n, z = _share(units, level)
+    center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    scale = 1 + z * z / n
+    return (center - half) / scale, (center + half) / scale
+
+
+def _share(units: Units, level: float) -> tuple[float, float, float]:
+    """The share, the effective number of tasks, and the quantile."""
     p = min(max(float(units.mean[0]), 0.0), 1.0)
     square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
     z = float(student.ppf((1 + level) / 2, _freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
     # without any spread the effective number of units is all that is known
-    n = p * (1 - p) / square if square > 0 else units.effective
-    center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return (center - half) / scale, (center + half) / scale
+    return p, p * (1 - p) / square if square > 0 else units.effective, z
 
 
 def _freedom(units: Units) -> float:

@@ -1,15 +1,16 @@
 """Several training runs per model: how much of the difference is luck of the seeds, how much of the test tasks."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import numpy as np
-from scipy.stats import norm
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.bootstrap import SmoothFunction, redraws
 from torchrankmetrics.theory.inference.units import Units
+
+# means (b, k) of f for k runs -> g of them and its slopes, elementwise, both (b, k)
+SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 
 @dataclass(frozen=True)
@@ -50,28 +51,22 @@ class SeededDifference:
     split: SeedSplit
 
 
-def seeded_difference(
-    units: Units, num_a: int, smooth: SmoothFunction, level: float, resamples: int, seed: int
-) -> SeededDifference:
+def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: float) -> SeededDifference:
     """Compare mean metrics over the seeds of A and of B, generalising to new seeds and new tasks.
 
-    Variance: the two-way layout seeds x tasks by moments, parts below zero set to zero. Interval: hierarchical
-    bootstrap (runs of A, runs of B and tasks drawn with replacement). Its draws spread too little over few runs and too
-    much where runs and tasks interact, so they are scaled to that variance, and widened by Student's over the normal
-    quantile. p-value: Student's t with Welch-Satterthwaite degrees of freedom.
+    Variance: the two-way layout seeds x tasks by moments, parts below zero set to zero. Interval and p-value: Student's
+    t with Welch-Satterthwaite degrees of freedom.
 
     Args:
         units: f over tasks or clusters, one column per run, the runs of A first.
         num_a: how many runs are of A.
         smooth: g and its slope, elementwise on the (b, k) means.
         level: of confidence.
-        resamples: number of bootstrap samples.
-        seed: of the bootstrap.
 
     Raises:
         ValueError: if a model has fewer than two runs.
 
-    Source: Hesterberg 2015 (doi:10.1080/00031305.2015.1089789) on the widening; Owen 2007 (doi:10.1214/07-AOAS122).
+    Source: Owen 2007 (doi:10.1214/07-AOAS122); Welch 1947 (doi:10.1093/biomet/34.1-2.28).
     """
     runs = units.sums.shape[1]
     models = (slice(0, num_a), slice(num_a, runs))
@@ -99,25 +94,6 @@ def seeded_difference(
         return SeededDifference(0.0, difference, difference, 1.0 if difference == 0 else 0.0, split)
     parts = [(b, size - 1) for b, size in zip(between, sizes, strict=True)] + [(tasks, units.size - 1)]
     freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
-    replicates = _hierarchical(units, models, smooth, resamples, seed)
-    wider = float(student.ppf((1 + level) / 2, freedom) / norm.ppf((1 + level) / 2)) * error / float(replicates.std())
-    ends = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
-    low, high = (difference + wider * (float(end) - difference) for end in ends)
+    half = float(student.ppf((1 + level) / 2, freedom)) * error
     p_value = float(2 * student.sf(abs(difference) / error, freedom))
-    return SeededDifference(error, low, high, p_value, split)
-
-
-def _hierarchical(
-    units: Units, models: tuple[slice, slice], smooth: SmoothFunction, resamples: int, seed: int
-) -> FloatArray:
-    rng = np.random.default_rng([seed, 1])
-    replicates = []
-    for draws in redraws(units.count, resamples, seed):
-        values = smooth(draws @ units.sums / (draws @ units.weight)[:, None])[0]
-        means = []
-        for model in models:
-            runs = values[:, model]
-            picked = rng.integers(0, runs.shape[1], runs.shape)
-            means.append(np.take_along_axis(runs, picked, axis=1).mean(1))
-        replicates.append(means[0] - means[1])
-    return np.concatenate(replicates)
+    return SeededDifference(error, difference - half, difference + half, p_value, split)

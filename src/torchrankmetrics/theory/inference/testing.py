@@ -1,5 +1,8 @@
 """Tests of "no difference" for two models on the same tasks, and Holm's correction for several."""
 
+import math
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 from scipy.stats import binomtest
@@ -7,6 +10,93 @@ from scipy.stats import binomtest
 from torchrankmetrics.theory.candidates import FloatArray
 
 _CELLS = 1 << 21
+
+
+@dataclass(frozen=True, eq=False)
+class SignFlips:
+    """Sums of k columns under the flips of a sign-flip test: enough to test any combination of the columns.
+
+    Attributes:
+        sums: (b, k) float64, one row per flip.
+        observed: (k,) float64, the sums without flips.
+        size: (k,) float64, sums of absolute values, the scale of rounding.
+        exhaustive: whether the flips are all that tell the first column apart, and not drawn at random.
+    """
+
+    sums: FloatArray
+    observed: FloatArray
+    size: FloatArray
+    exhaustive: bool
+
+    def p_value(self, line: FloatArray) -> float:
+        """Two-sided p-value in (0, 1] of "the mean of columns @ line is zero"; line is (k,) float64."""
+        # a flip that gives the observed sum counts whatever the order of summation
+        bar = abs(float(self.observed @ line)) - 1e-12 * float(self.size @ np.abs(line))
+        reached = int((np.abs(self.sums @ line) >= bar).sum())
+        return reached / len(self.sums) if self.exhaustive else (1 + reached) / (1 + len(self.sums))
+
+    def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
+        """Largest t >= 0 at which p of "the mean of columns @ line + t move weight is zero" is above alpha.
+
+        The last column are the weights (> 0), and columns @ line sum to zero: what is tested grows as t alone does.
+        A flip reaches it up to a t of its own, so the answer is one of these, or infinity.
+        """
+        total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
+        apart, along = abs(move) * (total - self.sums[:, -1]), abs(move) * (total + self.sums[:, -1])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            until = np.maximum(sums / apart, -sums / along)
+        # no flip, or all at once: reached by any t
+        until[np.minimum(apart, along) <= 1e-12 * abs(move) * total] = np.inf
+        number = len(until)
+        rank = math.floor(alpha * number) + 1 if self.exhaustive else math.floor(alpha * (number + 1))
+        return max(float(np.partition(until, number - rank)[number - rank]), 0.0)
+
+
+def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> SignFlips:
+    """Flip the signs of units, the same for all columns of a unit.
+
+    All flips are taken if they are no more than ``permutations`` + 1. Units where the first column is zero do not
+    change its p-value: they are flipped apart, so that it is the same with and without them.
+
+    Args:
+        columns: (u, k) float64, one row per independent task, or sums over clusters.
+        permutations: number of random flips.
+        seed: of the random flips.
+    """
+    moved = columns[:, 0] != 0
+    if _affordable(len(columns), permutations):
+        moved[:] = True
+    first, rest = columns[moved], columns[~moved]
+    exhaustive = _affordable(len(first), permutations)
+    if exhaustive:
+        sums = (1 - 2 * ((np.arange(2 ** len(first))[:, None] >> np.arange(len(first))) & 1)) @ first
+    else:
+        sums = _random_sums(first, permutations, np.random.default_rng(seed))
+    if rest.any():
+        if exhaustive:  # every flip of the first part with many of the rest
+            sums = np.tile(sums, (-(-(permutations + 1) // len(sums)), 1))
+        sums = sums + _random_sums(rest, len(sums), np.random.default_rng([seed, 1]))
+    return SignFlips(sums, columns.sum(0), np.abs(columns).sum(0), exhaustive)
+
+
+def _affordable(units: int, permutations: int) -> bool:
+    return units < 60 and 2**units <= permutations + 1
+
+
+def _random_sums(columns: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
+    # eight signs are one random byte: the 256 sums of each eight units are added up once
+    eights = np.pad(columns, ((0, -len(columns) % 8), (0, 0))).reshape(-1, 8, columns.shape[1])
+    signs = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
+    tables = [(eights[:, :, j] @ signs.T).ravel() for j in range(columns.shape[1])]
+    place = 256 * np.arange(len(eights))
+    used = np.flatnonzero(columns.any(0))
+    sums = np.zeros((size, columns.shape[1]))
+    step = max(1, _CELLS // len(eights))
+    for start in range(0, size, step):
+        cells = place + rng.integers(0, 256, (min(step, size - start), len(eights)), dtype=np.uint8)
+        for j in used:
+            sums[start : start + step, j] = tables[j][cells].sum(1)
+    return sums
 
 
 def sign_flip_p_value(differences: FloatArray, permutations: int = 9999, seed: int = 0) -> float:
@@ -29,25 +119,7 @@ def sign_flip_p_value(differences: FloatArray, permutations: int = 9999, seed: i
     >>> sign_flip_p_value(np.array([1.0, 2.0, 3.0, 4.0]))
     0.125
     """
-    d = differences[differences != 0]
-    if len(d) == 0:
-        return 1.0
-    # a flip that gives the observed sum counts whatever the order of summation
-    bar = abs(float(d.sum())) - 1e-12 * float(np.abs(d).sum())
-    if len(d) < 60 and 2 ** len(d) <= permutations + 1:
-        signs = 1 - 2 * ((np.arange(2 ** len(d))[:, None] >> np.arange(len(d))) & 1)
-        return float((np.abs(signs @ d) >= bar).mean())
-    # eight signs are one random byte: the 256 sums of each eight differences are added up once
-    eights = np.pad(d, (0, -len(d) % 8)).reshape(-1, 8)
-    sums = eights @ (1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)).T
-    place = 256 * np.arange(len(eights))
-    rng = np.random.default_rng(seed)
-    step, reached = max(1, _CELLS // len(eights)), 0
-    for start in range(0, permutations, step):
-        size = min(step, permutations - start)
-        signs = rng.integers(0, 256, (size, len(eights)), dtype=np.uint8)
-        reached += int((np.abs(sums.ravel()[place + signs].sum(1)) >= bar).sum())
-    return (1 + reached) / (1 + permutations)
+    return sign_flips(differences[:, None], permutations, seed).p_value(np.ones(1))
 
 
 def mcnemar_p_value(only_a: int, only_b: int) -> float:

@@ -86,6 +86,23 @@ class Units:
         return self.total**2 / float(self.count @ self.weight**2)
 
 
+def support_of(influence: FloatArray, count: IntArray) -> float:
+    """Number of tasks or clusters that an error rests on: (sum of u^2)^2 over sum of u^4, in [1, n]; 0 without spread.
+
+    It is n over the kurtosis of the influences. Where it is small, a few tasks of a long tail are all that is known of
+    the error, and those that the sample has missed are not in it.
+
+    Args:
+        influence: (u,) float64, what each unit adds to the error of the estimate.
+        count: (u,) int64, how many equal units an entry stands for.
+    """
+    largest = float(np.abs(influence).max(initial=0.0))
+    if largest == 0:
+        return 0.0
+    square = (influence / largest) ** 2
+    return float(count @ square) ** 2 / float(count @ square**2)
+
+
 def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
     """Collect values f of tasks into units: the tasks themselves, or clusters of them.
 

@@ -1,0 +1,467 @@
+"""Do intervals cover and tests reject as often as they say? Simulated for all, and exact where ranks count as hits.
+
+    python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     simulate, and print the tables
+    python -m benchmarks.calibration --report                                       write them into docs/comparing.md
+
+Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The tasks of a pair share their
+difficulty (correlation 0.7 of normal scores, put through the quantiles of the population):
+
+- good: 92 % at rank 1, the rest 1 + exp(3 + 2 z), z normal: a mean rank near 13 that a few tasks in a thousand make up;
+- ordinary: 14 % at rank 1, 39 % near it (geometric), the rest exp(6 + 1.5 z): a mean rank near 550,
+  in shape like a DistMult on FB15k-237;
+- bad: N Beta(0.6, 1): hardly better than chance, reciprocal ranks made up by the one task in a hundred that is hit.
+
+"equal": the two models are exchanged at random on every task. "unequal": the second has its normal scores shifted by
+0.15. Tasks are drawn with replacement, the truth is the value on the whole population. Intervals are of level 95 %,
+tests at 5 %. Intervals of one model are computed for all samples at once; a cell fails if its first samples differ from
+what `RankCollection.confidence_intervals` and `compare` say of them.
+"""
+
+import argparse
+import json
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import optimize, special, stats
+from tqdm import tqdm
+
+from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, evaluate
+from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT, estimate
+from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.theory.definitions import hits_at
+from torchrankmetrics.theory.inference.bootstrap import redraws, studentised_interval
+from torchrankmetrics.theory.inference.differences import paired_difference
+from torchrankmetrics.theory.inference.intervals import (
+    interval_through,
+    mean_limits,
+    normal_interval,
+    support_of_mean,
+)
+from torchrankmetrics.theory.inference.seeds import seeded_difference
+from torchrankmetrics.theory.inference.shares import clopper_pearson, share_difference
+from torchrankmetrics.theory.inference.testing import mcnemar_p_value
+from torchrankmetrics.theory.inference.units import task_values, units_of
+from torchrankmetrics.theory.sample import RankSample
+
+NUM_CANDIDATES, POOL = 14_505, 50_000
+POPULATIONS, SIZES = ("good", "ordinary", "bad"), (30, 100, 500)
+MEANS = {"mr": (np.positive, np.positive), "mrr": (np.reciprocal, np.positive), "gmr": (np.log, np.exp)}  # f and g
+SPREADS, HITS = ("median_rank", "rank_std"), (1, 10)
+LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
+RESULTS = Path(__file__).parent / "results" / "calibration.json"
+PAGE = Path(__file__).parents[1] / "docs" / "comparing.md"
+BEGIN, END = "<!-- begin: python -m benchmarks.calibration --report -->\n", "<!-- end -->\n"
+KEYS = ("kind", "metric", "method", "population", "size")
+Row = dict[str, Any]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
+    given = parser.parse_args()
+    if given.report:
+        PAGE.write_text(replaced(PAGE.read_text(), tables(json.loads(RESULTS.read_text()))))
+        return
+    results = simulated(given.draws, given.workers)
+    print(tables(results))
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def simulated(draws: int, workers: int) -> Row:
+    """All cells: what is simulated, and what is exact."""
+    cells = [(name, size, draws) for size in sorted(SIZES, reverse=True) for name in POPULATIONS]
+    with ProcessPoolExecutor(workers) as pool:
+        parts = list(tqdm(pool.map(cell, *zip(*cells, strict=True)), total=len(cells)))
+    rows = [row for part in parts for row in part]
+    error = math.sqrt(LEVEL * (1 - LEVEL) / draws)
+    return {"draws": draws, "level": LEVEL, "error": error, "rows": sorted(rows, key=_place)}
+
+
+def _place(row: Row) -> tuple[Any, ...]:
+    return row["kind"], row["metric"], row["method"], POPULATIONS.index(row["population"]), row["size"]
+
+
+def population(name: str, equal: bool) -> np.ndarray:
+    """Pairs of ranks, (50,000, 2) int64."""
+    rng = np.random.default_rng([POPULATIONS.index(name), 7])
+    shared, own = rng.normal(size=(POOL, 1)), rng.normal(size=(POOL, 2))
+    scores = math.sqrt(0.7) * shared + math.sqrt(0.3) * own + (0.0 if equal else np.array([0.0, 0.15]))
+    ranks = quantile(name, special.ndtr(scores))
+    if equal:
+        ranks = np.where(rng.random((POOL, 1)) < 0.5, ranks, ranks[:, ::-1])
+        ranks = np.concatenate([ranks, ranks[:, ::-1]])
+    return ranks
+
+
+def quantile(name: str, u: np.ndarray) -> np.ndarray:
+    """Ranks at the quantiles u of a population, int64."""
+
+    def within(low: float, high: float) -> np.ndarray:
+        return np.clip((u - low) / (high - low), 1e-9, 1 - 1e-9)
+
+    if name == "good":
+        rank = np.where(u < 0.92, 1.0, 1 + np.exp(3 + 2 * special.ndtri(within(0.92, 1))))
+    elif name == "ordinary":
+        near = 1 + np.ceil(np.log1p(-within(0.14, 0.53)) / math.log(0.9))
+        rank = np.where(u < 0.14, 1.0, np.where(u < 0.53, near, np.exp(6 + 1.5 * special.ndtri(within(0.53, 1)))))
+    else:
+        rank = np.ceil(NUM_CANDIDATES * special.betaincinv(0.6, 1.0, u))
+    return np.clip(np.floor(rank), 1, NUM_CANDIDATES).astype(np.int64)
+
+
+def cell(name: str, size: int, draws: int) -> list[Row]:
+    """Every interval and test for samples of one size from one population."""
+    torch.set_num_threads(1)
+    rng = np.random.default_rng([POPULATIONS.index(name), size])
+    pairs = {kind: population(name, kind == "equal") for kind in ("equal", "unequal")}
+    about = {"population": name, "size": size}
+    rows = [about | row for row in intervals(pairs["unequal"][:, 0], size, draws, rng)]
+    for kind, pool in pairs.items():
+        rows += [about | row for row in comparisons(pool, kind, size, draws, rng)]
+    rows += [about | row for row in seeded(pairs["equal"], size, draws, rng)]
+    for k in HITS:
+        rows += [about | {"metric": f"hits_at_{k}"} | row for row in exact_hits(pairs["unequal"][:, 0] <= k, size)]
+        for kind, pool in pairs.items():
+            rows += [about | {"metric": f"hits_at_{k}"} | row for row in exact_differences(pool <= k, kind, size)]
+    return rows
+
+
+def intervals(pool: np.ndarray, size: int, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Intervals of one model."""
+    ranks = pool[rng.integers(0, len(pool), (draws, size))].astype(np.float64)
+    truth = evaluate(pool, NUM_CANDIDATES, [*MEANS, *SPREADS])
+    resampled = np.concatenate(list(redraws(np.ones(size, dtype=np.int64), RESAMPLES, 0)))
+    for key, (f, g) in MEANS.items():
+        x, limits = f(ranks), np.sort(f(np.array([1.0, NUM_CANDIDATES])))
+        for method, ends in (("normal", skewed(x)), ("bootstrap", studentised(x, resampled))):
+            low, high = g(np.clip(ends, limits[0], limits[1]))
+            warned = support(x) < LEAST_SUPPORT
+            check(ranks, key, method, low, high, warned)
+            yield tally("interval", key, method, low, high, truth[key], warned)
+    square = (ranks - ranks.mean(1, keepdims=True)) ** 2
+    total = resampled @ ranks.T / size
+    spread = np.sqrt(np.maximum(resampled @ (ranks**2).T / size - total**2, 0))
+    for key, values, few in (
+        ("median_rank", medians(ranks, resampled), np.full(draws, size < LEAST_SUPPORT)),
+        ("rank_std", spread, support(square) < LEAST_SUPPORT),
+    ):
+        low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
+        check(ranks, key, "bootstrap", low, high, few)
+        yield tally("interval", key, "bootstrap", low, high, truth[key], few)
+
+
+def skewed(x: np.ndarray) -> np.ndarray:
+    """Hall's interval of the means of samples (draws, size): (2, draws)."""
+    size = x.shape[1]
+    mean, u = x.mean(1), x - x.mean(1, keepdims=True)
+    square = (u**2).sum(1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        a = (u**3).sum(1) / square**1.5
+        y = np.array([1, -1])[:, None] * stats.t.ppf((1 + LEVEL) / 2, size - 1)
+        moved = np.where(np.abs(a) < 1e-6, y, 3 / a * (np.cbrt(1 + a * (y - a / 6)) - 1))
+    return np.asarray(mean - np.sqrt(square / (size - 1) / size) * np.where(square > 0, moved, 0))
+
+
+def studentised(x: np.ndarray, resampled: np.ndarray) -> np.ndarray:
+    """Bootstrap-t interval of the means of samples: (2, draws)."""
+    size = x.shape[1]
+    mean, u = x.mean(1), x - x.mean(1, keepdims=True)
+    moved = resampled @ u.T / size
+    spread = np.sqrt(np.maximum(resampled @ (u**2).T - size * moved**2, 0) / (size - 1) / size)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.nan_to_num(moved / spread, nan=0.0, posinf=np.inf, neginf=-np.inf)
+    ends = np.quantile(ratio, [(1 + LEVEL) / 2, (1 - LEVEL) / 2], axis=0, method="nearest")
+    error = u.std(1, ddof=1) / math.sqrt(size)
+    return np.asarray(np.where(error > 0, mean - ends * np.where(error > 0, error, 1), mean))
+
+
+def medians(ranks: np.ndarray, resampled: np.ndarray) -> np.ndarray:
+    """Medians of resamples (resamples, draws)."""
+    half, out = ranks.shape[1] / 2, []
+    for sample in ranks:
+        order = np.argsort(sample)
+        reached = resampled[:, order].cumsum(1)
+        places = [(reached >= bar).argmax(1) for bar in (half, half + 0.5)]
+        out.append(sum(sample[order][place] for place in places) / 2)
+    return np.stack(out, 1)
+
+
+def support(x: np.ndarray) -> np.ndarray:
+    """Number of tasks that the error of the means of samples rests on, (draws,)."""
+    square = (x - x.mean(1, keepdims=True)) ** 2
+    square[np.ptp(x, axis=1) == 0] = 0
+    with np.errstate(invalid="ignore"):
+        return np.nan_to_num(square.sum(1) ** 2 / (square**2).sum(1))
+
+
+def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.ndarray, warned: np.ndarray) -> None:
+    """Fail if the library says something else of the first samples; where it draws other resamples, of its own ones."""
+    for i in range(CHECKED):
+        rank = ranks[i].astype(np.int64)
+        if method == "normal":
+            collection = RankCollection([key])
+            collection.update(Ranks(rank, None, NUM_CANDIDATES))
+            found, told = quietly(partial(collection.confidence_intervals, LEVEL))
+            row = found[key]
+        else:
+            definition, sample = parse_name(key).definition, RankSample(rank, rank, np.full_like(rank, NUM_CANDIDATES))
+            # a key of its own for every task keeps equal ranks apart, as here
+            keys = None if key in MEANS else np.arange(len(rank))
+            values, ones = task_values(definition, sample, "realistic"), np.ones(len(rank))
+            if key in MEANS:
+                units = units_of(values, ones, ones.astype(np.int64))
+                _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)
+                limits = mean_limits(definition, sample)
+                row = interval_through(definition.g, units, 0.0, (ends[0], ends[1]), limits, 0.0)
+                told = support_of_mean(definition, units) < LEAST_SUPPORT
+            else:
+                row = estimate(definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0)
+                told = row.support < LEAST_SUPPORT
+        if told != warned[i] or not np.allclose((row.low, row.high), (low[i], high[i]), rtol=1e-6):
+            raise AssertionError(f"{key} by {method}: {row} and {low[i]}, {high[i]}, warned {told} and {warned[i]}")
+
+
+def tally(
+    kind: str,
+    metric: str,
+    method: str,
+    low: np.ndarray,
+    high: np.ndarray,
+    truth: float,
+    warned: np.ndarray,
+    p_value: np.ndarray | None = None,
+) -> Row:
+    """How often intervals hold the truth, miss on either side, are warned of; how often tests reject."""
+    slack = 1e-12 * abs(truth)  # a truth that the sample attains to the last digit
+    below, above = truth < low - slack, truth > high + slack
+    calm = ~warned
+    row = {
+        "kind": kind,
+        "metric": metric,
+        "method": method,
+        "coverage": 1 - float((below | above).mean()),
+        "truth_below": float(below.mean()),
+        "truth_above": float(above.mean()),
+        "warned": float(warned.mean()),
+        "coverage_unwarned": 1 - float((below | above)[calm].mean()) if calm.any() else None,
+    }
+    if p_value is not None:
+        rejected = p_value <= 1 - LEVEL + 1e-12
+        row["rejected"] = float(rejected.mean())
+        row["disagreed"] = float((rejected == ((low <= 0) & (high >= 0))).mean())
+    return row
+
+
+def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Intervals and tests of two models."""
+    drawn = pool[rng.integers(0, len(pool), (draws, size))]
+    ones, counts = np.ones(size), np.ones(size, dtype=np.int64)
+    for key, (f, _) in MEANS.items():
+        definition = parse_name(key).definition
+        limits = np.sort(f(np.array([1.0, NUM_CANDIDATES])))
+        truth = np.subtract(*(evaluate(pool[:, i], NUM_CANDIDATES, [key])[key] for i in (0, 1)))
+        found = []
+        for draw, pairs in enumerate(drawn):
+            x = f(pairs.astype(np.float64))
+            units = units_of(x, ones, counts)
+            one = paired_difference(
+                units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), LEVEL, PERMUTATIONS, draw
+            )
+            if draw < CHECKED:
+                a, b = (Ranks(pairs[:, i].copy(), None, NUM_CANDIDATES) for i in (0, 1))
+                same, told = quietly(partial(compare, a, b, key, permutations=PERMUTATIONS, seed=draw))
+                ours = (one.low, one.high, one.p_value)
+                if told != _warns(one) or not np.allclose((same.low, same.high, same.p_value), ours, rtol=1e-6):
+                    raise AssertionError(f"{key}: {same} and {one}")
+            found.append((one.low, one.high, one.p_value, _warns(one)))
+        low, high, p_value, warned = np.array(found).T
+        yield tally(kind, key, "sign-flip", low, high, float(truth), warned.astype(bool), p_value)
+
+
+def _warns(found: Any) -> bool:
+    return bool(found.support < LEAST_SUPPORT or not found.bounded)
+
+
+def seeded(pool: np.ndarray, size: int, draws: int, rng: np.random.Generator) -> Iterator[Row]:
+    """Three runs of either model, without a difference between models or runs."""
+    drawn = pool[rng.integers(0, len(pool), (draws, RUNS, size))]
+    ones, counts = np.ones(size), np.ones(size, dtype=np.int64)
+    for key, (f, g) in MEANS.items():
+        found = []
+        for runs in drawn:
+            x = f(np.concatenate([runs[:, :, 0], runs[:, :, 1]]).T.astype(np.float64))
+
+            def smooth(means: np.ndarray, g: Any = g) -> tuple[np.ndarray, np.ndarray]:
+                return g(means), g(means) if g is np.exp else np.ones_like(means)
+
+            one = seeded_difference(units_of(x, ones, counts), RUNS, smooth, LEVEL)
+            found.append((one.low, one.high, one.p_value))
+        low, high, p_value = np.array(found).T
+        yield tally("seeds", key, "t", low, high, 0.0, np.zeros(draws, dtype=bool), p_value)
+
+
+def quietly(ask: Callable[[], Any]) -> tuple[Any, bool]:
+    """What is asked, and whether it warned."""
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", RankMetricWarning)
+        return ask(), bool(told)
+
+
+def exact_hits(hit: np.ndarray, size: int) -> Iterator[Row]:
+    """Coverage of intervals of one share by the binomial law: ours, and two others."""
+    share = float(hit.mean())
+    mass = stats.binom.pmf(np.arange(size + 1), size, share)
+    for method, ends in (("wilson", wilson), ("clopper-pearson", clopper_pearson), ("mid-p", mid_p)):
+        covered = [low <= share <= high for low, high in (ends(k, size, LEVEL) for k in range(size + 1))]
+        yield {"kind": "exact interval", "method": method, "share": share, "coverage": float(mass @ covered)}
+
+
+def wilson(hits: int, size: int, level: float) -> tuple[float, float]:
+    """Our interval of hits."""
+    count = np.array([hits, size - hits])
+    units = units_of(np.array([1.0, 0.0])[count > 0], np.ones(2)[count > 0], count[count > 0])
+    found = normal_interval(hits_at(1), units, level, (0.0, 1.0))
+    return found.low, found.high
+
+
+def mid_p(hits: int, size: int, level: float) -> tuple[float, float]:
+    """Clopper and Pearson's interval with half of the atom in the tail."""
+    tail = (1 - level) / 2
+
+    def above(p: float) -> float:
+        return float(stats.binom.sf(hits, size, p) + stats.binom.pmf(hits, size, p) / 2)
+
+    low = optimize.brentq(lambda p: above(p) - tail, 0, 1) if hits > 0 else 0.0
+    high = optimize.brentq(lambda p: above(p) - 1 + tail, 0, 1) if hits < size else 1.0
+    return low, high
+
+
+def exact_differences(hit: np.ndarray, kind: str, size: int) -> Iterator[Row]:
+    """Coverage of the interval of two shares and size of McNemar's tests, by the trinomial law."""
+    only = [float((hit[:, i] & ~hit[:, 1 - i]).mean()) for i in (0, 1)]
+    truth, discordant = only[0] - only[1], sum(only)
+    covered = rejected = mid = seen = 0.0
+    for m in range(size + 1):
+        mass = stats.binom.pmf(m, size, discordant)
+        if mass < 1e-6:
+            continue
+        law = stats.binom.pmf(np.arange(m + 1), m, only[0] / discordant if discordant else 0.5)
+        null = stats.binom.pmf(np.arange(m + 1), m, 0.5)
+        for k in np.flatnonzero(law > 1e-6).tolist():
+            low, high, p = _outcome(k, m - k, size)
+            part = mass * law[k]
+            seen += part
+            covered += part * (low <= truth <= high)
+            rejected += part * (p <= 0.05)
+            # half of the atom on either side, which is one atom where k = m / 2
+            mid += part * (p - (null[k] if 2 * k != m else null[k] / 2) <= 0.05)
+    yield {
+        "kind": f"exact {kind}",
+        "method": "tango and mcnemar",
+        "share": discordant,
+        "coverage": covered / seen,
+        "rejected": rejected / seen,
+        "rejected_mid_p": mid / seen,
+    }
+
+
+@cache
+def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
+    if only_a < only_b:  # the mirror image
+        low, high, p = _outcome(only_b, only_a, size)
+        return -high, -low, p
+    return *share_difference(only_a, only_b, size, LEVEL), mcnemar_p_value(only_a, only_b)
+
+
+def replaced(page: str, new: str) -> str:
+    """The page with what stands between the marks replaced."""
+    before, rest = page.split(BEGIN)
+    return before + BEGIN + new + END + rest.split(END, 1)[1]
+
+
+def tables(results: Row) -> str:
+    """Markdown: coverage of intervals, of differences with sizes, and what is exact."""
+    rows = results["rows"]
+    error = 100 * results["error"]
+    out = [
+        f"Coverage of 95 % intervals in %, {results['draws']:,} draws a cell (standard error {error:.1f} at 95 %), in "
+        "brackets how often the warning came, in %:",
+        "",
+        _table("metric, method", rows, "interval", lambda r: f"{r['metric']}, {r['method']}", _covered),
+        "Differences: coverage where the models differ (warned), then size at 5 % where they are exchangeable:",
+        "",
+        _table(
+            "metric", rows, "unequal", lambda r: r["metric"], lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}"
+        ),
+        "Size at 5 % of three runs against three, no run or model better:",
+        "",
+        _table("metric", rows, "seeds", lambda r: r["metric"], lambda r: f"{100 * r['rejected']:.1f}"),
+        "Hits, exact by the binomial law: coverage of Wilson's interval (ours), Clopper and Pearson's, mid-p:",
+        "",
+        _table("metric", rows, "exact interval", lambda r: r["metric"], lambda r: _exact(r, rows), "wilson"),
+        "Hits of two models, exact: coverage where they differ; size at 5 % where not, of McNemar's exact test (ours) "
+        "and with mid-p:",
+        "",
+        _table("metric", rows, "exact unequal", lambda r: r["metric"], lambda r: _paired(r, rows)),
+    ]
+    return "\n".join(out)
+
+
+def _covered(row: Row) -> str:
+    warned = f" ({100 * row['warned']:.0f})" if row["warned"] >= 0.005 else ""
+    return f"{100 * row['coverage']:.1f}{warned}"
+
+
+def _same(row: Row, rows: list[Row], kind: str) -> list[Row]:
+    keys = ("metric", "population", "size")
+    return [other for other in rows if other["kind"] == kind and all(other[key] == row[key] for key in keys)]
+
+
+def _size(row: Row, rows: list[Row], kind: str) -> str:
+    (other,) = _same(row, rows, kind)
+    return f"{100 * other['rejected']:.1f}"
+
+
+def _exact(row: Row, rows: list[Row]) -> str:
+    found = {other["method"]: other["coverage"] for other in _same(row, rows, "exact interval")}
+    return ", ".join(f"{100 * found[method]:.1f}" for method in ("wilson", "clopper-pearson", "mid-p"))
+
+
+def _paired(row: Row, rows: list[Row]) -> str:
+    (other,) = _same(row, rows, "exact equal")
+    return f"{100 * row['coverage']:.1f}; {100 * other['rejected']:.1f}, {100 * other['rejected_mid_p']:.1f}"
+
+
+def _table(
+    head: str,
+    rows: list[Row],
+    kind: str,
+    label: Callable[[Row], str],
+    text: Callable[[Row], str],
+    method: str | None = None,
+) -> str:
+    chosen = [row for row in rows if row["kind"] == kind and method in (None, row["method"])]
+    columns = [(name, size) for name in POPULATIONS for size in SIZES]
+    lines = [
+        f"| {head} | " + " | ".join(f"{name} {size}" for name, size in columns) + " |",
+        "|---|" + "--:|" * len(columns),
+    ]
+    for name in dict.fromkeys(map(label, chosen)):
+        cells = {(row["population"], row["size"]): text(row) for row in chosen if label(row) == name}
+        lines.append(f"| {name} | " + " | ".join(cells[column] for column in columns) + " |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    main()

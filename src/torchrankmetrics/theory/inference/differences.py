@@ -1,0 +1,164 @@
+"""Difference of two models on the same tasks: its interval is the sign-flip test inverted, so the two agree."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import brentq
+
+from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.definitions import IDENTITY, Transform
+from torchrankmetrics.theory.inference.shares import share_difference
+from torchrankmetrics.theory.inference.testing import mcnemar_p_value, sign_flips
+from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What the tasks tell of g(mean of A) - g(mean of B).
+
+    Attributes:
+        low, high: ends of the interval; it holds 0 where p is above 1 - level.
+        p_value: of "no difference"; None without a test.
+        test: what gave it.
+        permutations: number of random flips behind it; None if it is exact.
+        support: number of tasks or clusters that the error rests on, see ``support_of``; infinite if none is needed.
+        bounded: False if no difference at all could be rejected on an end: that end is what is possible.
+    """
+
+    low: float
+    high: float
+    p_value: float | None
+    test: str
+    permutations: int | None = None
+    support: float = math.inf
+    bounded: bool = True
+
+
+def paired_difference(
+    units: Units,
+    differences: FloatArray,
+    g: Transform,
+    limits: tuple[float, float],
+    level: float,
+    permutations: int,
+    seed: int,
+) -> Difference:
+    """Compare g(mean) of two models by the sign-flip test, and invert it.
+
+    A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flipping the signs of
+    g'(a) (f^A - a) - g'(b) (f^B - b): linear in sums that are flipped once. At a = b these are differences f^A - f^B,
+    and the test is that of ``sign_flip_p_value``.
+
+    Args:
+        units: f of A and of B over tasks or clusters (k = 2).
+        differences: (u,) float64, w (f^A - f^B) summed over every unit.
+        g: post-transform of the metric.
+        limits: smallest and largest possible mean of f.
+        level: of confidence.
+        permutations: number of random flips.
+        seed: of the flips.
+
+    Raises:
+        ValueError: if there are fewer than two units, or torch cannot differentiate g.
+    """
+    units.require_two()
+    line = _Line(units, differences, g, limits, permutations, seed)
+    p_value = line.flips.p_value(np.eye(3)[0])
+    alpha = 1 - level + 1e-12  # p = 1 - level is rejected, whatever its rounding
+    (one, first), (other, second) = (line.end(direction, alpha) for direction in (1.0, -1.0))
+    low, high = min(one, other), max(one, other)
+    if p_value > alpha:  # an end may be 0 itself, but for its rounding
+        slack = 1e-12 * (high - low)
+        low, high = low if low < -slack else 0.0, high if high > slack else 0.0
+    influence = units.influence @ line.slopes(*line.means)
+    scale = float(np.abs(units.sums).max()) / units.total
+    support = support_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
+    drawn = None if line.flips.exhaustive else permutations
+    return Difference(low, high, p_value, "sign-flip permutation", drawn, support, first & second)
+
+
+def paired_shares(units: Units, differences: FloatArray, level: float, permutations: int, seed: int) -> Difference:
+    """Compare two shares of hits: exact McNemar where tasks are alike, else sign flips; see ``share_difference``.
+
+    Args:
+        units: hits of A and of B over tasks or clusters (k = 2).
+        differences: as in ``paired_difference``.
+        level: of confidence.
+        permutations: number of random flips.
+        seed: of the flips.
+
+    Raises:
+        ValueError: if there are fewer than two units.
+    """
+    units.require_two()
+    if not units.clustered and np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any():
+        only_a, only_b = (int(units.count[s * differences > 0].sum()) for s in (1, -1))
+        low, high = share_difference(only_a, only_b, units.size, level)
+        return Difference(low, high, mcnemar_p_value(only_a, only_b), "exact McNemar", None, math.inf)
+    flipped = paired_difference(units, differences, IDENTITY, (0.0, 1.0), level, permutations, seed)
+    # so many tasks of equal weight, each on its own, would have this error
+    discordant = float(units.count @ np.abs(differences)) / units.total
+    difference = float(units.mean[0] - units.mean[1])
+    error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
+    n = (discordant - difference**2) / error if error > 0 else units.effective
+    n = min(max(n, 1.0), float(units.size)) if not units.clustered else max(n, 1.0)
+    parts = ((discordant + difference) / 2 * n, (discordant - difference) / 2 * n)
+    low, high = share_difference(max(parts[0], 0.0), max(parts[1], 0.0), n, level)
+    support = flipped.support if units.clustered and error > 0 else math.inf
+    ends = min(low, flipped.low), max(high, flipped.high)
+    return Difference(*ends, flipped.p_value, flipped.test, flipped.permutations, support, flipped.bounded)
+
+
+class _Line:
+    """Pairs of means (a, b) = (A - t, B + t) on the line through the observed ones, and the test of each."""
+
+    def __init__(
+        self,
+        units: Units,
+        differences: FloatArray,
+        g: Transform,
+        limits: tuple[float, float],
+        permutations: int,
+        seed: int,
+    ) -> None:
+        self.g, self.limits = g, limits
+        self.means = float(units.mean[0]), float(units.mean[1])
+        # with g the identity nothing asks for the second column
+        centered = np.zeros_like(differences) if g == IDENTITY else units.sums[:, 1] - units.weight * units.mean[1]
+        columns = np.repeat(np.stack([differences, centered, units.weight], 1), units.count, axis=0)
+        self.flips = sign_flips(columns, permutations, seed)
+
+    def end(self, direction: float, alpha: float) -> tuple[float, bool]:
+        """Value of g(a) - g(b) furthest from the observed one that is not rejected, t of one sign; if some other is."""
+
+        def beyond(t: float) -> float:
+            """How much further one could go with the slopes at t."""
+            slopes = self.slopes(*self._pair(direction * t))
+            # the mean of g'(a) (f^A - a) - g'(b) (f^B - b), with t taken out
+            line = np.array([slopes[0], slopes.sum(), -slopes[0] * (self.means[0] - self.means[1])])
+            return self.flips.furthest(line, direction * float(slopes[0] - slopes[1]), alpha) - t
+
+        t = beyond(0.0)
+        if self.g != IDENTITY and 0 < t < math.inf:
+            inside, gap = 0.0, beyond(t)
+            while 0 < gap < math.inf:
+                inside, t = t, 2 * t
+                gap = beyond(t)
+            t = math.inf if gap > 0 else float(brentq(beyond, inside, t, xtol=1e-300, rtol=1e-11))
+        if self.g == IDENTITY:
+            low, high = self.limits
+            end = self.means[0] - self.means[1] - 2 * direction * t
+            return min(max(end, low - high), high - low), t < math.inf
+        ga, gb = apply_transform(self.g, np.array(self._pair(direction * t)), "g").tolist()
+        return ga - gb, t < math.inf
+
+    def slopes(self, a: float, b: float) -> FloatArray:
+        """Slopes of g(a) - g(b) in a and in b, (2,) float64."""
+        signs = np.array([1.0, -1.0])
+        return signs if self.g == IDENTITY else signs * transform_slopes(self.g, np.array([a, b]))
+
+    def _pair(self, t: float) -> tuple[float, float]:
+        (a, b), (low, high) = self.means, self.limits
+        return min(max(a - t, low), high), min(max(b + t, low), high)

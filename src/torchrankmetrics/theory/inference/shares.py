@@ -1,0 +1,67 @@
+"""Two shares of the same tasks: the interval of their difference, from the tasks that just one model hits."""
+
+import math
+
+from scipy.stats import beta, norm
+
+
+def share_difference(only_a: float, only_b: float, num_tasks: float, level: float) -> tuple[float, float]:
+    """Interval of the difference of two paired shares, in [-1, 1].
+
+    The wider, at either end, of two: Tango's score interval, which knows that tasks without any discordance are a
+    sample too; and the exact interval of the share of A among discordant tasks, which holds 1/2 where McNemar's exact
+    p-value is above 1 - level, so that interval and p-value agree. Numbers need not be whole: weighted and clustered
+    tasks have effective ones.
+
+    Args:
+        only_a: number of tasks that only A hits.
+        only_b: number that only B hits.
+        num_tasks: number of all tasks.
+        level: of confidence, in (0, 1).
+
+    Source: Tango 1998 (Statist. Med. 17, 891-908); Clopper and Pearson 1934 (doi:10.1093/biomet/26.4.404).
+    """
+    score, exact = _tango(only_a, only_b, num_tasks, level), _conditional(only_a, only_b, num_tasks, level)
+    return min(score[0], exact[0]), max(score[1], exact[1])
+
+
+def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, float]:
+    """Exact interval of a share: each end leaves out what has a tail of less than (1 - level) / 2.
+
+    >>> [round(end, 4) for end in clopper_pearson(0, 10, 0.95)]
+    [0.0, 0.3085]
+    """
+    tail = (1 - level) / 2
+    low = float(beta.ppf(tail, hits, size - hits + 1)) if hits > 0 else 0.0
+    high = float(beta.ppf(1 - tail, hits + 1, size - hits)) if hits < size else 1.0
+    return low, high
+
+
+def _conditional(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:
+    discordant = only_a + only_b
+    if discordant == 0:
+        return 0.0, 0.0
+    low, high = ((2 * end - 1) * discordant / n for end in clopper_pearson(only_a, discordant, level))
+    return low, high
+
+
+def _tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:
+    z = float(norm.ppf((1 + level) / 2))
+    difference = (only_a - only_b) / n
+
+    def statistic(delta: float) -> float:
+        # q: the likeliest share that only B hits, given the difference delta
+        b = (2 * n - only_a + only_b) * delta - only_a - only_b
+        q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
+        variance = n * (2 * q + delta - delta * delta)
+        gap = n * abs(difference - delta)
+        return gap / math.sqrt(variance) if variance > 0 else (math.inf if gap > 0 else 0.0)
+
+    ends = []
+    for limit in (-1.0, 1.0):
+        inside, outside = difference, limit
+        for _ in range(50):
+            middle = (inside + outside) / 2
+            inside, outside = (middle, outside) if statistic(middle) <= z else (inside, middle)
+        ends.append(outside)
+    return ends[0], ends[1]
