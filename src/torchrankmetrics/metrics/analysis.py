@@ -14,6 +14,7 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags
 from torchrankmetrics.ranking.rows import empty_rows
+from torchrankmetrics.theory.candidates import by_power_of_two
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.values import base_value
@@ -35,6 +36,7 @@ class Analysis:
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
         fault.raise_faults(task_flags(rows))
         self.rows, differing = canonical_rows(rows)
+        self.rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
         self._samples: dict[tuple[str | None, bool], RankSample] = {}
         self._values: dict[tuple[RankDefinition, RankType, str | None, bool], float] = {}
         self._warned = False
@@ -123,9 +125,10 @@ def sample_of(rows: Rows, macro: bool = False) -> RankSample:
         if (group == ABSENT).any():
             raise ValueError("average='macro' needs a group for every task: pass group= to every update")
         _, index = np.unique(group, return_inverse=True)
-        total = np.bincount(index, weight * count)
-        # a group whose weights are all zero is dropped like its tasks
-        weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
+        largest = np.zeros(index.max(initial=-1) + 1)
+        np.maximum.at(largest, index, weight)
+        weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
+        weight = weight / np.bincount(index, weight * count)[index]
     optimistic, pessimistic, num_candidates = rows[:, RANKS].T
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)
 

@@ -123,7 +123,7 @@ class RankCollection(TiedCollection):
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""
-        return RankTable(torch.from_numpy(self._synced_analysis().rows))
+        return RankTable(torch.from_numpy(self._synced_analysis().rows.copy(order="K")))
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""

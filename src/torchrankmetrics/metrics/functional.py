@@ -2,13 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.collection import DEFAULT_METRICS, RankCollection
 from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 
@@ -60,27 +57,30 @@ def evaluate(
 
 
 def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:
-    ranks = values if isinstance(values, Tensor) else torch.as_tensor(np.asarray(values))  # floats are float64
+    ranks = as_tensor(values, "ranks")  # floats are float64
     if ranks.numel() == 0:
-        ranks = ranks.to(torch.int64)
+        ranks = ranks.long()
     if num_candidates is None:
         for member in members:
             if member.view != "base":
                 raise ValueError(f"num_candidates is needed for {member.key!r}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:
-        wrong = ~(2 * ranks == (2 * ranks).round()) | ranks.isinf()
+        wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() <= 2.0**61)
         if wrong.any():
-            raise ValueError(f"ranks given as floats must be multiples of 1/2 (realistic ranks), got {ranks[wrong][0]}")
+            raise ValueError(
+                "ranks given as floats must be multiples of 1/2 (realistic ranks) and at most 2^61, "
+                f"got {ranks[wrong][0]}"
+            )
         for member in members:
             if member.rank_type != "realistic" or member.definition.aggregation == "tie_rate":
                 raise ValueError(
                     f"{member.key!r} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
-    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (ranks, None)
+    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
     if num_candidates is None:
         num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
     elif not isinstance(num_candidates, int):
-        num_candidates = torch.as_tensor(num_candidates, device=ranks.device)
+        num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
     return Ranks(low, high, num_candidates)
