@@ -57,7 +57,7 @@ class TestAcceleratorPaths:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plain, "_TILE_ACCELERATOR", tile)
             total = torch.zeros(4, len(tasks), dtype=torch.int64)
-            plain._add_known_masked(total, scores, true, row, column, known, None, torch.Tensor.resolve_neg)
+            plain._add_known_masked(total, scores, true, row, column, known, None)
         assert torch.equal(total, plain._count_known(scores, true, row, column, known, None))
 
     @settings(deadline=None, max_examples=80)

@@ -10,6 +10,7 @@
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/set_native.h>
+#include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
@@ -164,6 +165,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("resize_", resize);
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   library.impl("as_strided", at::native::as_strided_tensorimpl);
+  library.impl("unfold", at::native::unfold);
   library.impl("view", at::native::view);
   library.impl("_reshape_alias", at::native::_reshape_alias);
   library.impl("_copy_from", copy_from);

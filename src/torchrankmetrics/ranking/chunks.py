@@ -103,9 +103,10 @@ def rank_embeddings(
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: 2 q.e - |e|^2,
-    which orders as -|q - e|; l1: -sum |q - e|. In half precision all but dot are computed in float32. The true score comes from a tile of the same shape and product. Where
-    the arithmetic is exact (small integers) the ranks are those of ``rank_scores`` on the whole matrix; elsewhere
-    scores that differ by less than the rounding of the product may swap or tie, as between any two ways to compute it.
+    which orders as -|q - e|; l1: -sum |q - e|. In half precision all but dot are computed in float32. The true score
+    comes from a tile of the same shape and product. Where the arithmetic is exact (small integers) the ranks are those
+    of ``rank_scores`` on the whole matrix; elsewhere scores that differ by less than the rounding of the product may
+    swap or tie, as between any two ways to compute it.
 
     Args:
         queries: (B, d) floats.

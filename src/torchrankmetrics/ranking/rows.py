@@ -27,7 +27,7 @@ _ONE = int(np.float64(1.0).view(np.int64))
 _UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1]] * 1024) for side, code in SIDE_CODES.items()}
 
 
-def empty_rows(device: torch.device | None = None) -> Tensor:
+def empty_rows(device: torch.device | str = "cpu") -> Tensor:
     """Give the (0, 8) int64 block of a process without data."""
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
@@ -83,7 +83,10 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
 
 @cache
 def _unknown_on(side: str | None, device: torch.device) -> Tensor:
-    return torch.from_numpy(_UNKNOWN[side][:1]).to(device)
+    row = torch.empty(1, WIDTH, dtype=torch.int64, device=device)
+    for index, value in enumerate(_UNKNOWN[side][0].tolist()):
+        row[:, index].fill_(value)  # made there: a copy would wait for the device
+    return row
 
 
 def _integers(values: Any, name: str, ranked: Tensor, scalar: bool) -> Tensor:

@@ -108,7 +108,7 @@ class RankDefinition:
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
-            ends = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64)))
+            ends = self.g(self.f(torch.tensor([1.0, float(1 << 20)], dtype=torch.float64, device="cpu")))
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
                 raise ValueError(
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"

@@ -21,6 +21,9 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.exclusion import Exclusion
 
+if numba.config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set")
+
 _NUMBERS = {
     torch.float32,
     torch.float64,

@@ -48,42 +48,47 @@ def count(
     in_order = _order_of(scores)
     if bits is not None:
         scores, true = scores.view(bits), None if true is None else true.view(bits)
-    if true is None:
-        assert column is not None
-        true = scores.gather(1, column[:, None])[:, 0] if row is None else scores[row, column]
-    true = in_order(true)
-    own: Tensor | int = 0
+    at_own: Tensor | None = None
     if column is not None:
-        own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
-    kept = scores.shape[1] if drop is None else scores.shape[1] - _dropped(drop, row, len(true))
-    number = true == true
-    own_number = number * own
-    compare = [torch.lt, torch.gt]
+        place = column.clamp(min=0)
+        at_own = in_order(scores.gather(1, place[:, None])[:, 0] if row is None else scores[row, place])
+    assert true is not None or at_own is not None
+    reference = at_own if true is None else in_order(true)
+    assert reference is not None
     on_cpu = scores.device.type == "cpu"
-    if true.is_floating_point() and not on_cpu:
+    compare = [torch.lt, torch.gt]
+    if reference.is_floating_point() and not on_cpu:
         compare.append(torch.ne)
-    swept = _sweep(scores, true, row, drop, compare, in_order)
+    swept = _sweep(scores, reference, row, drop, compare, in_order)
+    others = torch.zeros_like(swept[0]) + scores.shape[1]
+    if drop is not None:
+        others -= _dropped(drop, row, len(others))
+    own_nan = others * 0
+    if column is not None and at_own is not None:
+        # a true score that was computed elsewhere may have been rounded otherwise than the cell in its column
+        own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
+        others, own_nan = others - own, (at_own != at_own) * own
+        swept[0] -= (at_own < reference) * own
+        swept[1] -= (at_own > reference) * own
     below, not_above = swept[0], swept[0]
-    rest = kept - below - swept[1]
-    nan = swept[2] if len(swept) == 3 else torch.zeros_like(below)
-    # what is neither below, above nor the own column is tied or NaN: only then is a third look worth its time
-    if not on_cpu or (other := rest != own_number).any():
-        if true.is_floating_point() and on_cpu:
-            suspect = other.nonzero()[:, 0]
+    rest = others - below - swept[1]
+    nan = swept[2] - own_nan if len(swept) == 3 else torch.zeros_like(below)
+    # what is neither below nor above is tied or NaN: only then is a third look worth its time
+    if not on_cpu or rest.any():
+        if reference.is_floating_point() and on_cpu:
+            suspect = rest.nonzero()[:, 0]
             rows = suspect if row is None else row[suspect]
-            nan[suspect] = _sweep(scores, true[suspect], rows, drop, [torch.ne], in_order)[0]
-        not_above = (below + rest - nan - own_number) * number  # nothing is "not above" a NaN
-        nan = nan - own + own_number
-    others = kept - own
-    counts = torch.stack([others - not_above, others - below, torch.zeros_like(below) + others, nan + ~number])
+            nan[suspect] = _sweep(scores, reference[suspect], rows, drop, [torch.ne], in_order)[0] - own_nan[suspect]
+        not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
+    counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
     if known is not None:
-        task_row = torch.arange(len(true), device=scores.device) if row is None else row
-        counts -= _count_known(scores, true, task_row, column, known, drop, in_order)
+        task_row = torch.arange(len(reference), device=scores.device) if row is None else row
+        counts -= _count_known(scores, reference, task_row, column, known, drop, in_order)
     return counts
 
 
 def _order_of(scores: Tensor) -> Map:
-    """How cells of the scores, their bits where ``_BITS`` says so, become numbers that torch compares in their order."""
+    """How cells of the scores, their bits where ``_BITS`` says so, become numbers of the same order for torch."""
     dtype = scores.dtype
     if dtype in _EIGHTHS:
         return lambda cells: cells.view(dtype).float()
@@ -101,7 +106,7 @@ def _sweep(
     row: Tensor | None,
     drop: Tensor | None,
     compare: list[Callable[..., Tensor]],
-    in_order: Map,
+    in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
     """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
     tasks, N = len(true), scores.shape[1]
@@ -181,7 +186,7 @@ def _count_known(
     column: Tensor | None,
     known: Exclusion,
     drop: Tensor | None,
-    in_order: Map,
+    in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
     """What `count` counted among the known answers of each task other than its own: int64 (4, P)."""
     total = torch.zeros(4, len(row), dtype=torch.int64, device=scores.device)
@@ -205,7 +210,7 @@ def _add_known_masked(
     column: Tensor,
     known: Exclusion,
     restriction: Tensor | None,
-    in_order: Map,
+    in_order: Map = Tensor.resolve_neg,
 ) -> None:
     """Count known answers where their total is not known without waiting: blocks of the longest slice, masked."""
     step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
@@ -230,7 +235,7 @@ def _tally(
     entry: Tensor,
     inside: Tensor | None,
     restriction: Tensor | None,
-    in_order: Map,
+    in_order: Map = Tensor.resolve_neg,
 ) -> None:
     other = entry != column[task]
     if inside is not None:
