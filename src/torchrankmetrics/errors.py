@@ -2,4 +2,4 @@
 
 
 class RankMetricWarning(UserWarning):
-    """Told when a number is undefined or rests on damaged input (NaN scores, repeats that differ), or Numba cannot be used."""
+    """A number is undefined or rests on damaged input (NaN scores, repeats that differ), or Numba cannot be used."""

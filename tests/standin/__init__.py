@@ -13,7 +13,7 @@ import shutil
 import sysconfig
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +77,7 @@ def _module() -> types.ModuleType:
         "is_available": lambda: True,
         "device_count": lambda: 1,
         "current_device": lambda: 0,
+        "device": lambda device: nullcontext(),
         "synchronize": lambda device=None: None,
         "manual_seed_all": lambda seed: None,
         "_is_in_bad_fork": lambda: False,

@@ -73,6 +73,11 @@ at::Tensor& set_storage(
   return at::native::set_storage_cpu_(self, std::move(source), offset, size, stride);
 }
 
+at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
+  const auto length = static_cast<int64_t>(source.nbytes() / self.itemsize());
+  return set_storage(self, std::move(source), 0, length, 1);
+}
+
 // ---- waiting: every step for which the host needs to know what the device has computed, or hands it data
 
 std::atomic<int64_t> waits{0};
@@ -163,6 +168,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("empty.memory_format", empty);
   library.impl("empty_strided", empty_strided);
   library.impl("resize_", resize);
+  library.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   library.impl("as_strided", at::native::as_strided_tensorimpl);
   library.impl("unfold", at::native::unfold);

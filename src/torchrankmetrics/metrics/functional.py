@@ -66,10 +66,10 @@ def _as_ranks(values: Any, num_candidates: Any, members: list[Any]) -> Ranks:
                 raise ValueError(f"num_candidates is needed for {member.key!r}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:
-        wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() <= 2.0**61)
+        wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
         if wrong.any():
             raise ValueError(
-                "ranks given as floats must be multiples of 1/2 (realistic ranks) and at most 2^61, "
+                "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
                 f"got {ranks[wrong][0]}"
             )
         for member in members:

@@ -10,7 +10,7 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose
 
-_MOST = 1 << 61  # candidates: sums of two ranks, and of a rank and one, stay far inside int64
+_MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
 
 class Ranks:
@@ -26,7 +26,7 @@ class Ranks:
 
     Raises:
         TypeError: if anything is not integer.
-        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, num_candidates above 2^61,
+        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, num_candidates not below 2^62,
             or optimistic > pessimistic. On an accelerator the values are checked at ``compute``, without a
             synchronisation here.
 

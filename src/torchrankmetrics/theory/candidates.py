@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
-MOST_CANDIDATES = 1 << 61  # sums of two ranks, and of a rank and one, stay far inside int64
+MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
 _TABLE_PER_VALUE = 16
 _FAINT = 2.0**-500
 
@@ -72,7 +72,7 @@ class CandidateCounts:
 
         Raises:
             TypeError: if ``num_candidates`` or ``counts`` are not integers.
-            ValueError: if lengths differ, nothing is left, N_i < 1 or N_i > 2^61, counts sum to 2^63 or more, or a
+            ValueError: if lengths differ, nothing is left, N_i < 1 or N_i is not below 2^62, counts sum to 2^63 or more, or a
                 weight is negative, infinite or NaN.
         """
         if isinstance(num_candidates, CandidateCounts):
@@ -83,7 +83,7 @@ class CandidateCounts:
         if N.size and N.min() < 1:
             raise ValueError(f"num_candidates must be at least 1 (the true candidate counts), got {N.min()}")
         if N.size and N.max() > MOST_CANDIDATES:
-            raise ValueError(f"num_candidates must be at most 2^61, got {N.max()}")
+            raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
         c = np.ones_like(N) if counts is None else _integers(counts, "counts")
         _same_length(N, c, "counts")
         if c.size and c.min() < 0:

@@ -4,7 +4,7 @@ Read natively: float32, float64, integers with a sign and bytes; float16 and bfl
 for, in the order of the numbers. Row-major scores only (any slice of them); all else is counted in plain torch.
 """
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="assignment,call-arg"
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="assignment,attr-defined,call-arg"
 
 import os
 from concurrent.futures import ThreadPoolExecutor
