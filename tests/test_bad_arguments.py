@@ -103,7 +103,7 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
             "group must be passed to update, or stand in every row of its RankTable",
         ),
         (lambda: MeanRank().moments([4, 0]), ValueError, "num_candidates must be at least 1"),
-        (lambda: MeanRank().moments([4.0]), TypeError, "num_candidates must hold integers"),
+        (lambda: MeanRank().moments([4.0]), TypeError, "num_candidates must be integers"),
         (lambda: MeanRank().moments([4, 4], weight=[1.0]), ValueError, "weights must have one entry per task"),
         (lambda: MeanRank().moments([4, 4], weight=[1.0, -1.0]), ValueError, "weights must be finite and not negative"),
         (lambda: MeanRank().moments([]), ValueError, "num_candidates is empty"),

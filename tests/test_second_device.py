@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import pickle
 
 import hypothesis.strategies as st
@@ -86,7 +87,7 @@ def test_chunks_rank_as_the_whole_and_nothing_waits(device, problem, sizes, kind
     target = moved(as_target(form, tasks), device)
     exclude, gone = excluded(kind, pairs, tasks, B, N, device)
     ends = torch.tensor([0, *sizes]).cumsum(0).clamp(max=N).tolist()
-    chunks = [scores[:, left:right].to(device) for left, right in zip(ends[:-1], ends[1:], strict=True)]
+    chunks = [scores[:, left:right].to(device) for left, right in itertools.pairwise(ends)]
     with standin.no_waiting():
         accumulator = RankAccumulator(true, target, (B, N), exclude=exclude)
         for chunk in chunks:
@@ -219,7 +220,7 @@ def test_an_update_waits_for_nothing(device):
     known = KnownAnswers(torch.arange(9) % 4, torch.arange(9)).to(device)
     for seed in range(3):
         scores, target, columns = batch(seed, device)
-        pairs = torch.stack([target, target.flip(0)])
+        pairs = torch.stack([torch.arange(6, device=device), target.flip(0)])
         with standin.no_waiting():
             for exclude in (None, known(target), pairs, scores > 2):
                 metric.update(scores, target, exclude=exclude, side="head", **columns)
@@ -314,7 +315,7 @@ def test_what_only_values_show_is_told_at_compute(device, name):
 
 def test_ids_that_int64_cannot_hold_are_refused_without_a_look(device):
     ids = torch.tensor([1, 2], dtype=torch.uint64).to(device)
-    with standin.no_waiting(), pytest.raises(TypeError, match="sample_id.*int64"):
+    with standin.no_waiting(), pytest.raises(TypeError, match=r"sample_id.*int64"):
         RankTable.from_ranks(Ranks.trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
 
 

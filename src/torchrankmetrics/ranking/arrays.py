@@ -26,6 +26,9 @@ def as_tensor(values: Any, name: str) -> Tensor:
         array = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"{name} must not be ragged, got {type(values).__name__}: {error}") from error
+    if array.dtype.kind in "iuf":  # torch does not take other byte orders, nor C's second name of a 64-bit integer
+        native = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}")
+        array = array.astype(native, copy=False).view(native)
     try:
         return torch.as_tensor(array, device="cpu")  # whatever the default device: NumPy's arrays are there
     except TypeError as error:

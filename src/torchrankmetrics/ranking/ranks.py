@@ -26,8 +26,8 @@ class Ranks:
 
     Raises:
         TypeError: if anything is not integer.
-        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, num_candidates not below 2^62,
-            or optimistic > pessimistic. On an accelerator the values are checked at ``compute``, without a
+        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, optimistic > pessimistic, or
+            num_candidates is not below 2^62. On an accelerator the values are checked at ``compute``, without a
             synchronisation here.
 
     >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
