@@ -143,7 +143,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
 
 TestCollection = CollectionMachine.TestCase
-TestCollection.settings = cases(40, 4_000, steps=25)
+TestCollection.settings = cases(20, 4_000, steps=25)
 
 
 @cases(30, 3_000)

@@ -165,15 +165,16 @@ class TestLargeNumbers:
         assert KnownTriples(num_entities=np.int32(4)).num_entities == 4
 
 
+WEIGHTS = {
+    "huge": [1e308, 1.5e308, 1e308, 3e307],
+    "subnormal": [5e-324, 1.5e-323, 1e-323, 2e-323],
+    "huge and usual": [1e308, 1e308, 1.0, 3.0],
+    "subnormal and usual": [5e-324, 1.5e-323, 1.0, 3.0],
+}
+
+
 class TestExtremeWeights:
     """Any weights that float64 holds, against Fractions."""
-
-    WEIGHTS = {
-        "huge": [1e308, 1.5e308, 1e308, 3e307],
-        "subnormal": [5e-324, 1.5e-323, 1e-323, 2e-323],
-        "huge and usual": [1e308, 1e308, 1.0, 3.0],
-        "subnormal and usual": [5e-324, 1.5e-323, 1.0, 3.0],
-    }
 
     @pytest.mark.parametrize("average", ["micro", "macro"])
     @pytest.mark.parametrize("weights", WEIGHTS)
@@ -181,7 +182,7 @@ class TestExtremeWeights:
     def test_values(self, name, weights, average):
         if name == "median_rank" and "usual" in weights:
             pytest.skip("a share of the weight within 1e-12 of one half counts as one half")
-        weights, ranks, groups = self.WEIGHTS[weights], [2, 9, 4, 30], [0, 0, 1, 1]
+        weights, ranks, groups = WEIGHTS[weights], [2, 9, 4, 30], [0, 0, 1, 1]
         tasks = [
             Task(rank, rank, 50, Fraction(weight), group)
             for rank, weight, group in zip(ranks, weights, groups, strict=True)
@@ -192,7 +193,7 @@ class TestExtremeWeights:
 
     @pytest.mark.parametrize("weights", WEIGHTS)
     def test_moments(self, weights):
-        weights = self.WEIGHTS[weights]
+        weights = WEIGHTS[weights]
         tasks = [Task(1, 1, n, Fraction(weight)) for n, weight in zip([3, 5, 4, 7], weights, strict=True)]
         counts = CandidateCounts.of([3, 5, 4, 7], weights)
         expected = reference.moments("mr", tasks)

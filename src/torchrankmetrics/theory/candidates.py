@@ -72,8 +72,8 @@ class CandidateCounts:
 
         Raises:
             TypeError: if ``num_candidates`` or ``counts`` are not integers.
-            ValueError: if lengths differ, nothing is left, N_i is not in [1, 2^62), counts sum to 2^63 or more, or a weight
-                is negative, infinite or NaN.
+            ValueError: if lengths differ, nothing is left, N_i is not in [1, 2^62), counts sum to 2^63 or more, or a
+                weight is negative, infinite or NaN.
         """
         if isinstance(num_candidates, CandidateCounts):
             if weights is not None or counts is not None:
