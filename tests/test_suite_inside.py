@@ -1,6 +1,6 @@
 """The suite once more where a plain test on a CPU never is: inside inference mode, and with another default device.
 
-Lightning evaluates in that mode on NCCL; what the library makes without saying where would be on "meta", without values.
+Lightning evaluates in that mode on NCCL; what the library makes without saying where is on "meta", without values.
 """
 
 import subprocess

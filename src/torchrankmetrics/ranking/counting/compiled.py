@@ -256,10 +256,11 @@ def _count_tasks(
         row = rows[task] if len(rows) else task
         column = columns[task] if len(columns) else -1
         base = row * step
-        true = trues[task] if len(trues) else cells[base + column]
+        read = len(trues) == 0  # else the true score may have been rounded otherwise than the cell in its column
+        true = cells[base + column] if read else trues[task]
         below, not_above, nan, number = 0, 0, 0, 0
         if len(drop) == 0:
-            a, b, c = _count(cells[base + left : base + right], true, half, int(left <= column < right))
+            a, b, c = _count(cells[base + left : base + right], true, half, int(read and left <= column < right))
             below, not_above, nan, number = below + a, not_above + b, nan + c, right - left
         else:
             mask = drop[row * drop_step : row * drop_step + N]
@@ -269,7 +270,7 @@ def _count_tasks(
                 end = begin
                 while end < right and not mask[end]:
                     end += 1
-                a, b, c = _count(cells[base + begin : base + end], true, half, int(begin <= column < end))
+                a, b, c = _count(cells[base + begin : base + end], true, half, int(read and begin <= column < end))
                 below, not_above, nan, number = below + a, not_above + b, nan + c, number + end - begin
                 begin = end + 1
         if left <= column < right and not (len(drop) and drop[row * drop_step + column]):
