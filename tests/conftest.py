@@ -11,6 +11,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from collections.abc import Generator, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import hypothesis
 import pytest
 import torch
 
+from default_device import LibraryOn
 from worker_pool import WorkerPool
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -28,13 +30,16 @@ torch.set_num_threads(1)
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
+    parser.addoption("--default-device", help="what the library is told is the default device, for example meta")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     # what Lightning does on NCCL and not on gloo: a plain test on a CPU never sees it
     trains = item.get_closest_marker("trains") is not None
-    with torch.inference_mode(item.config.getoption("--inference-mode") and not trains):
+    device = item.config.getoption("--default-device")
+    elsewhere = nullcontext() if device is None else LibraryOn(device)
+    with elsewhere, torch.inference_mode(item.config.getoption("--inference-mode") and not trains):
         return (yield)
 
 

@@ -91,7 +91,7 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
         (lambda: evaluate([NAN, 2], 4), ValueError, "multiples of 1/2.*nan"),
         (lambda: evaluate([INF, 2], 4), ValueError, "multiples of 1/2.*inf"),
         (lambda: evaluate([1, 2], metrics=["amri"]), ValueError, "num_candidates is needed for 'amri'"),
-        (lambda: evaluate([1, 2], [4.0, 4.0]), TypeError, "num_candidates must be integers"),
+        (lambda: evaluate([1, 2], [4.0, 4.0]), TypeError, "num_candidates must hold integers"),
         (lambda: evaluate([1, 2], [4]), ValueError, "num_candidates must have the shape"),
         (lambda: evaluate(RANKS, 4), ValueError, "num_candidates must not be given with a Ranks"),
         (lambda: evaluate([1.5], 4, ["optimistic_mr"]), ValueError, "'optimistic_mr' needs optimistic and pessimistic"),

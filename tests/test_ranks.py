@@ -45,7 +45,7 @@ BAD = {
     "no candidates given": (([1],), ValueError, "num_candidates is required"),
     "float ranks": (([1.5], None, 5), TypeError, "optimistic.*float64"),
     "bool ranks": ((torch.tensor([True]), None, 5), TypeError, "optimistic.*bool"),
-    "list of bools": (([True, True], None, 4), TypeError, "optimistic must be integers, got torch.bool"),
+    "list of bools": (([True, True], None, 4), TypeError, "optimistic must hold integers, got torch.bool"),
     "float pessimistic": (([1], [2.0], 5), TypeError, "pessimistic"),
     "float candidates": (([1], [2], [5.0]), TypeError, "num_candidates"),
     "float candidates for all": (([1], [2], 5.0), (TypeError, ValueError), "num_candidates"),

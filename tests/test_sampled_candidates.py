@@ -67,7 +67,7 @@ def test_the_printed_tables_say_that_candidates_were_sampled(storage, tmp_path):
         (4, ValueError, "needs num_candidates of all candidates, .*; task 0 has 4 negatives, num_candidates=4"),
         (torch.tensor([9]), ValueError, r"num_candidates must have the shape of optimistic, \(2,\); got \(1,\)"),
         (9.0, ValueError, r"num_candidates must be \(tasks,\)"),
-        (torch.tensor([9.0, 9.0]), TypeError, "num_candidates must be integers, got torch.float32"),
+        (torch.tensor([9.0, 9.0]), TypeError, "num_candidates must hold integers, got torch.float32"),
     ],
 )
 def test_bad_candidate_counts_are_named(num_candidates, error, message):

@@ -1,11 +1,14 @@
-"""The suite once more inside inference mode: what Lightning does on NCCL, and a plain test on a CPU never sees."""
+"""The suite once more where a plain test on a CPU never is: inside inference mode, and with another default device.
+
+Lightning evaluates in that mode on NCCL; what the library makes without saying where is on "meta", without values.
+"""
 
 import subprocess
 import sys
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-# what starts processes of its own or trains, where the mode does not follow, and what knows NumPy only
+# what starts processes of its own or trains, where neither follows, what knows NumPy only, and what tries many cases
 LEFT_OUT = {
     "test_benchmark_table",
     "test_cli",
@@ -14,8 +17,11 @@ LEFT_OUT = {
     "test_ddp_examples",
     "test_distribution",
     "test_docs",
+    "test_environments",
     "test_expectation",
     "test_expectation_large",
+    "test_fuzz_ranking",
+    "test_fuzz_state",
     "test_layout",
     "test_lightning",
     "test_paired_tests",
@@ -24,6 +30,7 @@ LEFT_OUT = {
     "test_pykeen_pipeline",
     "test_pykeen_tables",
     "test_quickstart",
+    "test_second_device",
     "test_significance",
     "test_studies",
     "test_suite_inside",
@@ -34,9 +41,10 @@ LEFT_OUT = {
 }
 
 
-def test_every_file_passes_inside_inference_mode() -> None:
+def test_every_file_passes_inside_inference_mode_and_with_another_default_device() -> None:
     files = [path for path in sorted(TESTS.glob("test_*.py")) if path.stem not in LEFT_OUT]
     assert not LEFT_OUT - {path.stem for path in TESTS.glob("test_*.py")}, "a file that is left out is gone"
-    command = [sys.executable, "-m", "pytest", "--inference-mode", "-q", "-p", "no:cacheprovider", *map(str, files)]
+    options = ["--inference-mode", "--default-device", "meta", "-q", "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
     result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)
     assert result.returncode == 0, result.stdout[-4000:]

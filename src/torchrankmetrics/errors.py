@@ -8,7 +8,7 @@ from torch import distributed
 class RankMetricWarning(UserWarning):
     """Told when a number is undefined or rests on damaged input (NaN scores, repeats that differ or that resample).
 
-    Where a process group is initialised, its first process alone tells it.
+    Told too when Numba is there and cannot be used. Where a process group is initialised, its first process tells it.
     """
 
 

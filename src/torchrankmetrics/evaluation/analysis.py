@@ -14,6 +14,7 @@ from torchrankmetrics.table import columns
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags, without_flag
 from torchrankmetrics.table.rows import empty_rows
+from torchrankmetrics.theory.candidates import by_power_of_two
 from torchrankmetrics.theory.sample import RankSample
 
 Side = Literal["both", "head", "tail"]
@@ -41,6 +42,7 @@ class Analysis:
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
         self.rows, differing = canonical_rows(rows)
+        self.rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
         self._warned = False
@@ -136,8 +138,9 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
         if (group == ABSENT).any():
             raise ValueError("average='macro' needs a group for every task: pass group= to every update")
         _, index = np.unique(group, return_inverse=True)
-        total = np.bincount(index, weight * count)
-        # a group whose weights are all zero is dropped like its tasks
-        weight = np.divide(weight, total[index], out=np.zeros_like(weight), where=total[index] > 0)
+        largest = np.zeros(index.max(initial=-1) + 1)
+        np.maximum.at(largest, index, weight)
+        weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
+        weight = weight / np.bincount(index, weight * count)[index]
     optimistic, pessimistic, num_candidates = rows[:, RANKS].T
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)

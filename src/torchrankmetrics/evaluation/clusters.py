@@ -2,9 +2,9 @@
 
 from typing import Any
 
-import numpy as np
 import torch
 
+from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import ABSENT, Rows
 from torchrankmetrics.theory.candidates import IntArray
@@ -31,12 +31,10 @@ def given_clusters(keys: Any, size: int, of: str) -> IntArray:
         TypeError: if the keys are not integers.
         ValueError: if there is not one per row.
     """
-    array = np.asarray(keys.cpu() if isinstance(keys, torch.Tensor) else keys)
-    if array.dtype.kind not in "iu":
-        raise TypeError(f"cluster must hold integers, got {array.dtype}")
+    array = as_ids(keys.cpu() if isinstance(keys, torch.Tensor) else keys, "cluster").numpy()
     if array.shape != (size,):
         raise ValueError(
             f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "
             "With sample ids: cluster = query_of[collection.table().sample_id]"
         )
-    return array.astype(np.int64)
+    return array

@@ -4,14 +4,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
-from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
@@ -122,25 +121,28 @@ def _beside(values: Any, name: str, scores: Tensor) -> Any:
 
 def _as_ranks(ranks: Tensor, num_candidates: Any, measures: Mapping[str, Measure]) -> Ranks:
     if ranks.numel() == 0:
-        ranks = ranks.to(torch.int64)
+        ranks = ranks.long()
     if num_candidates is None:
         for key, measure in measures.items():
             if measure.view != "base" or measure.definition.uses_candidates:
                 raise ValueError(f"num_candidates is needed for {key!r}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:
-        wrong = ~(2 * ranks == (2 * ranks).round()) | ranks.isinf()
+        wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
         if wrong.any():
-            raise ValueError(f"ranks given as floats must be multiples of 1/2 (realistic ranks), got {ranks[wrong][0]}")
+            raise ValueError(
+                "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
+                f"got {ranks[wrong][0]}"
+            )
         for key, measure in measures.items():
             if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":
                 raise ValueError(
                     f"{key!r} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
-    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (ranks, None)
+    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
     if num_candidates is None:
         num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
     elif not isinstance(num_candidates, int):
-        num_candidates = torch.as_tensor(num_candidates, device=ranks.device)
+        num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
     return Ranks(low, high, num_candidates)

@@ -127,8 +127,9 @@ def _clusters(cluster: Any, run: Any, given: Rows, ordered: Rows, name: str) -> 
     # a collection shows its rows through table(), where repeats are dropped and the rest sorted
     if ordered is given or isinstance(run, Collected):
         return given_clusters(cluster, len(ordered), name)
-    keys = given_clusters(cluster, len(given), name)
-    tasks = np.column_stack([side_codes(given), given[:, columns.SAMPLE_ID]])
+    weighed = weights(given) > 0
+    keys = given_clusters(cluster, len(given), name)[weighed]
+    tasks = np.column_stack([side_codes(given), given[:, columns.SAMPLE_ID]])[weighed]
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
     if (keys != keys[first][index.reshape(-1)]).any():
         raise ValueError(f"cluster must be the same for all repeats of a task of {name}")

@@ -241,7 +241,7 @@ def known_triples(*sources: CoreTriplesFactory | Dataset) -> KnownTriples:
 
 def _places(entities: Any) -> torch.Tensor:
     """Column of each entity id among those that the evaluation is restricted to, -1 elsewhere."""
-    ids = torch.as_tensor(entities if isinstance(entities, torch.Tensor) else list(entities)).cpu()
-    place = torch.full((int(ids.max()) + 1,), -1)
-    place[ids] = torch.arange(len(ids))
+    ids = torch.as_tensor(entities if isinstance(entities, torch.Tensor) else list(entities), device="cpu")
+    place = torch.full((int(ids.max()) + 1,), -1, device="cpu")
+    place[ids] = torch.arange(len(ids), device="cpu")
     return place

@@ -160,7 +160,7 @@ class RankCollection(TiedCollection):
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""
-        return RankTable(torch.from_numpy(self._synced_analysis().rows))
+        return RankTable(torch.from_numpy(self._synced_analysis().rows.copy(order="K")))
 
     def local_table(self) -> RankTable:
         """The rows of this process, in the order they came (merged with storage="counts"); nothing is synchronised."""

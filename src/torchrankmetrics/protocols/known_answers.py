@@ -82,6 +82,8 @@ class KnownAnswers:
     def to(self, device: torch.device | str) -> "KnownAnswers":
         """Give the index on a device; copies are made once and kept."""
         device = torch.device(device)
+        if device.index is None and device.type != "cpu":
+            device = torch.empty(0, device=device).device  # as tensors name it: "cuda" is their "cuda:0"
         if device == self._answers.device:
             return self
         if device not in self._copies:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import as_ids, as_number
 from torchrankmetrics.ranking.exclusion import Exclusion
 
 
@@ -18,7 +18,7 @@ class KnownTriples:
         num_entities: number of entities; None: one more than the largest id.
 
     Raises:
-        TypeError: if ids are not integers.
+        TypeError: if ids or num_entities are not integers.
         ValueError: if a split is not (n, 3).
         IndexError: if an id is negative or an entity is not below num_entities.
 
@@ -33,11 +33,10 @@ class KnownTriples:
 
     def __init__(self, *triples: Any, num_entities: int | None = None) -> None:
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
-        known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64)
+        known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64, device="cpu")
         largest = int(known[:, [0, 2]].max()) if len(known) else -1
-        if num_entities is None:
-            num_entities = largest + 1
-        elif largest >= num_entities:
+        num_entities = largest + 1 if num_entities is None else as_number(num_entities, "num_entities")
+        if largest >= num_entities:
             raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
         self.num_entities = num_entities
         self._tails = KnownAnswers(known[:, [0, 1]], known[:, 2])

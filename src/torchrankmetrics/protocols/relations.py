@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_triples import as_triples
+from torchrankmetrics.ranking.arrays import as_number
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 
@@ -25,7 +26,7 @@ def relation_categories(triples: Any, *, num_relations: int | None = None, thres
         (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation without a triple.
 
     Raises:
-        TypeError: if triples are not integers.
+        TypeError: if triples or num_relations are not integers.
         ValueError: if they are not (n, 3), or the threshold is not above 1: a mean is never below 1.
         IndexError: if an id is negative, or a relation is not below num_relations.
 
@@ -39,9 +40,8 @@ def relation_categories(triples: Any, *, num_relations: int | None = None, thres
     if not isinstance(threshold, int | float) or not threshold > 1:
         raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
     largest = int(known[:, 1].max()) if len(known) else -1
-    if num_relations is None:
-        num_relations = largest + 1
-    elif largest >= num_relations:
+    num_relations = largest + 1 if num_relations is None else as_number(num_relations, "num_relations")
+    if largest >= num_relations:
         raise IndexError(f"triples must hold relations in [0, num_relations) = [0, {num_relations}), got {largest}")
     relation = known[:, 1]
     number = torch.bincount(relation, minlength=num_relations)

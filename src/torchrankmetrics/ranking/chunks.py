@@ -1,15 +1,15 @@
 """Ranks of candidates that never stand in one matrix: scores in chunks, or embeddings multiplied tile by tile."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.exclusion import Exclusion
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Allowed, Tasks, check_exclude, check_target
+from torchrankmetrics.ranking.scores import Tasks, check_exclude, check_target
 
 _TILE = 1 << 20
 _WIDEST, _NARROWEST = 4096, 1024
@@ -40,17 +40,21 @@ class RankAccumulator:
     def __init__(
         self, true_scores: Tensor, target: Any, shape: tuple[int, int], *, exclude: Any = None, counting: str = "auto"
     ) -> None:
-        self._tasks: Tasks = check_target(target, shape, true_scores.device)
-        self._allowed: Allowed = check_exclude(exclude, shape, true_scores.device)
+        tasks = check_target(target, shape, true_scores.device)
+        # copies, for what the caller writes between two chunks must not part them
+        self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
+        allowed = check_exclude(exclude, shape, true_scores.device)
         if true_scores.shape != self._tasks.column.shape:
             expected = tuple(self._tasks.column.shape)
             raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
-        self._flags = self._allowed.flag(self._tasks)
-        self._true = true_scores.detach()
+        self._flags = allowed.flag(self._tasks)
+        self._true = true_scores.detach().clone()
         self._shape = tuple(shape)
         self._seen = 0
         self._counting = counting
-        self._known = None if self._allowed.known is None else _SortedPairs(self._allowed.known, shape[1])
+        self._known = allowed.known  # the columns that are still to come
+        drop = allowed.mask if allowed.restriction is None else allowed.restriction[None]
+        self._drop = None if drop is None else drop.clone()
         self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
 
     @torch.no_grad()
@@ -69,15 +73,15 @@ class RankAccumulator:
             return
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        drop = None
-        if self._allowed.restriction is not None:
-            drop = self._allowed.restriction[None, left:right]
-        elif self._allowed.mask is not None:
-            drop = self._allowed.mask[:, left:right]
-        known = None if self._known is None else self._known.within(left, right)
+        drop = None if self._drop is None else self._drop[:, left:right]
+        known = rest = None
+        if self._known is not None:
+            known, rest = self._known.split(right)
+            known = replace(known, longest=min(known.longest, right - left), first=left)
         count = choose(scores, self._counting)
-        self._counts += count(scores.detach(), self._true, self._tasks.row, column, known, drop)
-        self._seen = right
+        # a new tensor: one made in inference mode must not be written outside
+        self._counts = self._counts + count(scores.detach(), self._true, self._tasks.row, column, known, drop)
+        self._known, self._seen = rest, right
 
     def compute(self) -> Ranks:
         """Ranks among all N columns."""
@@ -99,9 +103,10 @@ def rank_embeddings(
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: 2 q.e - |e|^2,
-    which orders as -|q - e|; l1: -sum |q - e|. The true score comes from a tile of the same shape and product. Where
-    the arithmetic is exact (small integers) the ranks are those of ``rank_scores`` on the whole matrix; elsewhere
-    scores that differ by less than the rounding of the product may swap or tie, as between any two ways to compute it.
+    which orders as -|q - e|; l1: -sum |q - e|. In half precision all but dot are computed in float32. The true score
+    comes from a tile of the same shape and product. Where the arithmetic is exact (small integers) the ranks are those
+    of ``rank_scores`` on the whole matrix; elsewhere scores that differ by less than the rounding of the product may
+    swap or tie, as between any two ways to compute it.
 
     Args:
         queries: (B, d) floats.
@@ -125,16 +130,23 @@ def rank_embeddings(
     width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
     width = min(width, N)
     product = _PRODUCTS[similarity]
+    dtype = _dtype_of_scores(queries.dtype, similarity)
     with torch.no_grad():
-        queries, candidates = queries.detach(), candidates.detach()
+        queries, candidates = queries.detach().to(dtype), candidates.detach()
         buffer = queries.new_empty(B, width)
         true = _true_scores(queries, candidates, tasks, product, buffer)
         ranks = RankAccumulator(true, target, (B, N), exclude=exclude, counting=counting)
         for left in range(0, N, width):
             start = min(left, N - width)  # the last tile reaches back: every product has the same shape
-            scores = product(queries, candidates[start : start + width], buffer)
+            scores = product(queries, candidates[start : start + width].to(dtype), buffer)
             ranks.update(scores[:, left - start :])
     return ranks.compute()
+
+
+def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
+    """Half precision overflows in squares and sums, and torch multiplies no eighths: both are widened tile by tile."""
+    narrow = dtype.itemsize == 1 or (dtype.itemsize == 2 and similarity != "dot")
+    return torch.float32 if narrow else dtype
 
 
 def _true_scores(queries: Tensor, candidates: Tensor, tasks: Tasks, product: "_Product", buffer: Tensor) -> Tensor:
@@ -147,7 +159,8 @@ def _true_scores(queries: Tensor, candidates: Tensor, tasks: Tasks, product: "_P
         here = slice(first, min(first + width, len(column)))
         # repeated up to the width of a tile, for a narrower product may round differently
         wide = column[here][place % (here.stop - here.start)]
-        true[here] = product(queries, candidates[wide], buffer)[row[here], place[: here.stop - here.start]]
+        tile = candidates[wide].to(queries.dtype)
+        true[here] = product(queries, tile, buffer)[row[here], place[: here.stop - here.start]]
     return true
 
 
@@ -190,24 +203,3 @@ def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chun
         raise ValueError(f"similarity must be one of {names}; got {similarity!r}")
     if chunk_size is not None and (not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 1):
         raise ValueError(f"chunk_size must be an integer of at least 1, got {chunk_size!r}")
-
-
-class _SortedPairs:
-    """Known answers of a batch in the order of (row, column), to be cut into ranges of columns.
-
-    Written out once per batch; on an accelerator that waits for the device.
-    """
-
-    def __init__(self, known: Exclusion, num_columns: int) -> None:
-        row, column = known.pairs()
-        self._size = num_columns
-        self._key = (row * num_columns + column).sort().values
-        self._column = self._key % num_columns
-        self._rows = torch.arange(len(known), device=row.device) * num_columns
-        self._longest = known.longest
-
-    def within(self, left: int, right: int) -> Exclusion:
-        """The known answers in [left, right), counted from left."""
-        start = torch.searchsorted(self._key, self._rows + left)
-        length = torch.searchsorted(self._key, self._rows + right) - start
-        return Exclusion(self._column - left, start, length, min(self._longest, right - left), right - left)

@@ -1,6 +1,6 @@
 """Which columns of a score matrix are not candidates: row slices of known answers, a mask, or a restriction."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 class Exclusion:
     """Known answers of a batch of queries, as slices of one shared column tensor (nothing is copied per batch).
 
-    Row i excludes ``columns[start[i] : start[i] + length[i]]``, distinct within a row.
+    Row i excludes ``columns[start[i] : start[i] + length[i]] - first``, distinct and ascending within a row.
 
     Attributes:
         columns: (A,) int64.
@@ -20,6 +20,7 @@ class Exclusion:
         length: (B,) int64.
         longest: an upper bound of ``length``, known without asking the device.
         num_columns: an upper bound of ``columns`` plus one, known without asking the device.
+        first: where the columns are counted from, for a chunk of a matrix.
     """
 
     columns: Tensor
@@ -27,14 +28,25 @@ class Exclusion:
     length: Tensor
     longest: int
     num_columns: int
+    first: int = 0
 
     def __len__(self) -> int:
         return len(self.start)
 
+    def split(self, column: int) -> "tuple[Exclusion, Exclusion]":
+        """Part every row before a column, by bisection: nothing waits for the device, nothing is copied."""
+        low, high = self.start, self.start + self.length
+        for _ in range(self.longest.bit_length()):
+            middle = (low + high) // 2
+            before = (self.columns[middle.clamp(max=len(self.columns) - 1)] < column) & (low < high)
+            low, high = torch.where(before, middle + 1, low), torch.where(before, high, middle)
+        left = replace(self, length=low - self.start, longest=min(self.longest, max(column, 0)))
+        return left, replace(self, start=low, length=self.start + self.length - low)
+
     def pairs(self) -> Tensor:
         """Write out as (2, P) int64 pairs of (row, column)."""
         row, position = self.entries()
-        return torch.stack([row, self.columns[position]])
+        return torch.stack([row, self.columns[position] - self.first])
 
     def entries(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """For tasks in the given rows: (task, position in columns) of every excluded entry, both int64 (entries,)."""
@@ -66,7 +78,7 @@ def exclusion_from_pairs(
     if device.type != "cpu":
         return slices_of_fixed_shape(row, column, num_rows, num_columns)
     key = torch.unique_consecutive((row * num_columns + column).sort().values)
-    border = torch.searchsorted(key, torch.arange(num_rows + 1) * num_columns)
+    border = torch.searchsorted(key, torch.arange(num_rows + 1, device="cpu") * num_columns)
     length = border.diff()
     longest = int(length.max()) if num_rows else 0
     return Exclusion(key % num_columns, border[:-1], length, longest, num_columns), None

@@ -22,7 +22,7 @@ ERRORS = {
     TARGET_RESTRICTED: (ValueError, "target must not be excluded by the (N,) restriction: the true one is a candidate"),
     RANK_RANGE: (ValueError, "ranks must lie between 1 and num_candidates"),
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
-    NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts)"),
+    NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts) and below 2^62"),
     WEIGHT: (ValueError, "weight must be finite and not negative, and not zero for a whole update"),
 }
 

@@ -7,8 +7,10 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose
+
+_MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
 
 class Ranks:
@@ -24,8 +26,9 @@ class Ranks:
 
     Raises:
         TypeError: if anything is not integer.
-        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, or optimistic > pessimistic.
-            On an accelerator the values are checked at ``compute``, without a synchronisation here.
+        ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, optimistic > pessimistic, or
+            num_candidates is not below 2^62. On an accelerator the values are checked at ``compute``, without a
+            synchronisation here.
 
     >>> ranks = Ranks(torch.tensor([1, 2]), torch.tensor([1, 5]), 14)
     >>> ranks.realistic
@@ -40,9 +43,7 @@ class Ranks:
             raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
-        if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
-            num_candidates = torch.full_like(low, num_candidates)
-        self.columns = torch.stack((low, high, _integer_vector(num_candidates, "num_candidates", low)))
+        self.columns = torch.stack((low, high, _num_candidates(num_candidates, low)))
         self.flags = None
         self._check_values()
 
@@ -144,9 +145,7 @@ class Ranks:
         >>> Ranks([1, 3], None, 11).full_rank_estimate(1001)
         tensor([  1., 201.], dtype=torch.float64)
         """
-        if isinstance(num_candidates, int) and not isinstance(num_candidates, bool):
-            num_candidates = torch.full_like(self.optimistic, num_candidates)
-        full = _integer_vector(num_candidates, "num_candidates", self.optimistic)
+        full = _num_candidates(num_candidates, self.optimistic)
         negatives = self.num_candidates - 1
         for wrong, expected in (
             (negatives < 1, "a sampled negative in every task"),
@@ -170,7 +169,7 @@ class Ranks:
 
     def _check_values(self) -> None:
         faults = (
-            (self.num_candidates < 1, fault.NO_CANDIDATES),
+            ((self.num_candidates < 1) | (self.num_candidates > _MOST), fault.NO_CANDIDATES),
             ((self.optimistic < 1) | (self.pessimistic > self.num_candidates), fault.RANK_RANGE),
             (self.optimistic > self.pessimistic, fault.RANK_ORDER),
         )
@@ -189,13 +188,21 @@ def _integer_vector(values: Any, name: str, like: Tensor | None = None) -> Tenso
     tensor = as_tensor(values, name)
     if tensor.ndim != 1:
         raise ValueError(f"{name} must be (tasks,), one entry per ranking task; got shape {tuple(tensor.shape)}")
-    if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"{name} must be integers, got {tensor.dtype}")
+    tensor = as_ids(tensor, name)
     if like is not None and tensor.shape != like.shape:
         raise ValueError(f"{name} must have the shape of optimistic, {tuple(like.shape)}; got {tuple(tensor.shape)}")
     if like is not None and tensor.device != like.device:
         raise ValueError(f"{name} must be on the device of optimistic, {like.device}; got {tensor.device}")
-    return tensor.to(torch.int64)
+    return tensor
+
+
+def _num_candidates(given: Any, like: Tensor) -> Tensor:
+    if not isinstance(given, int) or isinstance(given, bool):
+        return _integer_vector(given, "num_candidates", like)
+    if not 1 <= given <= _MOST:
+        error, text = fault.ERRORS[fault.NO_CANDIDATES]
+        raise error(f"{text}; got {given}")
+    return torch.full_like(like, given)
 
 
 def _short(values: Tensor) -> str:

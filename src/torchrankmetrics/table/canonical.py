@@ -28,6 +28,8 @@ _LARGEST = 1 << 62
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
+    Tasks of weight zero are dropped before: they are no tasks, and must not stand for a repeat of one.
+
     Args:
         rows: (n, 8) int64; read by columns, so that the transpose of a contiguous (8, n) is fastest.
         drop_repeats: False keeps repeats that differ: what is done while more rows may come.
@@ -35,10 +37,16 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     Returns:
         (u, 8) int64, the transpose of a contiguous (8, u); and the number of repeats that were dropped although they
         differ from the one kept (the smallest).
+
+    Raises:
+        ValueError: if the counts sum to 2^63 or more.
     """
+    weighed = rows[:, WEIGHT] != 0  # the bits of 0.0; -0.0 is made positive where rows are written
+    rows = np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
     if len(rows) == 0:
         return rows.reshape(0, WIDTH), 0
-    rows = np.ascontiguousarray(rows.T).T
+    if rows[:, COUNT].sum(dtype=np.float64) >= 1 << 63:
+        raise ValueError("counts of a table must sum to less than 2^63, for the number of tasks is an int64")
     flags, side = task_flags(rows), side_codes(rows)
     gap = rows[:, PESSIMISTIC] - rows[:, OPTIMISTIC]  # ties are short: fewer bits than the pessimistic rank
     columns = [side, rows[:, SAMPLE_ID], rows[:, OPTIMISTIC], gap, rows[:, NUM_CANDIDATES], rows[:, GROUP]]

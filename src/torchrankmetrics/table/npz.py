@@ -51,7 +51,7 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
         column = side_codes(table) if name == "side" else table[:, index].copy()
         if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
             arrays[name] = column
-    weight = columns.weights(table)
+    weight = columns.weights(table).copy()
     if (weight != 1).any():
         arrays["weight"] = weight
     arrays |= {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_tensor
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -22,12 +22,12 @@ from torchrankmetrics.table.columns import (
     WIDTH,
 )
 
-_ONE = int(torch.tensor(1.0, dtype=torch.float64).view(torch.int64))
+_ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
 _UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1]] * 1024) for side, code in SIDE_CODES.items()}
 
 
-def empty_rows(device: torch.device | None = None) -> Tensor:
+def empty_rows(device: torch.device | str = "cpu") -> Tensor:
     """Give the (0, 8) int64 block of a process without data."""
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
@@ -44,8 +44,8 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
 
     Raises:
         TypeError: if groups or sample ids are not integers, or weights not numbers.
-        ValueError: if the side is unknown, a shape or device differs, or a weight is negative, infinite, NaN, or all
-            are zero (on an accelerator the values are checked at ``compute``).
+        ValueError: if the side is unknown, a shape or device differs, an id does not fit in int64, or a weight is
+            negative, infinite, NaN, or all are zero (on an accelerator the values are checked at ``compute``).
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
@@ -99,18 +99,21 @@ def mark_repeats(block: Tensor) -> None:
 
 @cache
 def _unknown_on(side: str | None, device: torch.device) -> Tensor:
-    return torch.from_numpy(_UNKNOWN[side][:1]).to(device)
+    row = torch.empty(1, WIDTH, dtype=torch.int64, device=device)
+    for index, value in enumerate(_UNKNOWN[side][0].tolist()):
+        row[:, index].fill_(value)  # made there: a copy would wait for the device
+    return row
 
 
 def _integers(values: Any, name: str, ranked: Tensor, scalar: bool) -> Tensor:
     """Integers of the ranked tasks, whose columns (3, tasks) tell how many they are and where."""
     if isinstance(values, int) and not isinstance(values, bool) and scalar:
+        if not ABSENT <= values < -ABSENT:
+            raise ValueError(f"{name} must fit in int64, got {values}")
         return torch.full_like(ranked[0], values)
-    tensor = as_tensor(values, name)
-    if tensor.numel() and (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool):
-        raise TypeError(f"{name} must hold integers, got {tensor.dtype}")
+    tensor = as_ids(values, name)
     _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
-    return tensor.to(device=ranked.device, dtype=torch.int64)
+    return tensor.to(ranked.device)
 
 
 def _weights(values: Any, ranked: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
+MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
 _TABLE_PER_VALUE = 16
+_FAINT = 2.0**-500
 
 
 @dataclass(frozen=True)
@@ -30,8 +32,10 @@ class Moments:
 class CandidateCounts:
     """Distinct (N, weight) pairs, N the number of candidates, and how many tasks have each; costs follow their number.
 
+    Equal ones have equal hashes, so that moments are remembered by their content.
+
     Attributes:
-        num_candidates: (u,) int64, N, ascending.
+        num_candidates: (u,) int64, N, ascending; read-only, as all three.
         weight: (u,) float64, v_i = w_i / sum of w: the share of ONE task; ``(count * weight).sum()`` is 1.
         count: (u,) int64, number of tasks.
     """
@@ -39,6 +43,21 @@ class CandidateCounts:
     num_candidates: IntArray
     weight: FloatArray
     count: IntArray
+
+    def __post_init__(self) -> None:
+        for name, values in self._columns().items():
+            own = np.array(values)
+            own.flags.writeable = False
+            object.__setattr__(self, name, own)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, CandidateCounts) and self.digest == other.digest
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CandidateCounts, tuple(self._columns().values())  # what NumPy restores alone can be written to
 
     @classmethod
     def of(
@@ -53,7 +72,8 @@ class CandidateCounts:
 
         Raises:
             TypeError: if ``num_candidates`` or ``counts`` are not integers.
-            ValueError: if lengths differ, nothing is left, N_i < 1, or a weight is negative, infinite or NaN.
+            ValueError: if lengths differ, nothing is left, N_i is not in [1, 2^62), counts sum to 2^63 or more, or a
+                weight is negative, infinite or NaN.
         """
         if isinstance(num_candidates, CandidateCounts):
             if weights is not None or counts is not None:
@@ -62,10 +82,14 @@ class CandidateCounts:
         N = _integers(num_candidates, "num_candidates")
         if N.size and N.min() < 1:
             raise ValueError(f"num_candidates must be at least 1 (the true candidate counts), got {N.min()}")
+        if N.size and N.max() > MOST_CANDIDATES:
+            raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
         c = np.ones_like(N) if counts is None else _integers(counts, "counts")
         _same_length(N, c, "counts")
         if c.size and c.min() < 0:
             raise ValueError(f"counts must not be negative, got {c.min()}")
+        if (total := c.sum(dtype=np.float64)) >= 1 << 63:
+            raise ValueError(f"counts must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
         w = None if weights is None else _weights(weights, N)
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
@@ -75,7 +99,7 @@ class CandidateCounts:
             unique, total = tally(N, c)
             count = total.astype(np.int64)
             return cls(unique, np.full(unique.size, 1.0 / int(count.sum())), count)
-        (unique, weight), count = distinct_rows((N, w), c)
+        (unique, weight), count = distinct_rows((N, in_range(w)), c)
         return cls(unique, weight / (weight * count).sum(), count)
 
     def at_least(self, min_candidates: int) -> "CandidateCounts":
@@ -99,8 +123,22 @@ class CandidateCounts:
     @cached_property
     def digest(self) -> bytes:
         """Hash of the content: equal counts and weights share cached moments, epoch after epoch."""
-        parts = (self.num_candidates, self.weight, self.count)
-        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).digest()
+        return hashlib.sha256(b"".join(part.tobytes() for part in self._columns().values())).digest()
+
+    def _columns(self) -> dict[str, npt.NDArray[Any]]:
+        return {"num_candidates": self.num_candidates, "weight": self.weight, "count": self.count}
+
+
+def in_range(weight: FloatArray) -> FloatArray:
+    """Scale weights (m,) > 0 by a power of two where sums or squares of them may overflow or round; else give them."""
+    if not len(weight) or (weight.min() > _FAINT and weight.max() < 1 / _FAINT):
+        return weight
+    return by_power_of_two(weight, weight.max())
+
+
+def by_power_of_two(weight: FloatArray, largest: npt.ArrayLike) -> FloatArray:
+    """Divide weights by the power of two next to ``largest``: no digit is lost, and none becomes zero."""
+    return np.maximum(np.ldexp(weight, -np.frexp(largest)[1]), _FAINT**2)
 
 
 def tally(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
@@ -149,6 +187,8 @@ def _integers(values: Any, name: str) -> IntArray:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
+    if array.size and int(array.max()) >= 1 << 63:
+        raise ValueError(f"{name} must be below 2^63, got {array.max()}")
     return array.astype(np.int64)
 
 

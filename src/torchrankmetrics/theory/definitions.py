@@ -141,14 +141,15 @@ class RankDefinition:
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
-            ends = self.g(self.f_at(_FAR)(torch.tensor([1.0, float(_FAR)], dtype=torch.float64)))
+            far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
+            ends = self.g(self.f_at(_FAR)(far_ranks))
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
                 raise ValueError(
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
                 )
             at_one, far = ends.tolist()
             if self.uses_candidates:
-                near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64)))
+                near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
                 if not math.isclose(at_one, near.item(), abs_tol=1e-12):
                     raise ValueError(
                         f"f of {self.name!r} must give rank 1 the same value for every number of candidates; scale it "

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, tally
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, in_range, tally
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
@@ -57,7 +57,8 @@ class RankSample:
         count: (m,) int64 > 0, how many tasks an entry stands for; None: one each.
 
     Attributes:
-        optimistic, pessimistic, num_candidates, weight, count: as given, without the entries of zero weight.
+        optimistic, pessimistic, num_candidates, count: as given, without the entries of zero weight.
+        weight: likewise; scaled if it is so large or small that sums of it would overflow or round.
         mass: (m,) float64, weight times count.
     """
 
@@ -75,7 +76,7 @@ class RankSample:
         used: slice | npt.NDArray[np.bool_] = slice(None) if positive.all() else positive  # the common case: no copies
         self.optimistic, self.pessimistic = optimistic[used], pessimistic[used]
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
-        self.weight, self.count = weight[used], count[used]
+        self.weight, self.count = in_range(weight[used]), count[used]
         self.mass = self.weight * self.count
         self._histograms: dict[tuple[RankType, bool], Histogram] = {}
         # what base_value has aggregated, (1,) float64 by (f, aggregation, rank type)

@@ -50,7 +50,7 @@ def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
         ValueError: if torch cannot differentiate the transform.
     """
     with torch.inference_mode(False), torch.enable_grad():
-        point = torch.tensor(x, dtype=torch.float64, requires_grad=True)
+        point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
         value = g(point)
         if not value.requires_grad:
             raise ValueError(f"g must be made of differentiable torch operations for an error estimate, got {g!r}")

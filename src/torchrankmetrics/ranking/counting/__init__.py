@@ -4,13 +4,16 @@ One interface, that of ``plain.count``, which is the reference; ``choose`` picks
 installed.
 """
 
+import importlib
 import importlib.util
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 from torch import Tensor
 
+from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.ranking.counting import plain
 
 Count = Callable[..., Tensor]
@@ -34,7 +37,7 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
 
     Raises:
         ValueError: if counting is none of these, or "numba" is asked for on another device.
-        ImportError: if "numba" is asked for and not installed.
+        ImportError: if "numba" is asked for and not installed, or not usable; "auto" warns of that once.
 
     >>> import torch
     >>> chosen(torch.zeros(2, 3), "torch")
@@ -48,17 +51,32 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
     if not on_cpu:
         raise ValueError(f'counting="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
     if not _has_numba():
-        raise ImportError('counting="numba" needs numba: pip install "torchrankmetrics[fast]"')
+        raise ImportError(
+            f'counting="numba" needs numba: pip install "torchrankmetrics[fast]"{_found_unusable() or ""}'
+        )
     return "numba"
 
 
 @cache
 def _compiled() -> Any:
-    from torchrankmetrics.ranking.counting import compiled  # imported late: numba takes half a second
-
-    return compiled
+    return importlib.import_module(f"{__name__}.compiled")  # imported late: numba takes half a second
 
 
 @cache
 def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    if importlib.util.find_spec("numba") is None:
+        return False
+    if why := _found_unusable():
+        warnings.warn(f"scores are counted by plain torch, which is slower{why}", RankMetricWarning, stacklevel=2)
+    return why is None
+
+
+@cache
+def _found_unusable() -> str | None:
+    """Why Numba cannot be used although it is installed; None: it can, or is not there."""
+    if importlib.util.find_spec("numba") is not None:
+        try:
+            _compiled()
+        except Exception as error:  # it is imported for speed alone: whatever is wrong with it, torch counts as well
+            return f"; numba is installed, but not usable: {error}"
+    return None

@@ -1,10 +1,10 @@
 """Counting compiled by Numba, for the CPU: each row is read once, and its known answers while it is in the cache.
 
-Read natively: float32, float64, integers and booleans; float16 and bfloat16 as the integers their bits stand for, in
-the order of the numbers. Row-major scores only (any slice of them); other strides are counted in plain torch.
+Read natively: float32, float64, integers with a sign and bytes; float16 and bfloat16 as the integers their bits stand
+for, in the order of the numbers. Row-major scores only (any slice of them); all else is counted in plain torch.
 """
 # what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="assignment,call-arg"
+# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="assignment,attr-defined,call-arg"
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +21,9 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.exclusion import Exclusion
 
+if numba.config.DISABLE_JIT:
+    raise ImportError("NUMBA_DISABLE_JIT is set")
+
 _NUMBERS = {
     torch.float32,
     torch.float64,
@@ -29,7 +32,6 @@ _NUMBERS = {
     torch.int16,
     torch.int32,
     torch.int64,
-    torch.bool,
 }
 # the bits of +inf: beyond it are the NaN
 _HALVES = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
@@ -69,7 +71,7 @@ def count(
         _NO_ROWS if row is None else row.contiguous().numpy(),
         order,
         _NO_ROWS if column is None else column.contiguous().numpy(),
-        *((_NO_ROWS,) * 3 if known is None else (known.start.numpy(), known.length.numpy(), known.columns.numpy())),
+        *_slices(known),
         *((_NO_MASK, 0) if drop is None else _flat(drop)),
     )
     threads = max(1, min(torch.get_num_threads(), tasks * N // _PER_THREAD))
@@ -85,6 +87,12 @@ def count(
         _share(arguments, [(0, tasks, a, b, part) for (a, b), part in zip(pairwise(cuts), parts, strict=True)])
         result = np.sum(parts, axis=0)
     return torch.from_numpy(result)
+
+
+def _slices(known: Exclusion | None) -> tuple[Any, ...]:
+    if known is None:
+        return (*(_NO_ROWS,) * 3, 0)
+    return known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first
 
 
 def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
@@ -233,6 +241,7 @@ def _count_tasks(
     starts,
     lengths,
     answers,
+    answers_from,
     drop,
     drop_step,
     first,
@@ -247,10 +256,11 @@ def _count_tasks(
         row = rows[task] if len(rows) else task
         column = columns[task] if len(columns) else -1
         base = row * step
-        true = trues[task] if len(trues) else cells[base + column]
+        read = len(trues) == 0  # else the true score may have been rounded otherwise than the cell in its column
+        true = cells[base + column] if read else trues[task]
         below, not_above, nan, number = 0, 0, 0, 0
         if len(drop) == 0:
-            a, b, c = _count(cells[base + left : base + right], true, half, int(left <= column < right))
+            a, b, c = _count(cells[base + left : base + right], true, half, int(read and left <= column < right))
             below, not_above, nan, number = below + a, not_above + b, nan + c, right - left
         else:
             mask = drop[row * drop_step : row * drop_step + N]
@@ -260,7 +270,7 @@ def _count_tasks(
                 end = begin
                 while end < right and not mask[end]:
                     end += 1
-                a, b, c = _count(cells[base + begin : base + end], true, half, int(begin <= column < end))
+                a, b, c = _count(cells[base + begin : base + end], true, half, int(read and begin <= column < end))
                 below, not_above, nan, number = below + a, not_above + b, nan + c, number + end - begin
                 begin = end + 1
         if left <= column < right and not (len(drop) and drop[row * drop_step + column]):
@@ -268,7 +278,7 @@ def _count_tasks(
             below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
         if len(lengths):
             for position in range(starts[row], starts[row] + lengths[row]):
-                other = answers[position]
+                other = answers[position] - answers_from
                 if left <= other < right and other != column and not (len(drop) and drop[row * drop_step + other]):
                     a, b, c = _count(cells[base + other : base + other + 1], true, half, 0)
                     below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1

@@ -15,6 +15,12 @@ _MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
 _TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
 _ENTRIES = 1 << 18  # known answers looked at in one go
 
+Map = Callable[[Tensor], Tensor]
+# what torch neither gathers nor compares, and the type its bits are gathered as
+_EIGHTHS = {getattr(torch, name) for name in dir(torch) if name.startswith("float8_")}
+_BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+_BITS |= dict.fromkeys(_EIGHTHS, torch.uint8)
+
 
 def count(
     scores: Tensor,
@@ -38,41 +44,69 @@ def count(
         int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
         score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
     """
-    if true is None:
-        assert column is not None
-        true = scores.gather(1, column[:, None])[:, 0] if row is None else scores[row, column]
-    own: Tensor | int = 0
+    bits = _BITS.get(scores.dtype)
+    in_order = _order_of(scores)
+    if bits is not None:
+        scores, true = scores.view(bits), None if true is None else true.view(bits)
+    at_own: Tensor | None = None
     if column is not None:
-        own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
-    kept = scores.shape[1] if drop is None else scores.shape[1] - _dropped(drop, row, len(true))
-    number = true == true
-    own_number = number * own
-    compare = [torch.lt, torch.gt]
+        place = column.clamp(min=0)
+        at_own = in_order(scores.gather(1, place[:, None])[:, 0] if row is None else scores[row, place])
+    assert true is not None or at_own is not None
+    reference = at_own if true is None else in_order(true)
+    assert reference is not None
     on_cpu = scores.device.type == "cpu"
-    if scores.is_floating_point() and not on_cpu:
+    compare = [torch.lt, torch.gt]
+    if reference.is_floating_point() and not on_cpu:
         compare.append(torch.ne)
-    swept = _sweep(scores, true, row, drop, compare)
+    swept = _sweep(scores, reference, row, drop, compare, in_order)
+    others = torch.zeros_like(swept[0]) + scores.shape[1]
+    if drop is not None:
+        others -= _dropped(drop, row, len(others))
+    own_nan = others * 0
+    if column is not None and at_own is not None:
+        # a true score that was computed elsewhere may have been rounded otherwise than the cell in its column
+        own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
+        others, own_nan = others - own, (at_own != at_own) * own
+        swept[0] -= (at_own < reference) * own
+        swept[1] -= (at_own > reference) * own
     below, not_above = swept[0], swept[0]
-    rest = kept - below - swept[1]
-    nan = swept[2] if len(swept) == 3 else torch.zeros_like(below)
-    # what is neither below, above nor the own column is tied or NaN: only then is a third look worth its time
-    if not on_cpu or (other := rest != own_number).any():
-        if scores.is_floating_point() and on_cpu:
-            suspect = other.nonzero()[:, 0]
+    rest = others - below - swept[1]
+    nan = swept[2] - own_nan if len(swept) == 3 else torch.zeros_like(below)
+    # what is neither below nor above is tied or NaN: only then is a third look worth its time
+    if not on_cpu or rest.any():
+        if reference.is_floating_point() and on_cpu:
+            suspect = rest.nonzero()[:, 0]
             rows = suspect if row is None else row[suspect]
-            nan[suspect] = _sweep(scores, true[suspect], rows, drop, [torch.ne])[0]
-        not_above = (below + rest - nan - own_number) * number  # nothing is "not above" a NaN
-        nan = nan - own + own_number
-    others = kept - own
-    counts = torch.stack([others - not_above, others - below, torch.zeros_like(below) + others, nan + ~number])
+            nan[suspect] = _sweep(scores, reference[suspect], rows, drop, [torch.ne], in_order)[0] - own_nan[suspect]
+        not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
+    counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
     if known is not None:
-        task_row = torch.arange(len(true), device=scores.device) if row is None else row
-        counts -= _count_known(scores, true, task_row, column, known, drop)
+        task_row = torch.arange(len(reference), device=scores.device) if row is None else row
+        counts -= _count_known(scores, reference, task_row, column, known, drop, in_order)
     return counts
 
 
+def _order_of(scores: Tensor) -> Map:
+    """How cells of the scores, their bits where ``_BITS`` says so, become numbers of the same order for torch."""
+    dtype = scores.dtype
+    if dtype in _EIGHTHS:
+        return lambda cells: cells.view(dtype).float()
+    if dtype in _BITS:
+        return lambda cells: cells ^ torch.iinfo(cells.dtype).min  # the lowest number becomes the lowest with a sign
+    # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
+    if dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu":
+        return Tensor.float
+    return Tensor.resolve_neg
+
+
 def _sweep(
-    scores: Tensor, true: Tensor, row: Tensor | None, drop: Tensor | None, compare: list[Callable[..., Tensor]]
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor | None,
+    drop: Tensor | None,
+    compare: list[Callable[..., Tensor]],
+    in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
     """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
     tasks, N = len(true), scores.shape[1]
@@ -91,9 +125,7 @@ def _sweep(
     mask = drop if drop is not None and keep is None else None
     part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
     outs = list(zip(*(torch.split(line, height) for line in part), strict=True))
-    # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
-    widen = scores.dtype in (torch.float16, torch.bfloat16) and on_cpu
-    references = torch.split((true.float() if widen else true)[:, None], height)
+    references = torch.split(true[:, None], height)
     flag = buffer[:0]
     for left in range(0, N, width):
         columns = slice(left, min(left + width, N))
@@ -104,7 +136,7 @@ def _sweep(
             if flag.shape != tile.shape:
                 flag = buffer[: tile.numel()]
                 flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
-            tile = tile.float() if widen else tile
+            tile = in_order(tile)
             for operation, result in zip(compare, out, strict=True):
                 operation(tile, tile if operation is torch.ne else reference, out=flag)
                 if mask is not None:
@@ -148,18 +180,25 @@ def _own_counts(drop: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
 
 
 def _count_known(
-    scores: Tensor, true: Tensor, row: Tensor, column: Tensor | None, known: Exclusion, drop: Tensor | None
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor,
+    column: Tensor | None,
+    known: Exclusion,
+    drop: Tensor | None,
+    in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
     """What `count` counted among the known answers of each task other than its own: int64 (4, P)."""
     total = torch.zeros(4, len(row), dtype=torch.int64, device=scores.device)
     column = torch.full_like(row, -1) if column is None else column
     restriction = None if drop is None else drop[0]
     if scores.device.type != "cpu":
-        _add_known_masked(total, scores, true, row, column, known, restriction)
+        _add_known_masked(total, scores, true, row, column, known, restriction, in_order)
         return total
     task, position = known.entries(row)
     for some, where in zip(torch.split(task, _ENTRIES), torch.split(position, _ENTRIES), strict=True):
-        _tally(total, scores, true, row, column, some, known.columns[where], None, restriction)
+        entry = known.columns[where] - known.first
+        _tally(total, scores, true, row, column, some, entry, None, restriction, in_order)
     return total
 
 
@@ -171,6 +210,7 @@ def _add_known_masked(
     column: Tensor,
     known: Exclusion,
     restriction: Tensor | None,
+    in_order: Map = Tensor.resolve_neg,
 ) -> None:
     """Count known answers where their total is not known without waiting: blocks of the longest slice, masked."""
     step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
@@ -179,9 +219,10 @@ def _add_known_masked(
     for left in range(0, known.longest, step):
         offset = torch.arange(left, min(left + step, known.longest), device=scores.device)
         inside = offset < length
-        entry = known.columns[(start + offset).clamp(max=len(known.columns) - 1).reshape(-1)]
+        entry = known.columns[(start + offset).clamp(max=len(known.columns) - 1)] - known.first
+        entry = entry.masked_fill(~inside, 0).reshape(-1)  # those of other rows or chunks may lie outside the matrix
         tasks = task.expand_as(inside).reshape(-1)
-        _tally(total, scores, true, row, column, tasks, entry, inside.reshape(-1), restriction)
+        _tally(total, scores, true, row, column, tasks, entry, inside.reshape(-1), restriction, in_order)
 
 
 def _tally(
@@ -194,13 +235,14 @@ def _tally(
     entry: Tensor,
     inside: Tensor | None,
     restriction: Tensor | None,
+    in_order: Map = Tensor.resolve_neg,
 ) -> None:
     other = entry != column[task]
     if inside is not None:
         other &= inside
     if restriction is not None:
         other &= ~restriction[entry]
-    value, reference = scores[row[task], entry], true[task]
+    value, reference = in_order(scores[row[task], entry]), true[task]
     better, not_worse = ~(value <= reference), ~(value < reference)
     for line, holds in zip(total, (better & other, not_worse & other, other, (value != value) & other), strict=True):
         line.index_add_(0, task, holds.long())

@@ -1,5 +1,6 @@
 """The default provider: deterministic moments by the structure of the definition."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -7,7 +8,6 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.cache import MomentsCache
 from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
 from torchrankmetrics.theory.expectation.extremes import extreme_rank
 from torchrankmetrics.theory.expectation.geometric import geometric_mean
@@ -15,7 +15,7 @@ from torchrankmetrics.theory.expectation.means import mean_of_f
 from torchrankmetrics.theory.expectation.median import median_rank
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
-from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, unavailable
+from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, of_tasks_with_a_value, unavailable
 from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
 from torchrankmetrics.theory.expectation.variance import rank_variance
 
@@ -51,13 +51,14 @@ class ExactExpectation:
     """
 
     def __init__(self, cache_size: int = 512) -> None:
-        self._cache = MomentsCache(cache_size)
+        self._cache_size = cache_size
+        self._cached = functools.lru_cache(cache_size)(_first_answer)
 
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
-        return self._cache.get(definition, CandidateCounts.of(counts, weights), _first_answer)
+        return of_tasks_with_a_value(self._cached, definition, counts, weights)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""
@@ -70,6 +71,9 @@ class ExactExpectation:
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
         # copies of a metric share the cache: the answers do not depend on who asks
         return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ExactExpectation, (self._cache_size,)  # a pickle carries no results
 
 
 def _first_answer(definition: RankDefinition, counts: CandidateCounts) -> Moments:

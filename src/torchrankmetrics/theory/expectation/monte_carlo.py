@@ -1,5 +1,6 @@
 """Null moments of any metric by simulation, on request only: what no exact law serves, with a stated error."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,8 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.cache import MomentsCache
 from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
-from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.expectation.provider import of_tasks_with_a_value, unavailable
 from torchrankmetrics.theory.transforms import apply_transform
 
 _BLOCK = 1 << 22  # ranks in memory at a time
@@ -42,7 +42,10 @@ class MonteCarloExpectation:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         self.samples = samples
         self.seed = seed
-        self._cache = MomentsCache(_CACHE_SIZE)
+        self._cached = functools.lru_cache(_CACHE_SIZE)(self._simulate)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MonteCarloExpectation, (self.samples, self.seed)  # a pickle carries no results
 
     def __repr__(self) -> str:
         return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
@@ -53,7 +56,7 @@ class MonteCarloExpectation:
         """See ``ExpectationProvider.moments``; the variance is the unbiased estimate."""
         if not self.answers(definition):
             raise unavailable(definition)
-        return self._cache.get(definition, CandidateCounts.of(counts, weights), self._simulate)
+        return of_tasks_with_a_value(self._cached, definition, counts, weights)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""

@@ -1,5 +1,7 @@
 """What gives expectations: the protocol, and the error when nobody can."""
 
+import math
+from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -38,6 +40,17 @@ class ExpectationProvider(Protocol):
 
 class ExpectationUnavailableError(ValueError):
     """No expectation is known for a metric; the message says what would answer."""
+
+
+def of_tasks_with_a_value(
+    compute: Callable[[RankDefinition, CandidateCounts], Moments],
+    definition: RankDefinition,
+    counts: npt.ArrayLike | CandidateCounts,
+    weights: Any,
+) -> Moments:
+    """Moments of the tasks on which the metric has a value; NaN without any."""
+    counts = CandidateCounts.of(counts, weights).at_least(definition.min_candidates)
+    return compute(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
 
 def unavailable(definition: RankDefinition, why: str = "has no exact expectation") -> ExpectationUnavailableError:

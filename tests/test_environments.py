@@ -1,0 +1,140 @@
+"""Set-ups that are ordinary elsewhere: Numba that cannot be used, another default device, several threads."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+
+from torchrankmetrics import ExactExpectation, MonteCarloExpectation, RankCollection, Ranks
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+
+
+def run(code, **environment):
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+
+
+COUNT = """
+import warnings
+import torch
+warnings.simplefilter("always")
+from torchrankmetrics import rank_scores
+for _ in range(2):
+    ranks = rank_scores(torch.tensor([[0.5, 0.9, 0.1]]), torch.tensor([0]))
+print(ranks.optimistic.item())
+try:
+    rank_scores(torch.eye(3), torch.arange(3), counting="numba")
+except ImportError as error:
+    print(error)
+"""
+
+
+class TestNumbaThatCannotBeUsed:
+    @pytest.mark.parametrize(
+        ("before", "environment", "why"),
+        [
+            ("", {"NUMBA_DISABLE_JIT": "1"}, "NUMBA_DISABLE_JIT"),
+            # as it does beside a NumPy that is too new for it
+            ("Numba needs NumPy 2.3 or less", {}, "Numba needs NumPy"),
+        ],
+    )
+    def test_torch_counts_and_one_warning_says_so(self, tmp_path, before, environment, why):
+        pytest.importorskip("numba")
+        if before:
+            (tmp_path / "numba").mkdir()
+            (tmp_path / "numba" / "__init__.py").write_text(f"raise ImportError({before!r})")
+            before = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
+        result = run(before + COUNT, **environment)
+        assert result.returncode == 0, result.stderr
+        first, second = result.stdout.splitlines()
+        assert first == "2"
+        assert why in second
+        assert result.stderr.count("RankMetricWarning") == 1
+        assert why in result.stderr
+
+
+# all that makes tensors of its own, with tensors of the user that say where they are
+ELSEWHERE = """
+import torch
+torch.set_default_device("meta")
+import torchrankmetrics as trm
+on_cpu = lambda values: torch.tensor(values, device="cpu")
+scores, target = on_cpu([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), on_cpu([1, 2])
+pairs = on_cpu([[0, 1], [2, 0]])
+collection = trm.RankCollection(["mrr", "z_mrr", "p_mr"])
+for exclude in (None, pairs, trm.KnownAnswers([0, 1], [2, 0])(on_cpu([0, 1])), scores > 0.8):
+    collection.update(scores, target, exclude=exclude, group=[0, 1], weight=[1.0, 2.0])
+print({key: round(value.item(), 3) for key, value in collection.compute().items()})
+print({key: round(value.item(), 3) for key, value in collection(scores, target, group=0).items()})
+collection.summary(), collection.breakdown(), collection.confidence_intervals(method="bootstrap"), collection.table()
+print(trm.evaluate([], num_candidates=3, metrics=["count"]))
+print(trm.compare(trm.Ranks([1, 2, 4], None, 9), trm.Ranks([2, 2, 1], None, 9), "mrr").difference)
+print(trm.evaluate([1, 2, 5], num_candidates=9)["mr"], trm.evaluate([1.5], metrics=["median_rank"]))
+dcg = trm.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+print(trm.RankMetric(dcg, view="z_score").moments([3, 4]).mean)
+known = trm.KnownTriples([[0, 0, 1], [0, 0, 2]])
+print(trm.rank_triples(lambda h, r: scores[h], None, [[0, 0, 1]], known).ranks)
+print(trm.rank_embeddings(scores, scores, on_cpu([0, 1]), exclude=on_cpu([[0], [1]])).num_candidates.tolist())
+print(trm.rank_alignment([[0, 0]], scores).num_tasks, trm.relation_categories([[0, 0, 1]]).tolist())
+"""
+
+
+def test_another_default_device_changes_nothing():
+    usual = run(ELSEWHERE.replace('torch.set_default_device("meta")', ""))
+    assert usual.returncode == 0, usual.stderr
+    elsewhere = run(ELSEWHERE)
+    assert elsewhere.returncode == 0, elsewhere.stderr
+    assert elsewhere.stdout == usual.stdout
+
+
+class TestMomentsAreRemembered:
+    @pytest.mark.parametrize("size", [0, 1, 512])
+    def test_threads_share_a_provider(self, size):
+        provider, definitions = ExactExpectation(cache_size=size), [MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(3)]
+        expected = {(d, n): ExactExpectation().moments(d, [n, 9]) for d in definitions for n in range(1, 9)}
+        start = threading.Barrier(4)
+
+        def ask(_):
+            start.wait()
+            return all(
+                provider.moments(definition, [n, 9]) == moments
+                for _ in range(20)
+                for (definition, n), moments in expected.items()
+            )
+
+        with ThreadPoolExecutor(4) as pool:
+            assert all(pool.map(ask, range(4)))
+
+    @pytest.mark.parametrize("make", [ExactExpectation, lambda: MonteCarloExpectation(100, seed=3)])
+    def test_a_second_question_is_not_computed_again(self, make):
+        provider = make()
+        first = provider.moments(MEAN_RANK, [3, 5])
+        assert provider.moments(MEAN_RANK, CandidateCounts.of([5, 3])) is first
+        for other in (pickle.loads(pickle.dumps(provider)), copy.deepcopy(provider), copy.copy(provider)):
+            assert other.moments(MEAN_RANK, [3, 5]) == first
+
+    def test_equal_counts_are_equal_keys(self):
+        counts = CandidateCounts.of([3, 5, 3])
+        assert counts == CandidateCounts.of([5, 3], counts=[1, 2])
+        assert hash(counts) == hash(pickle.loads(pickle.dumps(counts)))
+        assert counts != CandidateCounts.of([3, 5])
+        assert counts != "counts"
+        assert not pickle.loads(pickle.dumps(counts)).count.flags.writeable
+
+
+def test_a_collection_computes_in_several_threads():
+    collections = []
+    for seed in range(4):
+        metric = RankCollection(["z_mrr", "amri"], expectation=ExactExpectation(cache_size=1))
+        metric.update(Ranks(torch.tensor([1, 2 + seed]), None, 9 + seed))
+        collections.append(metric)
+    with ThreadPoolExecutor(4) as pool:
+        several = list(pool.map(lambda metric: [metric.compute()["z_mrr"].item() for _ in range(10)], collections))
+    assert several == [[metric.compute()["z_mrr"].item()] * 10 for metric in collections]

@@ -1,0 +1,154 @@
+"""The differential fuzzer: every way to ranks against plain loops, over dtypes, memory, targets and exclusions."""
+
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import torch
+from hypothesis import given
+
+import reference_ranks as reference
+from fuzzing import cases
+from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines
+from torchrankmetrics import KnownAnswers, RankAccumulator, RankCollection, rank_embeddings, rank_scores
+from torchrankmetrics.ranking.counting import plain
+
+FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
+INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]
+LAYOUTS = [*STRIDES, "one row", "negated"]
+WAYS = ["torch", "auto", "tiles", "chunks", "given truth"]
+
+
+@st.composite
+def cells(draw, B, N):
+    """A matrix of any dtype, from few values, so that many tie, or from all bit patterns."""
+    dtype = draw(st.sampled_from([*FLOATS, *INTEGERS, torch.bool]))
+    size, bits = B * N, dtype.itemsize * 8
+    random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    if draw(st.booleans()):  # every pattern of bits: subnormals, all kinds of NaN, bytes that are no booleans
+        values = torch.from_numpy(random.integers(0, 256, size * bits // 8, dtype=np.uint8)).view(dtype)
+        few = values[torch.from_numpy(random.integers(0, max(1, size // 3), size))] if size else values
+    elif dtype.is_floating_point:
+        pool = [-math.inf, -1.5, -0.0, 0.0, 1.0, 1.5, math.inf, *[math.nan] * draw(st.integers(0, 1))]
+        few = torch.tensor(pool, dtype=torch.float64)[torch.from_numpy(random.integers(0, len(pool), size))].to(dtype)
+    else:
+        few = torch.from_numpy(random.integers(0, 4, size)).to(dtype)
+    return few.reshape(B, N)
+
+
+def in_memory(scores, layout):
+    """The same values in other memory, with other cells between or around them."""
+    B, N = scores.shape
+    if layout == "negated" and scores.dtype in (torch.float32, torch.float64):
+        return torch.complex(torch.zeros_like(scores), scores).conj().imag
+    places = {
+        "column": torch.empty(N, B, dtype=scores.dtype).T,
+        "sliced": torch.empty(B, 2 * N, dtype=scores.dtype)[:, ::2],
+        "window": torch.empty(2 * B, N + 2, dtype=scores.dtype)[B:, 1 : N + 1],
+        "column window": torch.empty(N, 2 * B, dtype=scores.dtype).T[B:],
+        "one row": torch.empty(1, N, dtype=scores.dtype),
+    }
+    if layout not in places:
+        return scores
+    there = places[layout].copy_(scores[: len(places[layout])])
+    return there.expand(B, N) if layout == "one row" else there
+
+
+@st.composite
+def problems(draw):
+    """Scores in some memory, targets and exclusions."""
+    B, N = draw(st.integers(1, 6)), draw(st.integers(1, 70))
+    scores = draw(cells(B, N))
+    scores = in_memory(scores, draw(st.sampled_from(LAYOUTS)))
+    place = st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))
+    one = draw(st.booleans())
+    tasks = [(i, draw(st.integers(0, N - 1))) for i in range(B)] if one else draw(st.lists(place, max_size=12))
+    pairs = draw(st.lists(place, max_size=60))
+    return scores, "one" if one else "pairs", tasks, pairs
+
+
+def values_of(scores):
+    """What plain loops compare: Python's numbers."""
+    if scores.dtype == torch.bool:
+        return (scores.contiguous().view(torch.uint8) != 0).int().tolist()
+    return (scores.double() if scores.is_floating_point() else scores).tolist()
+
+
+@cases(150, 60_000)
+@given(problems(), st.sampled_from(KINDS), st.sampled_from(WAYS), st.data())
+def test_ranks_are_those_of_plain_loops(problem, kind, way, data):
+    scores, form, tasks, pairs = problem
+    B, N = scores.shape
+    rows = values_of(scores)
+    target = as_target(form, tasks)
+    exclude, gone = as_exclude(kind, pairs, tasks, B, N)
+    if way in ("torch", "auto"):
+        ranks = rank_scores(scores, target, exclude=exclude, counting=way)
+    elif way == "tiles":
+        before = plain._TILE
+        plain._TILE = data.draw(st.integers(1, 90))
+        try:
+            ranks = rank_scores(scores, target, exclude=exclude, counting="torch")
+        finally:
+            plain._TILE = before
+    else:
+        counting = data.draw(st.sampled_from(["torch", "auto"]))
+        row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
+        accumulator = RankAccumulator(scores[row, column], target, (B, N), exclude=exclude, counting=counting)
+        most = N if way == "given truth" else 9
+        left = 0
+        while left < N:
+            right = min(N, left + data.draw(st.integers(1, most)))
+            accumulator.update(scores[:, left:right])
+            left = right
+        ranks = accumulator.compute()
+    assert flagged_lines(ranks) == reference.ranks(rows, tasks, gone)
+
+
+@cases(40, 6_000)
+@given(
+    st.integers(1, 6),
+    st.integers(1, 40),
+    st.sampled_from(["dot", "l2", "l1"]),
+    st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]),
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 50),
+)
+def test_embeddings_rank_as_integers_do(B, N, similarity, dtype, seed, chunk_size):
+    random = np.random.default_rng(seed)
+    queries, candidates = random.integers(-3, 4, (B, 4)), random.integers(-3, 4, (N, 4))
+    difference = np.abs(queries[:, None] - candidates[None])
+    scores = {"dot": queries @ candidates.T, "l2": -(difference**2).sum(2), "l1": -difference.sum(2)}[similarity]
+    tasks = [(i, int(random.integers(0, N))) for i in range(B)]
+    pairs = [(int(random.integers(0, B)), int(random.integers(0, N))) for _ in range(N)]
+    exclude, gone = as_exclude(KINDS[seed % len(KINDS)], pairs, tasks, B, N)
+    q, e = (torch.from_numpy(x).to(dtype) for x in (queries, candidates))
+    ranks = rank_embeddings(
+        q, e, as_target("one", tasks), similarity=similarity, exclude=exclude, chunk_size=chunk_size
+    )
+    assert flagged_lines(ranks) == reference.ranks(scores.tolist(), tasks, gone)
+
+
+@cases(40, 6_000)
+@given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), max_size=40), st.lists(st.tuples(*[st.integers(-1, 7)] * 2)))
+def test_look_ups_are_those_of_dictionaries(facts, queries):
+    graph: dict[tuple[int, int], set[int]] = {}
+    for *query, answer in facts:
+        graph.setdefault(tuple(query), set()).add(answer)
+    array = torch.tensor(facts, dtype=torch.int64).reshape(-1, 3)
+    asked = torch.tensor(queries, dtype=torch.int64).reshape(-1, 2)
+    pairs = KnownAnswers(array[:, :2], array[:, 2]).pairs(asked).T.tolist()
+    assert pairs == [[i, answer] for i, query in enumerate(queries) for answer in sorted(graph.get(query, ()))]
+
+
+@cases(25, 4_000)
+@given(problems(), st.sampled_from(KINDS))
+def test_a_collection_has_the_mean_of_the_loops(problem, kind):
+    scores, form, tasks, pairs = problem
+    exclude, gone = as_exclude(kind, pairs, tasks, *scores.shape)
+    expected = [line[:3] for line in reference.ranks(values_of(scores), tasks, gone) if not line[3]]
+    metric = RankCollection(["mr", "optimistic_mr"])
+    weight = [0.0 if line[3] else 1.0 for line in reference.ranks(values_of(scores), tasks, gone)]
+    if expected:
+        metric.update(scores, as_target(form, tasks), exclude=exclude, weight=weight)
+        assert metric.compute()["mr"] == np.mean([(low + high) / 2 for low, high, _ in expected])

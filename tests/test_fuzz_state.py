@@ -1,0 +1,167 @@
+"""The stateful fuzzer: a collection through everything that programs do with it, against a plain list of tasks."""
+
+import copy
+import io
+import pickle
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+
+import reference
+import reference_ranks
+from fuzzing import cases
+from reference import Task
+from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
+from torchrankmetrics.metrics import metric as metric_module
+
+NAMES = ["mr", "mrr", "hits_at_3", "median_rank", "gmr", "rank_variance", "tie_rate", "count"]
+SIDES = [None, "head", "tail"]
+N = 6
+
+
+def true_row(sample):
+    """The task that an id stands for: the same each time it comes."""
+    return [(sample * 7 + 3 * j) % 5 for j in range(N)], sample % N, sample % 3 + 1, sample % 4
+
+
+class CollectionMachine(RuleBasedStateMachine):
+    """Collections of both storages beside lists of (side, id or None, task)."""
+
+    held = Bundle("held")
+
+    @initialize(target=held, storage=st.sampled_from(["ranks", "counts"]))
+    def begin(self, storage):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(metric_module, "_COMPACT_FROM", 4)
+        return self.fresh(storage)
+
+    @rule(target=held, storage=st.sampled_from(["ranks", "counts"]))
+    def another(self, storage):
+        return self.fresh(storage)
+
+    def fresh(self, storage):
+        return {"metric": RankCollection(NAMES, storage=storage), "tasks": []}
+
+    @rule(
+        one=held,
+        samples=st.lists(st.integers(0, 20), min_size=1, max_size=5),
+        side=st.sampled_from(SIDES),
+        named=st.booleans(),
+        inside=st.booleans(),
+        how=st.sampled_from(["update", "forward", "ranks", "table"]),
+        zeros=st.lists(st.booleans(), min_size=5, max_size=5),
+    )
+    def see(self, one, samples, side, named, inside, how, zeros):
+        rows, columns, weights, groups = zip(*map(true_row, samples), strict=True)
+        weights = [0 if zero and i else weight for i, (weight, zero) in enumerate(zip(weights, zeros, strict=False))]
+        scores, target = torch.tensor(rows).float(), torch.tensor(columns)
+        known = {"side": side, "weight": weights, "group": torch.tensor(groups)}
+        known["sample_id"] = samples if named else None
+        lines = [reference_ranks.rank(row, column)[:3] for row, column in zip(rows, columns, strict=True)]
+        new = [
+            (side, sample if named else None, Task(*line, Fraction(weight), group))
+            for sample, line, weight, group in zip(samples, lines, weights, groups, strict=True)
+        ]
+        low, high, count = zip(*lines, strict=True)
+        with torch.inference_mode(inside):
+            if how == "update":
+                one["metric"].update(scores, target, **known)
+            elif how == "ranks":
+                one["metric"].update(Ranks(low, high, count), **known)
+            elif how == "table":
+                one["metric"].update(RankTable.from_ranks(Ranks(low, high, count), **known))
+            else:
+                self.compare(one["metric"](scores, target, **known), new)
+        one["tasks"] += new
+
+    @rule(one=held, bad=st.sampled_from(["target", "weight", "shape", "side"]))
+    def is_refused(self, one, bad):
+        target, options = torch.tensor([N if bad == "target" else 0]), {"weight": [-1.0]} if bad == "weight" else {}
+        scores = torch.zeros(2 if bad == "shape" else 1, N)
+        with pytest.raises((IndexError, ValueError)):
+            one["metric"].update(scores, target, side="left" if bad == "side" else None, **options)
+
+    @rule(one=held)
+    def reset(self, one):
+        one["metric"].reset()
+        one["tasks"] = []
+
+    @rule(target=held, one=held, how=st.sampled_from(["clone", "deepcopy", "pickle", "checkpoint"]))
+    def copy(self, one, how):
+        metric = one["metric"]
+        if how == "checkpoint":
+            file, storage = io.BytesIO(), metric._leader.storage
+            metric.persistent(True)
+            torch.save(metric.state_dict(), file)
+            metric.persistent(False)
+            file.seek(0)
+            other = RankCollection(NAMES, storage=storage)
+            other.load_state_dict(torch.load(file, weights_only=True))
+        else:
+            ways = {"clone": RankCollection.clone, "deepcopy": copy.deepcopy}
+            other = ways.get(how, lambda m: pickle.loads(pickle.dumps(m)))(metric)
+        return {"metric": other, "tasks": list(one["tasks"])}
+
+    @rule(one=held, other=held)
+    def merge(self, one, other):
+        if one is not other:
+            one["metric"].merge_state(other["metric"])
+            one["tasks"] += other["tasks"]
+
+    @rule(target=held, one=held)
+    def begin_with_its_table(self, one):
+        metric = RankCollection(NAMES)
+        table = one["metric"].table()
+        metric.update(RankTable.from_numpy(table.to_numpy()))
+        table.rows.zero_()  # it is ours
+        return {"metric": metric, "tasks": list(one["tasks"])}
+
+    @rule(one=held)
+    def compute(self, one):
+        if one["tasks"]:
+            self.compare(one["metric"].compute(), one["tasks"])
+            table = one["metric"].table()
+            assert evaluate(table, metrics=NAMES)["count"] == one["metric"].compute()["count"].item()
+
+    def compare(self, values, tasks):
+        """With what the papers say of the tasks: none of weight zero, one of each named."""
+        used, seen = [], set()
+        for side, sample, task in tasks:
+            if task.weight and (sample is None or (side, sample) not in seen):
+                used.append(task)
+                seen.add((side, sample) if sample is not None else None)
+        for name in NAMES:
+            assert values[name].item() == pytest.approx(reference.value(name, used), rel=1e-12, abs=1e-12), name
+
+    def teardown(self):
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+
+TestCollection = CollectionMachine.TestCase
+TestCollection.settings = cases(20, 4_000, steps=25)
+
+
+@cases(30, 3_000)
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 3)), min_size=1), min_size=1),
+    st.randoms(use_true_random=False),
+)
+def test_any_order_and_split_gives_the_same_bits(batches, random):
+    rows = [task for batch in batches for task in batch]
+    values = []
+    for storage in ("ranks", "counts"):
+        random.shuffle(rows)
+        metric, left = RankCollection(["mr", "gmr", "z_mrr", "rank_variance"], storage=storage), 0
+        while left < len(rows):
+            part = rows[left : left + random.randint(1, len(rows))]
+            ranks, ties, groups = zip(*part, strict=True)
+            high = [rank + tie for rank, tie in zip(ranks, ties, strict=True)]
+            metric.update(Ranks(ranks, high, 12), group=list(groups), weight=[1.0 + group / 3 for group in groups])
+            left += len(part)
+        values.append([value.item().hex() for value in metric.compute().values()])
+    assert values[0] == values[1]

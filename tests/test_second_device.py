@@ -1,0 +1,339 @@
+"""Everything on a second device: the values of the CPU, bit for bit, and nothing in an update that waits for it."""
+
+import copy
+import io
+import itertools
+import pickle
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+import reference_ranks as reference
+import standin
+from bits import bits
+from public_metrics import every_metric
+from ranking_problems import KINDS, STRIDES, VALUES, as_exclude, as_target, flagged_lines, lay_out, problems
+from test_chunks import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
+from torchrankmetrics import (
+    KnownAnswers,
+    KnownTriples,
+    MeanReciprocalRank,
+    RankAccumulator,
+    RankCollection,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+    rank_alignment,
+    rank_embeddings,
+    rank_scores,
+    rank_triples,
+)
+
+NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]
+TAKEN = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8, torch.uint16]
+TAKEN += [torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool]
+
+
+@pytest.fixture(scope="module")
+def device():
+    return standin.device()
+
+
+def moved(value, device):
+    """Tensors, tuples of them and slices of known answers on the device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    return tuple(part.to(device) for part in value) if isinstance(value, tuple) else value
+
+
+def excluded(kind, pairs, tasks, B, N, device):
+    """As ``as_exclude``, with slices that were looked up on the device."""
+    exclude, gone = as_exclude(kind, pairs, tasks, B, N)
+    if kind != "index":
+        return moved(exclude, device), gone
+    known = KnownAnswers(*torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T).to(device)
+    rows = torch.arange(B, device=device)
+    with standin.no_waiting():
+        return known(rows), gone
+
+
+def back(ranks):
+    """Ranks on the CPU."""
+    assert ranks.columns.device.type == standin.NAME
+    return Ranks.trusted(ranks.columns.cpu(), None if ranks.flags is None else ranks.flags.cpu())
+
+
+@settings(max_examples=100)
+@given(problems(), st.sampled_from(STRIDES), st.sampled_from(KINDS))
+def test_ranks_are_those_of_the_definition_and_nothing_waits(device, problem, strides, kind):
+    rows, B, N, form, tasks, pairs = problem
+    scores = lay_out(torch.tensor(rows).reshape(B, N).to(device), strides)
+    target = moved(as_target(form, tasks), device)
+    exclude, gone = excluded(kind, pairs, tasks, B, N, device)
+    with standin.no_waiting():
+        ranks = rank_scores(scores, target, exclude=exclude)
+    assert flagged_lines(back(ranks)) == reference.ranks(rows, tasks, gone)
+
+
+@settings(max_examples=100)
+@given(problems(VALUES), st.lists(st.integers(1, 4), min_size=9, max_size=9), st.sampled_from(KINDS))
+def test_chunks_rank_as_the_whole_and_nothing_waits(device, problem, sizes, kind):
+    rows, B, N, form, tasks, pairs = problem
+    scores = torch.tensor(rows).reshape(B, N)
+    true = torch.tensor([rows[row][column] for row, column in tasks], dtype=scores.dtype).to(device)
+    target = moved(as_target(form, tasks), device)
+    exclude, gone = excluded(kind, pairs, tasks, B, N, device)
+    ends = torch.tensor([0, *sizes]).cumsum(0).clamp(max=N).tolist()
+    chunks = [scores[:, left:right].to(device) for left, right in itertools.pairwise(ends)]
+    with standin.no_waiting():
+        accumulator = RankAccumulator(true, target, (B, N), exclude=exclude)
+        for chunk in chunks:
+            accumulator.update(chunk)
+        ranks = accumulator.compute()
+    assert flagged_lines(back(ranks)) == reference.ranks(rows, tasks, gone)
+
+
+@pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
+@pytest.mark.parametrize("kind", EXCLUSIONS)
+@pytest.mark.parametrize("several", [False, True])
+def test_embeddings_rank_as_on_the_cpu_and_nothing_waits(device, similarity, kind, several):
+    generator = torch.Generator().manual_seed(0)
+    B, N = 5, 40
+    queries = torch.randint(-3, 4, (B, 6), generator=generator).float()
+    candidates = torch.randint(-3, 4, (N, 6), generator=generator).float()
+    target, exclusions = tasks_and_exclusions(generator, B, N, several)
+    options = {"similarity": similarity, "chunk_size": 7}
+    expected = rank_embeddings(queries, candidates, target, exclude=exclusions[kind], **options)
+    there = [moved(value, device) for value in (queries, candidates, target)]
+    exclude = moved(exclusions[kind], device)
+    if kind == "known":
+        pairs = exclusions["mask"].nonzero()
+        known = KnownAnswers(pairs[:, 0], pairs[:, 1]).to(device)
+        rows = torch.arange(B, device=device).flip(0)
+    with standin.no_waiting():
+        if kind == "known":
+            exclude = known(rows)
+        ranks = rank_embeddings(*there, exclude=exclude, **options)
+    assert flagged_lines(back(ranks)) == flagged_lines(expected)
+
+
+@pytest.mark.parametrize("dtype", TAKEN, ids=str)
+def test_scores_of_every_dtype(device, dtype):
+    scores = torch.randint(0, 5, (6, 50), generator=torch.Generator().manual_seed(1)).to(dtype)
+    target = torch.arange(6)
+    pairs = (torch.arange(300).reshape(6, 50) % 3 == 0).nonzero().T
+    ranks = rank_scores(scores.to(device), target.to(device), exclude=pairs.to(device))
+    assert flagged_lines(back(ranks)) == flagged_lines(rank_scores(scores, target, exclude=pairs))
+
+
+def test_known_answers_are_those_of_the_cpu(device):
+    triples = torch.randint(0, 6, (60, 3), generator=torch.Generator().manual_seed(2))
+    known = KnownTriples(triples)
+    heads, relations = torch.arange(7), torch.arange(7) % 5
+    for ask in (known.tails, known.heads):
+        assert torch.equal(ask(heads.to(device), relations.to(device)).pairs().cpu(), ask(heads, relations).pairs())
+    for side in ("head", "tail"):
+        there = known.num_candidates(triples.to(device), side)
+        assert torch.equal(there.cpu(), known.num_candidates(triples, side))
+
+
+@pytest.mark.parametrize("candidates", [None, [0, 1, 2, 3, 5]])
+def test_triples_rank_as_on_the_cpu(device, candidates):
+    generator = torch.Generator().manual_seed(3)
+    triples = torch.randint(0, 6, (40, 3), generator=generator)
+    triples[:, [0, 2]] = torch.tensor([0, 1, 2, 3, 5])[triples[:, [0, 2]] % 5]
+    scores = torch.randint(0, 4, (6, 6, 6), generator=generator).float()
+
+    def table(place):
+        there, known = scores.to(place), KnownTriples(triples)
+        return rank_triples(
+            lambda h, r: there[h, r], lambda r, t: there[t, r], triples[::2].to(place), known, candidates=candidates
+        )
+
+    assert torch.equal(table(device).rows.cpu(), table("cpu").rows)
+
+
+@pytest.mark.parametrize("candidates", ["test", "all"])
+@pytest.mark.parametrize("embeddings", [False, True])
+def test_alignments_rank_as_on_the_cpu(device, candidates, embeddings):
+    generator = torch.Generator().manual_seed(4)
+    left = torch.randint(-3, 4, (8, 9), generator=generator).float()
+    graphs = (left, torch.randint(-3, 4, (7, 9), generator=generator).float()) if embeddings else (left,)
+    pairs, known = torch.tensor([[0, 1], [2, 3], [2, 4], [7, 0]]), [[1, 1], [5, 2]]
+
+    def rows(place):
+        return rank_alignment(pairs, *(graph.to(place) for graph in graphs), candidates=candidates, known=known).rows
+
+    assert torch.equal(rows(device).cpu(), rows("cpu"))
+
+
+def batch(seed, place="cpu"):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randint(0, 4, (6, 9), generator=generator).float()
+    columns = {
+        "group": torch.randint(0, 3, (6,), generator=generator),
+        "weight": torch.randint(0, 3, (6,), generator=generator) + 0.5,
+        "sample_id": torch.randperm(30, generator=generator)[:6] * 100 + seed,
+    }
+    target = torch.randint(0, 9, (6,), generator=generator)
+    return scores.to(place), target.to(place), {name: column.to(place) for name, column in columns.items()}
+
+
+def filled(make, place, seeds=(1, 2, 3)):
+    metric = make().to(place)
+    for seed in seeds:
+        scores, target, columns = batch(seed, place)
+        metric.update(scores, target, **columns)
+    return metric
+
+
+def collection(**options):
+    return RankCollection(NAMES, **options)
+
+
+@every_metric
+def test_single_metrics_have_the_values_of_the_cpu(device, make):
+    metric = filled(make, device)
+    value = metric.compute()
+    assert value.device.type == standin.NAME
+    assert bits(metric) == bits(filled(make, "cpu"))
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_collections_have_the_values_of_the_cpu(device, storage):
+    metric = filled(lambda: collection(storage=storage), device)
+    assert all(value.device.type == standin.NAME for value in metric.compute().values())
+    cpu = filled(lambda: collection(storage=storage), "cpu")
+    assert bits(metric) == bits(cpu)
+    assert torch.equal(metric.table().rows, cpu.table().rows)
+    assert str(metric.summary()) == str(cpu.summary())
+    assert str(metric.breakdown()) == str(cpu.breakdown())
+    assert str(metric.confidence_intervals(method="bootstrap")) == str(cpu.confidence_intervals(method="bootstrap"))
+
+
+def test_an_update_waits_for_nothing(device):
+    metric, of_a_side = collection().to(device), MeanReciprocalRank(side="head").to(device)
+    sampled = torch.rand(6, 4).to(device)
+    known = KnownAnswers(torch.arange(9) % 4, torch.arange(9)).to(device)
+    for seed in range(3):
+        scores, target, columns = batch(seed, device)
+        pairs = torch.stack([torch.arange(6, device=device), target.flip(0)])
+        with standin.no_waiting():
+            for exclude in (None, known(target), pairs, scores > 2):
+                metric.update(scores, target, exclude=exclude, side="head", **columns)
+                columns["sample_id"] = columns["sample_id"] + 10_000
+            metric.update(rank_scores(scores, target), side="tail")
+            metric.update(Ranks(target + 1, target + 2, 20), side="tail", weight=columns["weight"], group=3)
+            metric.update(Ranks.from_negatives(sampled[:, 0], sampled), side="tail")
+            metric.update(RankTable.from_ranks(rank_scores(scores, target), side="head"))
+            of_a_side.update(scores, target, side="head")
+    assert metric.compute()["count"] == 3 * 6 * (4 + 4)
+
+
+@pytest.mark.parametrize("make", [collection, MeanReciprocalRank])
+def test_forward_gives_the_values_of_the_batch(device, make):
+    metric, cpu = make().to(device), make()
+    for seed in (1, 2):
+        scores, target, columns = batch(seed)
+        there = {name: column.to(device) for name, column in columns.items()}
+        assert bits(metric(scores.to(device), target.to(device), **there)) == bits(cpu(scores, target, **columns))
+    assert bits(metric) == bits(cpu)
+
+
+def through_a_file(metric):
+    file = io.BytesIO()
+    metric.persistent(True)
+    torch.save(metric.state_dict(), file)
+    file.seek(0)
+    other = collection().to(next(iter(metric.values(copy_state=False))).device)
+    other.load_state_dict(torch.load(file, weights_only=True))
+    return other
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [through_a_file, copy.deepcopy, lambda m: m.clone(), lambda m: pickle.loads(pickle.dumps(m))],
+    ids=["checkpoint", "deepcopy", "clone", "pickle"],
+)
+def test_copies_go_on_where_they_were(device, copied):
+    other = copied(filled(collection, device))
+    scores, target, columns = batch(9, device)
+    other.update(scores, target, **columns)
+    assert bits(other) == bits(filled(collection, "cpu", (1, 2, 3, 9)))
+
+
+def test_rows_follow_the_metric_and_states_merge(device):
+    metric = filled(collection, device, (1, 2))
+    metric.merge_state(filled(collection, device, (3,)))
+    expected = bits(filled(collection, "cpu"))
+    assert bits(metric) == expected
+    assert bits(metric.cpu()) == expected
+    assert bits(metric.to(device)) == expected
+
+
+def test_compare_and_evaluate_take_what_is_on_a_device(device):
+    tables = []
+    for place in ("cpu", device):
+        a, b = (filled(collection, place, seeds) for seeds in ((1, 2), (1, 2)))
+        shifted = RankTable.from_ranks(rank_scores(batch(1, place)[0].flip(1), batch(1, place)[1]))
+        ranks = rank_scores(*batch(1, place)[:2])
+        cluster = torch.arange(6, device=place) // 2
+        tables.append(
+            [
+                str(compare(a, b, NAMES[:3])),
+                str(compare(shifted, RankTable.from_ranks(ranks), "mrr", cluster=cluster)),
+                evaluate(ranks, metrics=NAMES),
+                evaluate(torch.tensor([1, 2, 5]).to(place), num_candidates=torch.tensor([9, 9, 8]).to(place)),
+            ]
+        )
+    assert tables[0] == tables[1]
+
+
+FAULTS = {
+    "target": (lambda d: rank_scores(torch.zeros(2, 3).to(d), torch.tensor([0, 3]).to(d)), IndexError),
+    "exclude": (
+        lambda d: rank_scores(
+            torch.zeros(2, 3).to(d), torch.tensor([0, 1]).to(d), exclude=torch.tensor([[0], [7]]).to(d)
+        ),
+        IndexError,
+    ),
+    "num_candidates": (lambda d: Ranks(torch.tensor([1]).to(d), None, torch.tensor([2**62]).to(d)), ValueError),
+    "ranks": (lambda d: Ranks(torch.tensor([0]).to(d), None, 5), ValueError),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_what_only_values_show_is_told_at_compute(device, name):
+    make, error = FAULTS[name]
+    metric = MeanReciprocalRank().to(device)
+    metric.update(make(device))
+    with pytest.raises(error, match=f"{name}.*accelerator"):
+        metric.compute()
+
+
+def test_ids_that_int64_cannot_hold_are_refused_without_a_look(device):
+    ids = torch.tensor([1, 2], dtype=torch.uint64).to(device)
+    with standin.no_waiting(), pytest.raises(TypeError, match=r"sample_id.*int64"):
+        RankTable.from_ranks(Ranks.trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
+
+
+def test_the_index_is_copied_once_however_the_device_is_named(device):
+    known = KnownAnswers([0, 1], [1, 2])
+    assert known.to(device) is known.to(torch.device(standin.NAME, 0))
+
+
+def test_the_stand_in_tells_what_would_wait(device):
+    values = torch.arange(4, device=device)
+    for wait in (values.cpu, values.tolist, lambda: bool(values.any()), lambda: values[values > 1], values.unique):
+        with pytest.raises(RuntimeError, match="waits for the device"), standin.no_waiting():
+            wait()
+    with pytest.raises(TypeError):
+        values.numpy()
+    with pytest.raises(IndexError):
+        values[torch.tensor([4], device=device)]
+    before = standin.waits()
+    values.sum().item()
+    assert standin.waits() == before + 1
