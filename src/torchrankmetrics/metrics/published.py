@@ -7,6 +7,7 @@ from decimal import Decimal, InvalidOperation
 from typing import Any, overload
 
 from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.digits import probability_text
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.metrics.names import MetricName, key_of, parse_name
 from torchrankmetrics.metrics.views import check_member, view_value
@@ -15,22 +16,30 @@ from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.significance import log_p_value
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View
 
 
 @dataclass(frozen=True)
 class Rounded:
-    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give."""
+    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give.
+
+    ``log10_p``: for the view "p_value" log10 of value, low and high, which says how small they are where a float is 0.
+    """
 
     value: float
     low: float
     high: float
+    log10_p: tuple[float, float, float] | None = None
 
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
+        if self.log10_p is not None:
+            value, low, high = map(probability_text, self.log10_p)
+            return f"{value} [{low}, {high}]"
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
@@ -121,7 +130,14 @@ def adjust(
         )
     if not isinstance(value, str):
         return result
-    return Rounded(result, *sorted((seen(center - half), seen(center + half))))
+    lower, upper = sorted((seen(center - half), seen(center + half)))
+    if view != "p_value":
+        return Rounded(result, lower, upper)
+    logs = [
+        log_p_value(definition, min(max(x, low), high), counts) / math.log(10)
+        for x in (center, center - half, center + half)
+    ]
+    return Rounded(result, lower, upper, (logs[0], min(logs), max(logs)))
 
 
 def _read(value: Any) -> tuple[float, float]:

@@ -75,17 +75,26 @@ class RankTable:
         return table_io.to_arrays(self.rows)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "RankTable":
-        """Read a file written by ``save``, or by anybody who follows docs/format.md. Nothing in it is executed.
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+        """Read a file (or pipe) written by ``save``, or by anybody who follows docs/format.md; nothing is executed.
+
+        Args:
+            path: of the file.
+            max_bytes: refuse what would take more memory: its arrays, and 64 bytes a row. A small file may hold many.
 
         Raises:
             OSError: if the file cannot be opened.
-            ValueError: if it is empty, damaged, of another kind, or of a later version.
+            ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        return cls(table_io.read(path))
+        return cls(table_io.read(path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a compressed .npz of the columns; a file of that name is replaced at once or not at all."""
+        """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
+
+        Raises:
+            OSError: if the path cannot be written to.
+            IndexError, ValueError: for faults that an accelerator could only flag.
+        """
         table_io.write(path, self.rows)
 
     def __len__(self) -> int:

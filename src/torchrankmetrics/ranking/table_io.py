@@ -1,7 +1,8 @@
 """Rows as plain NumPy arrays by name, and the .npz file of them (docs/format.md)."""
 
+import io
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.files import replacing
-from torchrankmetrics.ranking import columns
+from torchrankmetrics.files import write_whole
+from torchrankmetrics.ranking import columns, npz
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
 from torchrankmetrics.ranking.ranks import Ranks
 
 Array = npt.NDArray[Any]
 VERSION = 1
-_NPY = b"\x93NUMPY"
-_ZIP_END = 22  # bytes of the last record of a zip archive
+MAX_BYTES = 1 << 30
+"""What a file may take in memory unless the caller allows more: about 15 million rows."""
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = {
     "optimistic": columns.OPTIMISTIC,
@@ -60,9 +61,7 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
 
 def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     """Read rows from arrays by name, as ``RankTable.from_numpy`` describes them."""
-    unknown = [name for name in arrays if name not in _NAMES]
-    if unknown:
-        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {', '.join(map(repr, unknown))}")
+    _check_names(arrays)
     missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
     if missing:
         raise ValueError(f"arrays must hold {' and '.join(missing)}; got {', '.join(arrays) or 'none'}")
@@ -98,49 +97,43 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     """Write a file that is either whole or not there."""
     fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSION)}
     fields |= {name: _smallest(array) for name, array in to_arrays(rows).items()}
-    with replacing(Path(path)) as neighbour, neighbour.open("xb") as file:
-        np.savez_compressed(file, **fields)
-        file.flush()
-        os.fsync(file.fileno())
+    content = io.BytesIO()
+    np.savez_compressed(content, **fields)
+    write_whole(path, content.getvalue())
 
 
-def read(path: str | os.PathLike[str]) -> Tensor:
-    """Read the rows of a file, and execute nothing: pickled objects are refused.
+def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
+    """Read the rows of a file or a pipe, and execute nothing: pickled objects are refused.
 
     Raises:
         OSError: if there is no such file to open.
-        ValueError: if it is empty, damaged, of another kind, or of a later version.
+        ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
     """
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+        raise ValueError(f"max_bytes must be a positive int, got {max_bytes!r}")
     with Path(path).open("rb") as file:
         try:
-            arrays = _arrays_of(file)
-            version = arrays.pop(VERSION_FIELD, None)
-            if version is None:
-                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(arrays) or 'nothing'}")
+            with npz.opened(file, max_bytes) as (archive, members):
+                if VERSION_FIELD not in members:
+                    raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(members) or 'nothing'}")
+                _check_names(name for name in members if name != VERSION_FIELD)
+                arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
+            version = arrays.pop(VERSION_FIELD)
             if version.ndim or version.dtype.kind not in "iu" or int(version) != VERSION:
                 raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {VERSION}")
             return from_arrays(arrays)
+        except MemoryError:
+            raise
         except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
             raise ValueError(
                 f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}"
             ) from error
 
 
-def _arrays_of(file: Any) -> dict[str, Array]:
-    start = file.read(len(_NPY))
-    file.seek(0)
-    if start and not start.startswith(b"PK") and start != _NPY:
-        raise ValueError(f"it is no .npz, it starts with {start!r}")  # NumPy would advise to unpickle it
-    content = np.load(file, allow_pickle=False)
-    if not isinstance(content, np.lib.npyio.NpzFile):
-        raise ValueError("it is a single array, no .npz")
-    with content:
-        arrays = {name: content[name] for name in content.files}
-    file.seek(-_ZIP_END, os.SEEK_END)
-    listed = int.from_bytes(file.read(_ZIP_END)[10:12], "little")
-    if listed != len(arrays):  # zipfile does not compare; a column that is lost would silently be a default
-        raise ValueError(f"its directory counts {listed} arrays, but {len(arrays)} are there")
-    return arrays
+def _check_names(names: Iterable[str]) -> None:
+    unknown = [name for name in names if name not in _NAMES]
+    if unknown:
+        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {', '.join(map(repr, unknown))}")
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:

@@ -1,0 +1,92 @@
+"""Archives of arrays (.npz) from anybody: every size is checked against the file before anything is allocated."""
+
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib import format as npy
+
+_NPY = b"\x93NUMPY"
+_ZIP_END = 22  # bytes of the last record of a zip archive
+_DEFLATE = 1032  # no deflated byte stands for more bytes
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@contextmanager
+def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open an archive, and give its members by name; a pipe is read into memory first, ``max_bytes`` at most.
+
+    Raises:
+        ValueError, zipfile.BadZipFile: if it is empty, something else, or claims more than its bytes can hold.
+    """
+    start = file.read(len(_NPY))
+    if start == _NPY:
+        raise ValueError("it is a single array, no .npz")
+    if not start.startswith(b"PK"):
+        raise ValueError(f"it is no .npz, it starts with {start!r}" if start else "it is empty")
+    if not file.seekable():
+        content = start + file.read(max_bytes)
+        if len(content) > max_bytes:
+            raise ValueError(_too_much(f"more than {max_bytes}", max_bytes))
+        file = io.BytesIO(content)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    with ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        file.seek(-_ZIP_END, os.SEEK_END)
+        listed = int.from_bytes(file.read(_ZIP_END)[10:12], "little")
+        if listed != len(members):  # zipfile does not compare; a column that is lost would silently be a default
+            raise ValueError(f"its directory counts {listed} arrays, but {len(members)} are there")
+        for name, info in members.items():
+            if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ValueError(f"{name!r} is compressed by method {info.compress_type}: only deflate is read")
+            if info.file_size > _DEFLATE * info.compress_size:
+                raise ValueError(f"{name!r} claims {info.file_size} bytes, but has {info.compress_size} in the file")
+        if sum(info.compress_size for info in members.values()) > size:
+            raise ValueError(f"its directory claims more than the {size} bytes of the file")
+        yield archive, members
+
+
+def read_arrays(
+    archive: ZipFile, members: Mapping[str, ZipInfo], row_bytes: int, max_bytes: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Read all members, if they and ``row_bytes`` for each entry of the longest take at most ``max_bytes``.
+
+    Raises:
+        ValueError: if they take more, are no arrays, or would have to be unpickled.
+    """
+    needed = sum(info.file_size for info in members.values())
+    if needed <= max_bytes:  # else not even the headers are read
+        needed += row_bytes * max((_length(archive, name, info) for name, info in members.items()), default=0)
+    if needed > max_bytes:
+        raise ValueError(_too_much(str(needed), max_bytes))
+    arrays = {}
+    for name, info in members.items():
+        with archive.open(info) as member:
+            arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
+    return arrays
+
+
+def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
+    """Length of the first axis as the header tells it, if the member has as many bytes as that takes."""
+    with archive.open(info) as member:
+        try:
+            shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
+        except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
+            raise ValueError(f"{name!r} is no array: it has no header of an .npy") from None
+        held = info.file_size - member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects, which are never loaded: an array must hold numbers")
+    if held != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"{name!r} claims shape {shape} of {dtype}, but has {held} bytes")
+    return shape[0] if shape else 0
+
+
+def _too_much(needed: str, max_bytes: int) -> str:
+    return f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more"
