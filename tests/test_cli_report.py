@@ -151,10 +151,11 @@ def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
     got = records(capsys, "report", "runs", "-m", "mrr")
     assert got == records(capsys, "report", "runs/a.npz", "runs/b.npz", "-m", "mrr")
     assert [row["file"] for row in got] == ["runs/a.npz", "runs/b.npz"]
-    content = Path("runs/a.npz").read_bytes()
     command = [sys.executable, "-m", "torchrankmetrics", "report", "-", "-m", "mrr", "-f", "json", "-o", "-"]
-    for given in ({"input": content}, {"stdin": Path("runs/a.npz").open("rb")}):
-        result = subprocess.run(command, capture_output=True, check=True, **given)
+    piped = subprocess.run(command, capture_output=True, check=True, input=Path("runs/a.npz").read_bytes())
+    with Path("runs/a.npz").open("rb") as file:
+        redirected = subprocess.run(command, capture_output=True, check=True, stdin=file)
+    for result in (piped, redirected):
         assert json.loads(result.stdout) == [{"metric": "mrr", "value": got[0]["value"]}]
     assert not Path("-").exists()
 
