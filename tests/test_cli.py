@@ -17,7 +17,8 @@ from torchrankmetrics import ExactExpectation, KnownTriples, adjust
 from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
 from torchrankmetrics.datasets import candidate_counts, dataset_names
-from torchrankmetrics.theory.definitions import MEAN_RECIPROCAL_RANK
+from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK
+from torchrankmetrics.theory.significance import log_p_value
 
 COMMANDS = {
     "report": (["report", "a.npz", "--level", "0.95"], r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$"),
@@ -103,6 +104,29 @@ def test_adjust_takes_one_number_of_candidates(capsys):
     (row,) = records(capsys, "adjust", "--num-candidates", "14", "-m", "mr", "--value", "3.5")
     assert row["metric"] == "amri"
     assert row["value"] == pytest.approx(1 - 2 * 2.5 / 13)
+
+
+def test_a_published_value_of_tiny_p_is_printed_by_its_logarithm(capsys):
+    options = ["adjust", "-d", "fb15k237", "-m", "mr", "--value", "200.0", "--view", "z_score,p_value"]
+    z, p = records(capsys, *options)
+    counts = candidate_counts("fb15k237")
+    log10 = log_p_value(MEAN_RANK, 200.0, counts) / np.log(10)
+    assert (p["value"], p["low"], p["high"]) == (0, 0, 0)
+    assert p["log10_p"] == pytest.approx(log10)
+    assert p["log10_p_low"] < p["log10_p"] < p["log10_p_high"]
+    assert z["log10_p"] is None
+    (line,) = re.findall(r"(?m)^p_mr .*$", output(capsys, *options))
+    for cell, key in zip(line.split()[1:], ("log10_p", "log10_p_low", "log10_p_high"), strict=True):
+        digits, exponent = cell.split("e")
+        assert np.log10(float(digits)) + int(exponent) == pytest.approx(p[key], abs=0.003)
+    assert line.split()[1:] == re.findall(r"[\de.-]+", str(adjust("200.0", "mr", counts, view="p_value")))
+
+
+def test_counts_may_start_with_a_byte_order_mark(cli_folder, capsys):
+    text = "split,entities,side,num_candidates,count\ntest,all,tail,9,4\n"
+    Path("c.csv").write_text(text, encoding="utf-8-sig")
+    (row,) = records(capsys, "adjust", "--counts", "c.csv", "-m", "mr", "--value", "3")
+    assert row["value"] == adjust("3", "mr", 9).value
 
 
 def test_datasets_lists_all(capsys):

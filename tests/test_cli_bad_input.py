@@ -1,7 +1,11 @@
 """Bad input of every command: one line that says what is wrong, exit code 2, nothing written."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -11,12 +15,19 @@ from torchrankmetrics.cli import main
 
 CANDIDATES = ["candidates", "--train", "train.tsv", "--test"]
 FB = ["adjust", "-d", "fb15k237", "-m"]
+HUGE = "99999999999999999999"
+HISTOGRAM = "split,entities,side,num_candidates,count\n"
 BAD = [
     # files
     (["report", "none.npz"], "none.npz: No such file"),
     (["report", "a.npz", "none.npz"], "none.npz: No such file"),
     (["report", "empty.npz"], "empty.npz is no whole RankTable file"),
-    (["report", "."], ".: Is a directory"),
+    (["report", "void"], "void is a folder without .npz files"),
+    (["report", "."], "empty.npz is no whole RankTable file"),
+    (["report", "two.npz"], "two.npz is no whole RankTable file: File is not a zip file"),
+    (["report", "objects.npz"], "'group' holds Python objects, which are never loaded"),
+    (["report", "a.npz", "--max-bytes", "5000"], "bytes of memory, and max_bytes=5000: if you trust it, allow more"),
+    (["compare", "a.npz", "b.npz", "--max-bytes", "5000"], "max_bytes=5000"),
     (["report", "train.tsv"], "train.tsv is no whole RankTable file"),
     (["report", "zero.npz"], "zero.npz holds no ranking tasks"),
     (["compare", "a.npz", "none.npz"], "none.npz: No such file"),
@@ -29,6 +40,8 @@ BAD = [
     ([*CANDIDATES, "a.npz"], "a.npz is no UTF-8 text"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "-1"], "--num-entities must be at least 4"),
+    ([*CANDIDATES, "test.tsv", "--num-entities", HUGE], f"at most 2147483648; got {HUGE}"),
+    ([*CANDIDATES, "test.tsv", "--entities", "train", "--num-entities", "9"], "--num-entities would do nothing"),
     ([*CANDIDATES, "test.tsv", "--entities", "some"], "--entities must be of all, train; got 'some'"),
     (["candidates", "--test", "test.tsv"], "Missing option '--train'"),
     (["adjust", "--counts", "none.csv", "-m", "mr", "--value", "3"], "none.csv: No such file"),
@@ -40,8 +53,18 @@ BAD = [
     (["adjust", "--counts", "negative.csv", "-m", "mr", "--value", "3"], "negative.csv line 2: expected"),
     (["adjust", "--counts", "head.csv", "-m", "mr", "--value", "3"], "head.csv has no tasks of split 'test'"),
     (["report", "a.npz", "--by-group", "--names", "ragged.tsv"], "ragged.tsv line 1: expected a name, or id TAB name"),
+    (["adjust", "--counts", "latin.txt", "-m", "mr", "--value", "3"], "latin.txt is no UTF-8 text: expected split"),
+    (["adjust", "--counts", "long.csv", "-m", "mr", "--value", "3"], "long.csv is no CSV with the columns split"),
+    (["adjust", "--counts", "huge.csv", "-m", "mr", "--value", "3"], "huge.csv line 2: expected split,entities"),
+    (["report", "a.npz", "--by-group", "--names", "minus.tsv"], "minus.tsv line 2: expected a name, or id TAB name"),
+    (["report", "a.npz", "--by-group", "--names", "square.tsv"], "square.tsv line 2: expected a name, or id TAB name"),
+    (["report", "a.npz", "--by-group", "--names", "twice.tsv"], "twice.tsv line 2: group 0 has another name above"),
+    (["report", "a.npz", "--by-group", "--names", "latin.txt"], "latin.txt is no UTF-8 text: expected a name"),
     (["report", "a.npz", "--by-group", "--names", "short.txt"], "names must have a name for every group"),
     # names
+    (["report", "a.npz", "-m", f"hits@{HUGE}"], f"k must be at least 1 and fit in int64, got {HUGE}"),
+    (["adjust", "-d", "nations", "-m", f"hits@{HUGE}", "--value", "0.5"], "fit in int64"),
+    (["datasets", "--moments", "-m", f"hits@{HUGE}"], "fit in int64"),
     (["report", "a.npz", "-m", "mmr"], "unknown metric 'mmr'; did you mean"),
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "-m", "adjusted_count"], "no meaning"),
@@ -74,6 +97,14 @@ BAD = [
     (["adjust", "--num-candidates", "9.5", "-m", "mr", "--value", "2"], "Invalid value for '--num-candidates'"),
     (["report", "a.npz", "--level", "95"], "level must be in (0, 1)"),
     (["report", "a.npz", "-m", "median_rank", "--level", "0.9"], "use method='bootstrap'"),
+    (["report", "a.npz", "--cluster", "group"], "--cluster would do nothing: they are of the intervals, add --level"),
+    (["report", "a.npz", "--method", "bootstrap"], "--method would do nothing"),
+    (["report", "a.npz", "--by-group", "--view", "p_value"], "--view must be of base, adjusted_index, z_score"),
+    (["datasets", "-m", "mr"], "--metric would do nothing: it is of --moments"),
+    (["datasets", "--provenance", "--side", "head"], "--side would do nothing"),
+    (["datasets", "--csv", "-f", "json"], "--csv and --format json are two formats"),
+    (["adjust", "--num-candidates", "9", "-m", "mr", "--value", "2", "--side", "head"], "--side would do nothing"),
+    (["adjust", "--num-candidates", HUGE, "-m", "mr", "--value", "3"], "num_candidates must be integers"),
     (["report", "a.npz", "--method", "exact"], "--method must be of normal, bootstrap"),
     (["report", "a.npz", "--by-group", "--level", "0.9"], "--by-group has no intervals"),
     (["report", "a.npz", "--names", "short.txt"], "add --by-group"),
@@ -94,8 +125,16 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
         "negative.csv": "split,entities,side,num_candidates,count\ntest,all,head,14,-3\n",
         "head.csv": "split,entities,side,num_candidates,count\n",
         "short.txt": "likes\n",
+        "two.npz": "PK",
+        "long.csv": HISTOGRAM + "a" * 200_000,
+        "huge.csv": f"{HISTOGRAM}test,all,head,{HUGE},3\n",
+        "minus.tsv": "0\ta\n--5\tb\n",
+        "square.tsv": "0\ta\n²\tb\n",
+        "twice.tsv": "0\ta\n0\tb\n",
     }.items():
         Path(name).write_text(text)
+    Path("latin.txt").write_bytes(b"likes\xff\n")
+    np.savez("objects.npz", rank_table_version=1, optimistic=[1], num_candidates=[2], group=np.array([None]))
     Path("void").mkdir()
     RankTable(torch.empty(0, 8, dtype=torch.int64)).save("zero.npz")
     RankTable(table_of(0, 20).rows[:-1]).save("short.npz")
@@ -106,6 +145,7 @@ def test_bad_input_is_one_line_exit_code_2_and_nothing_written(cli_folder, capsy
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     assert message in err
+    assert "pickle" not in err
     assert {path.name for path in cli_folder.iterdir()} == before
 
 
@@ -121,3 +161,49 @@ def test_an_output_that_cannot_be_written_leaves_nothing(cli_folder, capsys):
     assert main(["report", "a.npz", "-o", "kept"]) == 2
     assert "error: kept: cannot write:" in capsys.readouterr().err
     assert not [path for path in cli_folder.iterdir() if path.name.startswith(".")]
+
+
+def test_an_output_like_ranks_is_refused(cli_folder, capsys):
+    before = Path("a.npz").read_bytes()
+    assert main(["report", "a.npz", "-o", "a.npz"]) == 2
+    assert "--output must not end in .npz" in capsys.readouterr().err
+    assert Path("a.npz").read_bytes() == before
+    for folder in (".", "/", ""):
+        assert main(["report", "a.npz", "-o", folder]) == 2
+        assert capsys.readouterr().err == f"error: {folder or '.'}: cannot write: Is a directory\n"
+
+
+def test_ctrl_c_is_one_line_and_130_also_while_modules_load(cli_folder, tmp_path):
+    """Ctrl-C where torch is imported, and where the ranks are read."""
+    for module in ("torch", "zipfile"):
+        folder = tmp_path / module
+        folder.mkdir()
+        (folder / "sitecustomize.py").write_text(INTERRUPT[module])
+        paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+        result = subprocess.run(
+            [sys.executable, "-m", "torchrankmetrics", "report", "a.npz", "-o", "out.csv"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
+    assert not Path("out.csv").exists()
+
+
+INTERRUPT = {
+    "torch": """
+import sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Finder())
+""",
+    "zipfile": """
+import zipfile
+def interrupted(*arguments, **options):
+    raise KeyboardInterrupt
+zipfile.ZipFile.__enter__ = interrupted
+""",
+}

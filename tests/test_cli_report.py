@@ -3,6 +3,11 @@
 import csv
 import io
 import json
+import math
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -113,3 +118,77 @@ def test_compare_of_folders_takes_their_files_as_training_runs(cli_folder, capsy
     runs = [[RankTable.load(f"{model}/{run}.npz") for run in range(3)] for model in "xy"]
     assert row["p"] == compare(*runs, "mrr", resamples=200).p_value
     assert row["test"] == "t over seeds and tasks"
+
+
+def test_report_with_intervals_keeps_p_values_and_counts_without_bounds(cli_folder, capsys):
+    got = records(capsys, "report", "a.npz", "-m", "mrr,p_mrr,count", "--level", "0.95")
+    assert [row["metric"] for row in got] == ["mrr", "p_mrr", "count"]
+    assert got[0]["low"] < got[0]["value"] < got[0]["high"]
+    assert [row["value"] for row in got[1:]] == list(
+        evaluate(RankTable.load("a.npz"), metrics=["p_mrr", "count"]).values()
+    )
+    assert {row[bound] for row in got[1:] for bound in ("low", "high")} == {None}
+    text = output(capsys, "report", "a.npz", "-m", "mrr", "--view", "base,p_value", "--level", "0.95")
+    assert re.search(r"(?m)^p_mrr +[\d.e-]+ +- +-$", text), text
+
+
+def test_a_p_value_below_all_floats_is_printed_by_its_logarithm(cli_folder, capsys):
+    ones = RankTable.from_ranks(Ranks([1] * 500, None, 100), side="tail")  # p is 100^-500
+    ones.save("ones.npz")
+    assert re.search(r"(?m)^p_mrr +1e-1000$", output(capsys, "report", "ones.npz", "-m", "mrr", "--view", "p_value"))
+    (row,) = records(capsys, "report", "ones.npz", "-m", "p_mrr")
+    assert row["value"] == 0
+    assert row["log10_p"] == pytest.approx(-1000, abs=1e-6)
+    (row,) = records(capsys, "report", "a.npz", "-m", "p_mrr")
+    assert row["log10_p"] == pytest.approx(math.log10(row["value"]))
+
+
+def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
+    Path("runs").mkdir()
+    for name in ("b", "a"):
+        Path(f"{name}.npz").rename(f"runs/{name}.npz")
+    Path("runs/notes.txt").write_text("no ranks")
+    got = records(capsys, "report", "runs", "-m", "mrr")
+    assert got == records(capsys, "report", "runs/a.npz", "runs/b.npz", "-m", "mrr")
+    assert [row["file"] for row in got] == ["runs/a.npz", "runs/b.npz"]
+    command = [sys.executable, "-m", "torchrankmetrics", "report", "-", "-m", "mrr", "-f", "json", "-o", "-"]
+    piped = subprocess.run(command, capture_output=True, check=True, input=Path("runs/a.npz").read_bytes())
+    with Path("runs/a.npz").open("rb") as file:
+        redirected = subprocess.run(command, capture_output=True, check=True, stdin=file)
+    for result in (piped, redirected):
+        assert json.loads(result.stdout) == [{"metric": "mrr", "value": got[0]["value"]}]
+    assert not Path("-").exists()
+
+
+def test_report_by_group_in_the_views_that_were_asked_for(cli_folder, capsys):
+    options = ["report", "a.npz", "-m", "mrr", "--side", "tail", "--by-group"]
+    full = records(capsys, *options)
+    assert list(full[0]) == ["group", "count", "tail_mrr", "tail_adjusted_mrr", "tail_z_mrr"]
+    base = records(capsys, *options, "--view", "base")
+    assert base == [{key: row[key] for key in ("group", "count", "tail_mrr")} for row in full]
+
+
+def test_the_suffix_of_the_output_tells_the_format(cli_folder, capsys):
+    expected = records(capsys, "report", "a.npz", "-m", "mrr")
+    output(capsys, "report", "a.npz", "-m", "mrr", "-o", "out.json")
+    assert json.loads(Path("out.json").read_text()) == expected
+    output(capsys, "report", "a.npz", "-m", "mrr", "-o", "out.CSV")
+    assert Path("out.CSV").read_text() == f"metric,value\nmrr,{expected[0]['value']}\n"
+    assert main(["report", "a.npz", "-m", "mrr", "-o", "out.csv", "-f", "json"]) == 0
+    assert "note: out.csv is written as json, not csv: --format says so" in capsys.readouterr().err
+    assert json.loads(Path("out.csv").read_text()) == expected
+
+
+@pytest.mark.parametrize("form", ["table", "csv", "json"])
+def test_an_ascii_terminal_gets_escapes(cli_folder, form):
+    Path("names.txt").write_text("é\n中\n😀\n", encoding="utf-8-sig")
+    command = [sys.executable, "-m", "torchrankmetrics", "report", "a.npz", "-m", "mrr", "--by-group", "-f", form]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    result = subprocess.run(
+        [*command, "--names", "names.txt"], capture_output=True, check=False, env=environment, encoding="ascii"
+    )
+    assert result.returncode == 0, result.stderr
+    if form == "json":
+        assert [row["group"] for row in json.loads(result.stdout)] == ["é", "中", "😀"]
+    else:
+        assert [text in result.stdout for text in ("\\xe9", "\\u4e2d", "\\U0001f600")] == [True] * 3

@@ -3,7 +3,13 @@
 import io
 import os
 import pickle
+import re
+import socket
+import stat
+import tracemalloc
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -213,7 +219,7 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
             return file.getvalue()
 
     files = {
-        "No data left": b"",
+        "it is empty": b"",
         "single array": npy(np.arange(3)),
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
@@ -221,7 +227,7 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "arrays must hold num_candidates": npz(rank_table_version=1, optimistic=[1]),
-        "allow_pickle=False": npz(**{**whole, "group": pickled}),
+        "'group' holds Python objects, which are never loaded": npz(**{**whole, "group": pickled}),
         r"no \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
         "it has optimistic, readme.txt": buffer.getvalue(),
         r"no \.npz, it starts with b'side,r'": b"side,rank\ntail,3\n",
@@ -268,3 +274,200 @@ def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
         RankTable.from_ranks(Ranks([1], None, 2)).save(path)
     assert os.listdir(tmp_path) == ["a.npz"]
     assert len(RankTable.load(path)) == 0
+
+
+# --- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def bomb(path, claimed, held, method=zipfile.ZIP_DEFLATED, shape=None):
+    """A table whose optimistic ranks claim a length and hold another, deflated a thousandfold."""
+    header = io.BytesIO()
+    shape = (claimed,) if shape is None else shape
+    np.lib.format.write_array_header_1_0(header, {"descr": "|u1", "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, array in (("rank_table_version", 1), ("num_candidates", 5)):
+            buffer = io.BytesIO()
+            np.save(buffer, np.array(array))
+            archive.writestr(f"{name}.npy", buffer.getvalue())
+        archive.writestr("optimistic.npy", header.getvalue() + b"\1" * held)
+
+
+def peak_of_loading(path, **options):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="is no whole RankTable file") as error:
+            RankTable.load(path, **options)
+        return str(error.value), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_small_file_that_would_take_much_memory_is_refused_until_the_caller_allows_it(tmp_path):
+    path = tmp_path / "a.npz"
+    bomb(path, 2_000_000, 2_000_000)
+    assert path.stat().st_size < 5000
+    needed = 65 * 2_000_000
+    message, peak = peak_of_loading(path, max_bytes=needed)  # the headers come on top
+    assert "max_bytes=130000000: if you trust it, allow more" in message
+    assert peak < 1_000_000
+    assert len(RankTable.load(path, max_bytes=needed + 1000)) == 2_000_000
+    bomb(path, 20_000_000, 20_000_000)
+    message, peak = peak_of_loading(path)
+    assert "max_bytes=1073741824" in message
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("shape", "held"), [((10**15,), 10), ((10**9, 10**9), 10), ((-1, -10), 10), ((10,), 9), ((9,), 10)]
+)
+def test_a_header_that_claims_other_sizes_than_the_file_has_is_refused(tmp_path, shape, held):
+    bomb(tmp_path / "a.npz", 0, held, zipfile.ZIP_STORED, shape)
+    message, peak = peak_of_loading(tmp_path / "a.npz", max_bytes=2**62)
+    assert "'optimistic' claims shape" in message
+    assert peak < 1_000_000
+
+
+def test_a_directory_that_claims_more_than_the_file_can_hold_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    bomb(path, 500, 500)
+    content = path.read_bytes()
+    entry = content.rindex(b"PK\1\2")
+    for place, size, message in ((24, 10**9, "claims 1000000000 bytes, but has"), (20, 10**8, "than the .* bytes of")):
+        field = size.to_bytes(4, "little")
+        path.write_bytes(content[: entry + place] + field + content[entry + place + 4 :])
+        found, peak = peak_of_loading(path, max_bytes=2**62)
+        assert re.search(message, found)
+        assert peak < 1_000_000
+
+
+def test_other_compressions_and_long_headers_are_refused_in_our_words(tmp_path):
+    path = tmp_path / "a.npz"
+    for method in (zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2):
+        bomb(path, 500, 500, method)
+        assert "only deflate is read" in peak_of_loading(path)[0]
+    with zipfile.ZipFile(path, "w") as archive:
+        header = b"{'descr': '|u1', 'fortran_order': False, 'shape': (1,), }" + b" " * 20_000
+        archive.writestr("rank_table_version.npy", b"\x93NUMPY\1\0" + len(header).to_bytes(2, "little") + header)
+    message, _ = peak_of_loading(path)
+    assert "no header of an .npy" in message
+    assert "pickle" not in message
+    for wrong in (0, -1, 1.5, True):
+        with pytest.raises(ValueError, match="max_bytes must be a positive int"):
+            RankTable.load(path, max_bytes=wrong)
+
+
+def test_a_pipe_can_be_loaded_and_is_bounded(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 3, 7], None, 14), side="tail")
+    table.save(tmp_path / "a.npz")
+    os.mkfifo(tmp_path / "pipe")
+
+    def feed(content):
+        with suppress(BrokenPipeError):
+            (tmp_path / "pipe").write_bytes(content)
+
+    content = (tmp_path / "a.npz").read_bytes()
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(feed, content)
+        assert torch.equal(RankTable.load(tmp_path / "pipe").rows, table.rows)
+        pool.submit(feed, content + bytes(10_000))
+        with pytest.raises(ValueError, match="more than 4096 bytes of memory, and max_bytes=4096"):
+            RankTable.load(tmp_path / "pipe", max_bytes=4096)
+
+
+# --- what stands at the path -----------------------------------------------------------------------------------------
+
+
+def test_a_file_keeps_its_mode_and_a_new_one_gets_that_of_the_umask(tmp_path):
+    EMPTY.save(tmp_path / "a.npz")
+    (tmp_path / "other").write_text("")
+    assert mode(tmp_path / "a.npz") == mode(tmp_path / "other")
+    for bits in (0o600, 0o664):
+        (tmp_path / "a.npz").chmod(bits)
+        before = (tmp_path / "a.npz").stat()
+        EMPTY.save(tmp_path / "a.npz")
+        after = (tmp_path / "a.npz").stat()
+        assert stat.S_IMODE(after.st_mode) == bits
+        assert after.st_ino != before.st_ino  # replaced at once, not written over
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_target_of_a_symbolic_link_is_written(tmp_path):
+    (tmp_path / "deep").mkdir()
+    EMPTY.save(tmp_path / "deep" / "a.npz")
+    (tmp_path / "link").symlink_to("second")
+    (tmp_path / "second").symlink_to("deep/a.npz")
+    (tmp_path / "dangling").symlink_to("deep/new.npz")
+    (tmp_path / "loop").symlink_to("loop")
+    table = RankTable.from_ranks(Ranks([1, 3], None, 5))
+    for link, target in (("link", "a.npz"), ("dangling", "new.npz")):
+        table.save(tmp_path / link)
+        assert (tmp_path / link).is_symlink()
+        assert len(RankTable.load(tmp_path / "deep" / target)) == 2
+    with pytest.raises(OSError, match="symbolic links"):
+        table.save(tmp_path / "loop")
+    assert sorted(os.listdir(tmp_path)) == ["dangling", "deep", "link", "loop", "second"]
+
+
+def test_a_pipe_is_written_to_and_a_socket_refused(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 3], None, 5))
+    table.save(tmp_path / "a.npz")
+    os.mkfifo(tmp_path / "pipe")
+    with ThreadPoolExecutor(1) as pool:
+        got = pool.submit((tmp_path / "pipe").read_bytes)
+        table.save(tmp_path / "pipe")
+        assert got.result(20) == (tmp_path / "a.npz").read_bytes()
+    assert (tmp_path / "pipe").is_fifo()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(os.path.relpath(tmp_path / "socket"))
+        with pytest.raises(OSError, match="Neither a file, a pipe nor a character device"):
+            table.save(tmp_path / "socket")
+    assert (tmp_path / "socket").is_socket()
+
+
+def test_a_device_is_written_to(tmp_path):
+    node = tmp_path / "null"
+    try:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+        node.write_bytes(b"")
+    except OSError as error:
+        pytest.skip(f"no device of one's own can be made here: {error}")
+    EMPTY.save(node)
+    assert node.is_char_device()
+    assert os.listdir(tmp_path) == ["null"]
+
+
+def test_an_open_file_is_written_to_at_its_place(tmp_path):
+    """``>> log`` with --output /dev/stdout: what the log holds stays."""
+    EMPTY.save(tmp_path / "a.npz")
+    (tmp_path / "log").write_bytes(b"before")
+    with (tmp_path / "log").open("ab") as log:
+        EMPTY.save(f"/dev/fd/{log.fileno()}")
+        (tmp_path / "link").symlink_to(f"/dev/fd/{log.fileno()}")
+        EMPTY.save(tmp_path / "link")
+    content = (tmp_path / "a.npz").read_bytes()
+    assert (tmp_path / "log").read_bytes() == b"before" + 2 * content
+
+
+def test_a_file_that_must_not_be_written_to_is_not_replaced(tmp_path, monkeypatch):
+    EMPTY.save(tmp_path / "a.npz")
+    before = (tmp_path / "a.npz").stat()
+    really = os.open
+
+    def guarded(path, flags, *rest):  # root may write to everything
+        if os.fspath(path).endswith("/a.npz"):
+            raise PermissionError(13, "Permission denied", path)
+        return really(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", guarded)
+    with pytest.raises(PermissionError):
+        EMPTY.save(tmp_path / "a.npz")
+    assert (tmp_path / "a.npz").stat().st_ino == before.st_ino
+    monkeypatch.setattr(os, "open", really)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+    with pytest.raises(OSError, match="No space left"):
+        EMPTY.save(tmp_path / "a.npz")
+    assert os.listdir(tmp_path) == ["a.npz"]
+    assert (tmp_path / "a.npz").stat().st_ino == before.st_ino

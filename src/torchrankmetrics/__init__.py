@@ -1,100 +1,24 @@
 """Stateful rank-based metrics for PyTorch: filtered ranks, chance-adjusted values, exact across processes."""
 
-from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
-from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.compare import compare
-from torchrankmetrics.evaluation.evaluate import evaluate
-from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.named import (
-    AdjustedHitsAtK,
-    AdjustedMeanRank,
-    AdjustedMeanRankIndex,
-    AdjustedMeanReciprocalRank,
-    GeometricMeanRank,
-    HarmonicMeanRank,
-    HitsAtK,
-    InverseGeometricMeanRank,
-    InverseMeanRank,
-    InverseMedianRank,
-    MeanAUC,
-    MeanRank,
-    MeanReciprocalRank,
-    MedianRank,
-    PowerMeanRank,
-    RankCount,
-    RankMedianAbsoluteDeviation,
-    RankStandardDeviation,
-    RankVariance,
-    TieRate,
-    ZHitsAtK,
-    ZMeanRank,
-    ZMeanReciprocalRank,
-)
-from torchrankmetrics.protocols.alignment import rank_alignment
-from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.protocols.known_triples import KnownTriples
-from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
-from torchrankmetrics.protocols.triples import rank_triples
-from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
-from torchrankmetrics.theory.expectation.exact import ExactExpectation
-from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torchrankmetrics.api import *  # noqa: F403
+    from torchrankmetrics.api import __all__ as __all__
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "RELATION_CATEGORIES",
-    "AdjustedHitsAtK",
-    "AdjustedMeanRank",
-    "AdjustedMeanRankIndex",
-    "AdjustedMeanReciprocalRank",
-    "ExactExpectation",
-    "ExpectationProvider",
-    "GeometricMeanRank",
-    "HarmonicMeanRank",
-    "HitsAtK",
-    "InverseGeometricMeanRank",
-    "InverseMeanRank",
-    "InverseMedianRank",
-    "KnownAnswers",
-    "KnownTriples",
-    "MeanAUC",
-    "MeanRank",
-    "MeanReciprocalRank",
-    "MedianRank",
-    "Moments",
-    "MonteCarloExpectation",
-    "PowerMeanRank",
-    "PrecomputedExpectation",
-    "RankAccumulator",
-    "RankCollection",
-    "RankCount",
-    "RankDefinition",
-    "RankMedianAbsoluteDeviation",
-    "RankMetric",
-    "RankMetricWarning",
-    "RankStandardDeviation",
-    "RankTable",
-    "RankVariance",
-    "Ranks",
-    "TieRate",
-    "WithCandidates",
-    "ZHitsAtK",
-    "ZMeanRank",
-    "ZMeanReciprocalRank",
-    "adjust",
-    "compare",
-    "evaluate",
-    "rank_alignment",
-    "rank_embeddings",
-    "rank_scores",
-    "rank_triples",
-    "relation_categories",
-]
+
+def __getattr__(name: str) -> Any:
+    # not on import: the command line has to answer Ctrl-C before torch is there
+    if name == "__all__" or not name.startswith("__"):
+        api = importlib.import_module("torchrankmetrics.api")
+        globals().update({public: getattr(api, public) for public in (*api.__all__, "__all__")})
+        if name in globals():  # a public name, or a module of the package that is there by now
+            return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

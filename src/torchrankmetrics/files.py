@@ -1,17 +1,70 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and nothing else that stands at a path is lost."""
 
+import errno
+import os
+import shutil
+import stat
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from pathlib import Path
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Give a neighbour to write into, which takes the place of ``path`` if nothing is raised, and is gone if it is."""
-    neighbour = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file at once or not at all.
+
+    A regular file is replaced and keeps mode and owner; where a symbolic link stands, its target is the file. Pipes and
+    character devices are written to, as are the open files of /dev/stdout or /dev/fd/3, at their position.
+
+    Raises:
+        OSError: if that cannot be; what stood there is as it was.
+    """
+    descriptor = _descriptor(os.fspath(path))
+    if descriptor is not None:
+        with open(os.dup(descriptor), "wb") as file:
+            file.write(content)
+        return
     try:
-        yield neighbour
-        neighbour.replace(path)
+        mode = os.stat(path).st_mode
+    except FileNotFoundError:
+        mode = None
+    if mode is None or stat.S_ISREG(mode):
+        _replace(Path(os.path.realpath(path)), content, new=mode is None)
+    elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
+        with open(path, "wb") as file:
+            file.write(content)
+    elif stat.S_ISDIR(mode):
+        raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+    else:
+        raise OSError(errno.EINVAL, "Neither a file, a pipe nor a character device", os.fspath(path))
+
+
+def _replace(target: Path, content: bytes, new: bool) -> None:
+    neighbour = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
+    if not new:
+        os.close(os.open(target, os.O_WRONLY))  # a file that must not be written to must not be replaced either
+    try:
+        # nobody may read what the old file hides, not even while it is written
+        with open(os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if not new:
+            with suppress(OSError, AttributeError):  # another user's file, or a system without owners
+                os.chown(neighbour, target.stat().st_uid, target.stat().st_gid)
+            shutil.copymode(target, neighbour)
+        neighbour.replace(target)
     finally:
         neighbour.unlink(missing_ok=True)
+
+
+def _descriptor(path: str) -> int | None:
+    """The number of the open file that a path such as /dev/stdout stands for."""
+    opened = os.path.realpath("/proc/self/fd")
+    for _ in range(40):  # as many links as Linux follows
+        folder, name = os.path.split(os.path.abspath(path))
+        if name.isdecimal() and os.path.realpath(folder) == opened:
+            return int(name)
+        if not os.path.islink(path):
+            break
+        path = os.path.join(folder, os.readlink(path))
+    return None

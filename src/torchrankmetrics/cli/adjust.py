@@ -6,7 +6,19 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.cli.counts import counts_of_dataset, counts_of_file
-from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, choice_of, choices_of, emit
+from torchrankmetrics.cli.output import (
+    Cell,
+    FormatOption,
+    OutputOption,
+    PValue,
+    Records,
+    choice_of,
+    choices_of,
+    emit,
+    given,
+    refuse,
+)
+from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.measure import SIDES, Measure
@@ -16,13 +28,17 @@ from torchrankmetrics.theory.views import VIEWS
 
 
 def adjust_command(
+    context: typer.Context,
     metric: Annotated[str, typer.Option("--metric", "-m", help="The published metric: mrr, mr, hits@10 ...")],
     value: Annotated[str, typer.Option("--value", help="Its value as printed, with its digits; hits as a share.")],
     dataset: Annotated[
         str | None, typer.Option("--dataset", "-d", help="A known data set: see torchrankmetrics datasets.")
     ] = None,
     counts: Annotated[
-        Path | None, typer.Option("--counts", help="Candidate counts of another: candidates --histogram -f csv.")
+        Path | None,
+        typer.Option(
+            "--counts", help="Candidate counts of another: candidates --histogram -f csv.", callback=input_path
+        ),
     ] = None,
     num_candidates: Annotated[
         int | None, typer.Option("--num-candidates", help="One number for all tasks, where nothing better is known.")
@@ -35,7 +51,7 @@ def adjust_command(
     entities: Annotated[
         str, typer.Option("--entities", help="all, or train: only entities of train are candidates (as in PyKEEN).")
     ] = "all",
-    form: FormatOption = Format.table,
+    form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Put a published number against chance, from the candidate counts of its test set.
@@ -58,14 +74,19 @@ def adjust_command(
         raise ValueError(
             "one of --dataset, --counts and --num-candidates must be given: what the value is compared with"
         )
+    if num_candidates is not None:
+        refuse(given(context, "split", "side", "entities"), "--num-candidates serves all tasks")
     known: CandidateCounts | int | None = num_candidates
     words = f"{num_candidates} candidates in every task"
     if dataset is not None:
         known, words = counts_of_dataset(dataset, *tasks)
     elif counts is not None:
         known, words = counts_of_file(counts, *tasks)
-    rows = []
+    rows: list[tuple[Cell, ...]] = []
     for view in asked:
         result = adjust(value, metric, known, view=view)
-        rows.append((Measure(base_definition(metric), view).key, result.value, result.low, result.high))
+        numbers: tuple[float, ...] = (result.value, result.low, result.high)
+        if result.log10_p is not None:
+            numbers = tuple(map(PValue, numbers, result.log10_p))
+        rows.append((Measure(base_definition(metric), view).key, *numbers))
     emit(Records(("metric", "value", "low", "high"), rows, (words,)), form, output)

@@ -1,9 +1,12 @@
 """The commands in one application, and what becomes of errors and warnings."""
 
+import io
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TextIO
 
 import typer
 
@@ -13,6 +16,8 @@ from torchrankmetrics.cli.compare import compare_command
 from torchrankmetrics.cli.datasets import datasets_command
 from torchrankmetrics.cli.report import report_command
 from torchrankmetrics.errors import RankMetricWarning
+
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="torchrankmetrics",
@@ -40,7 +45,7 @@ app.command("candidates")(candidates_command)
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command: what is wrong with its input is told in one line, exit code 2; warnings are notes on stderr."""
-    with warnings.catch_warnings(record=True) as caught:
+    with warnings.catch_warnings(record=True) as caught, _escaping(sys.stdout):
         warnings.simplefilter("always", RankMetricWarning)
         try:
             code = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
@@ -50,16 +55,33 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return 0
         except (ValueError, TypeError, IndexError, OSError) as error:
             return _fail(_os_message(error) if isinstance(error, OSError) else str(error))
+        except (OverflowError, MemoryError) as error:
+            return _fail(f"a number or a file is too large: {error or type(error).__name__}")
         except typer.Abort:
-            return 130
+            code = INTERRUPTED
         except Exception as error:
             usage = getattr(error, "format_message", None)  # typer has its own copy of click, or click's own
             if usage is None:
                 raise
             return _fail(f"{usage()} (see torchrankmetrics --help)" if "--help" not in usage() else usage())
+    if code == INTERRUPTED:  # typer makes an exit code of Ctrl-C
+        raise KeyboardInterrupt
     for message in dict.fromkeys(str(warning.message) for warning in caught):
         print(f"note: {message}", file=sys.stderr)
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _escaping(stream: TextIO) -> Iterator[None]:
+    """Let a stream write what its encoding lacks as an escape."""
+    if not isinstance(stream, io.TextIOWrapper) or stream.errors != "strict":
+        yield
+        return
+    stream.reconfigure(errors="backslashreplace")
+    try:
+        yield
+    finally:
+        stream.reconfigure(errors="strict")
 
 
 def _os_message(error: OSError) -> str:

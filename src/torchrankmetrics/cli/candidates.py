@@ -7,16 +7,32 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.cli.counts import HISTOGRAM
-from torchrankmetrics.cli.output import Cell, Format, FormatOption, OutputOption, Records, choices_of, emit, watch
+from torchrankmetrics.cli.output import (
+    Cell,
+    FormatOption,
+    OutputOption,
+    Records,
+    choices_of,
+    emit,
+    given,
+    refuse,
+    watch,
+)
+from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SIDES, Split
 from torchrankmetrics.datasets.files import Graph, number_triples, read_triples
 from torchrankmetrics.datasets.histograms import candidate_histogram
 
+MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
+
 
 def candidates_command(
-    train: Annotated[Path, typer.Option("--train", help="Triples: head TAB relation TAB tail, labels or ids.")],
-    test: Annotated[Path, typer.Option("--test", help="Triples, as --train.")],
-    valid: Annotated[Path | None, typer.Option("--valid", help="Triples, as --train.")] = None,
+    context: typer.Context,
+    train: Annotated[
+        Path, typer.Option("--train", help="Triples: head TAB relation TAB tail, labels or ids.", callback=input_path)
+    ],
+    test: Annotated[Path, typer.Option("--test", help="Triples, as --train.", callback=input_path)],
+    valid: Annotated[Path | None, typer.Option("--valid", help="Triples, as --train.", callback=input_path)] = None,
     entities: Annotated[
         str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
     ] = "all",
@@ -26,7 +42,7 @@ def candidates_command(
     histogram: Annotated[
         bool, typer.Option("--histogram", help="Every count, for adjust --counts; else their range and mean.")
     ] = False,
-    form: FormatOption = Format.table,
+    form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Count the filtered candidates of every task of a graph, without any model.
@@ -40,14 +56,17 @@ def candidates_command(
     `torchrankmetrics candidates --train train.tsv --test test.tsv --histogram -f csv -o counts.csv`
     """
     asked = choices_of(entities, "--entities", ENTITIES)
-    given: dict[Split, Path | None] = {"train": train, "valid": valid, "test": test}
-    files = {split: path for split, path in given.items() if path is not None}
+    if "all" not in asked:
+        refuse(given(context, "num_entities"), "it is of --entities all")
+    paths: dict[Split, Path | None] = {"train": train, "valid": valid, "test": test}
+    files = {split: path for split, path in paths.items() if path is not None}
     graph = number_triples({split: read_triples(path) for split, path in watch(files.items(), len(files), "reading")})
     number = len(graph.entities)
     if num_entities is not None:
-        if num_entities < number:
+        if not number <= num_entities <= MOST_ENTITIES:
             raise ValueError(
-                f"--num-entities must be at least {number}, which occur in the triples; got {num_entities}"
+                f"--num-entities must be at least {number}, which occur in the triples, and at most {MOST_ENTITIES}; "
+                f"got {num_entities}"
             )
         number = num_entities
     rows: list[tuple[Cell, ...]] = []
@@ -60,7 +79,8 @@ def candidates_command(
             known,
             side,
             entities=kind,
-            num_entities=number,
+            # candidates from train are given by id, and a mask of all entities would take memory for nothing
+            num_entities=number if kind == "all" else len(graph.entities),
         )
         if histogram:
             rows += [(split, kind, side, int(n), int(c)) for n, c in zip(numbers, count, strict=True)]

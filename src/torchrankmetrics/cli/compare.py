@@ -5,16 +5,20 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, Records, busy, choice_of, emit, split_list
+from torchrankmetrics.cli.output import FormatOption, OutputOption, Records, busy, choice_of, emit, split_list
+from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
 from torchrankmetrics.evaluation.compare import compare
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.table_io import MAX_BYTES
 
 
 def compare_command(
     a: Annotated[
-        Path, typer.Argument(help="Ranks of the first model (.npz), or a folder with a file per training run.")
+        Path,
+        typer.Argument(
+            help="Ranks of the first model (.npz), a folder with a file per training run, or -.", callback=input_path
+        ),
     ],
-    b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.")],
+    b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)],
     metrics: Annotated[str, typer.Option("--metric", "-m", help="Metrics, separated by commas.")] = "mrr",
     level: Annotated[float, typer.Option("--level", help="Of the interval of the difference.")] = 0.95,
     cluster: Annotated[
@@ -24,7 +28,8 @@ def compare_command(
     resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap.")] = 2000,
     permutations: Annotated[int, typer.Option("--permutations", help="Of the sign-flip test.")] = 9999,
     seed: Annotated[int, typer.Option("--seed", help="Of both.")] = 0,
-    form: FormatOption = Format.table,
+    max_bytes: MaxBytesOption = MAX_BYTES,
+    form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """Compare two models on the same tasks: difference, interval, p-value.
@@ -38,7 +43,7 @@ def compare_command(
     """
     if cluster is not None:
         choice_of(cluster, "--cluster", ("group", "sample_id"))
-    runs = [_load(path) for path in (a, b)]
+    runs = [load(path, max_bytes) for path in (a, b)]
     names = split_list(metrics, "--metric")
     with busy("resampling"):
         results = compare(
@@ -60,12 +65,3 @@ def compare_command(
         note += f"; {results[0].num_clusters} clusters"
     columns = ("metric", "a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")
     emit(Records(columns, rows, (note,)), form, output)
-
-
-def _load(path: Path) -> RankTable | list[RankTable]:
-    if not path.is_dir():
-        return RankTable.load(path)
-    files = sorted(path.glob("*.npz"))
-    if not files:
-        raise ValueError(f"{path} is a folder without .npz files: expected one per training run")
-    return [RankTable.load(file) for file in files]

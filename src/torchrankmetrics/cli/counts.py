@@ -1,10 +1,12 @@
 """Candidate counts from the options of a command: of a known data set, of a file, or one number."""
 
 import csv
+import io
 from pathlib import Path
 
 from torchrankmetrics.datasets import candidate_counts, dataset_facts
 from torchrankmetrics.datasets.facts import SIDES, Entities, Split
+from torchrankmetrics.datasets.files import read_text
 from torchrankmetrics.theory.candidates import CandidateCounts
 
 HISTOGRAM = ("split", "entities", "side", "num_candidates", "count")
@@ -24,9 +26,11 @@ def counts_of_file(path: Path, split: str, side: str, entities: str) -> tuple[Ca
         OSError: if there is no such file to open.
         ValueError: if it is empty or ragged, or has no such tasks.
     """
-    with path.open(encoding="utf-8", newline="") as file:
-        lines = list(csv.reader(file))
     expected = ",".join(HISTOGRAM)
+    try:
+        lines = list(csv.reader(io.StringIO(read_text(path, f"expected {expected}"))))
+    except csv.Error as error:
+        raise ValueError(f"{path} is no CSV with the columns {expected}: {error}") from error
     if not lines or tuple(lines[0]) != HISTOGRAM:
         got = ",".join(lines[0]) if lines else "an empty file"
         raise ValueError(
@@ -34,7 +38,7 @@ def counts_of_file(path: Path, split: str, side: str, entities: str) -> tuple[Ca
         )
     numbers, counts = [], []
     for number, line in enumerate(lines[1:], 2):
-        if len(line) != len(HISTOGRAM) or not (line[3].isdecimal() and line[4].isdecimal()):
+        if len(line) != len(HISTOGRAM) or not all(map(_is_count, line[3:])):
             raise ValueError(
                 f"{path} line {number}: expected {expected}, the last two integers; got {','.join(line)[:60]}"
             )
@@ -45,6 +49,10 @@ def counts_of_file(path: Path, split: str, side: str, entities: str) -> tuple[Ca
         raise ValueError(f"{path} has no tasks of split {split!r}, side {side!r}, entities {entities!r}")
     found = CandidateCounts.of(numbers, counts=counts)
     return found, describe(str(path), split, side, entities, found)
+
+
+def _is_count(text: str) -> bool:
+    return text.isdecimal() and len(text) < 19  # int64 holds all of 18 digits
 
 
 def describe(title: str, split: str, side: str, entities: str, counts: CandidateCounts) -> str:

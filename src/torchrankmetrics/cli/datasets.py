@@ -14,6 +14,8 @@ from torchrankmetrics.cli.output import (
     Records,
     choices_of,
     emit,
+    given,
+    refuse,
     split_list,
     watch,
 )
@@ -29,6 +31,7 @@ _TASKS = ("dataset", "split", "side", "entities", "known")
 
 
 def datasets_command(
+    context: typer.Context,
     names: Annotated[list[str] | None, typer.Argument(help="Data sets; none: all.", show_default=False)] = None,
     moments: Annotated[
         bool, typer.Option("--moments", help="Mean and variance of metrics under random ranking.")
@@ -45,7 +48,7 @@ def datasets_command(
         bool, typer.Option("--provenance", help="Source, licence, checksums of the triples.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Short for --format csv.")] = False,
-    form: FormatOption = Format.table,
+    form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
     """List the data sets whose filtered candidate counts are known, or the database of their null moments.
@@ -58,11 +61,16 @@ def datasets_command(
 
     `torchrankmetrics datasets --moments --csv --split valid,test --side both,head,tail --entities all,train`
     """
+    if as_csv and form not in (None, Format.csv):
+        raise ValueError(f"--csv and --format {form} are two formats: ask for one")
     form = Format.csv if as_csv else form
+    if not moments and not provenance:
+        refuse(given(context, "metrics"), "it is of --moments")
     wanted = [dataset_facts(name).name for name in names or dataset_names()]
     if provenance:
         if moments:
             raise ValueError("--provenance and --moments are two tables: ask for one")
+        refuse(given(context, "metrics", "splits", "sides", "entities"), "--provenance tells all of a data set")
         emit(_provenance(wanted), form, output)
         return
     tasks = list(

@@ -1,9 +1,11 @@
 """What the commands print: one table of records, as text, CSV or JSON; and progress on stderr."""
 
+import codecs
 import csv
 import io
 import json
 import math
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +20,8 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
-from torchrankmetrics.files import replacing
+from torchrankmetrics.digits import probability_text
+from torchrankmetrics.files import write_whole
 
 Cell = str | int | float | None
 Item = TypeVar("Item")
@@ -35,10 +38,26 @@ class Format(StrEnum):
     json = "json"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", "-f", help="How to print: for people, or for programs.")]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", "-f", help="For people (table), or for programs; without it as --output ends, or table."),
+]
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", help="Write there instead of printing; written whole or not at all.")
 ]
+_SUFFIXES = {".csv": Format.csv, ".json": Format.json}
+
+
+class PValue(float):
+    """A probability beside its logarithm, which says how small where a float is 0; programs get that as a column."""
+
+    log10: float
+
+    def __new__(cls, value: float, log10: float) -> "PValue":
+        """Build from the value and its logarithm."""
+        self = super().__new__(cls, value)
+        self.log10 = log10
+        return self
 
 
 @dataclass(frozen=True)
@@ -50,8 +69,15 @@ class Records:
     notes: tuple[str, ...] = ()
 
 
-def emit(records: Records, form: Format, output: Path | None) -> None:
-    """Print the records, or write them to a file; CSV and JSON have all digits, notes go to stderr."""
+def emit(records: Records, form: Format | None, output: Path | None) -> None:
+    """Print the records, or write them to a file; CSV and JSON have all digits, notes go to stderr.
+
+    Raises:
+        ValueError: if the file cannot be written, or is one of ranks.
+    """
+    if output is not None and str(output) == "-":
+        output = None
+    form = _form(form, output)
     if form is Format.table:
         if output is None:
             console = Console()
@@ -61,17 +87,27 @@ def emit(records: Records, form: Format, output: Path | None) -> None:
         _render(records, Console(file=buffer, width=_WIDE))
         text = buffer.getvalue()
     else:
-        text = _as_csv(records) if form is Format.csv else _as_json(records)
+        utf8 = output is not None or codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
+        text = _as_csv(records) if form is Format.csv else _as_json(records, utf8)
         for note in records.notes:
             typer.echo(note, err=True)
     if output is None:
         typer.echo(text, nl=False)
-    else:
-        try:
-            with replacing(output) as neighbour:
-                neighbour.write_text(text, encoding="utf-8")
-        except OSError as error:
-            raise OSError(error.errno, f"cannot write: {error.strerror}", str(output)) from error
+        return
+    try:
+        write_whole(output, text.encode("utf-8"))
+    except OSError as error:  # typer would take a broken pipe for one of stdout
+        raise ValueError(f"{output}: cannot write: {error.strerror}") from error
+
+
+def _form(form: Format | None, output: Path | None) -> Format:
+    suffix = "" if output is None else output.suffix.lower()
+    if suffix == ".npz":
+        raise ValueError(f"--output must not end in .npz, which files of ranks do; got {output}")
+    told = _SUFFIXES.get(suffix)
+    if told is not None and form not in (None, told):
+        typer.echo(f"note: {output} is written as {form}, not {told}: --format says so", err=True)
+    return form or told or Format.table
 
 
 def watch(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
@@ -115,6 +151,23 @@ def choice_of(text: str, option: str, choices: Sequence[Choice]) -> Choice:
     raise ValueError(f"{option} must be of {', '.join(choices)}; got {text!r}")
 
 
+def given(context: typer.Context, *names: str) -> list[str]:
+    """Which options, by parameter name, the user has given, as written on the command line: none is to be ignored."""
+    options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
+    sources = {name: context.get_parameter_source(name) for name in names}
+    return [options[name] for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+
+
+def refuse(options: Sequence[str], why: str) -> None:
+    """Refuse options that would do nothing.
+
+    Raises:
+        ValueError: if there are any.
+    """
+    if options:
+        raise ValueError(f"{', '.join(options)} would do nothing: {why}")
+
+
 def choices_of(text: str, option: str, choices: Sequence[Choice]) -> list[Choice]:
     """Read a comma-separated list of choices."""
     return [choice_of(part, option, choices) for part in split_list(text, option)]
@@ -133,6 +186,8 @@ def _render(records: Records, console: Console) -> None:
 
 
 def _text(cell: Cell) -> str:
+    if isinstance(cell, PValue):
+        return probability_text(cell.log10)
     if cell is None or (isinstance(cell, float) and math.isnan(cell)):
         return "-"
     if isinstance(cell, float):
@@ -144,14 +199,28 @@ def _plain(cell: Cell) -> Cell:
     return None if isinstance(cell, float) and not math.isfinite(cell) else cell
 
 
+def _with_logarithms(records: Records) -> tuple[tuple[str, ...], list[tuple[Cell, ...]]]:
+    """Columns and rows for programs: beside p-values their logarithm, which a float can always hold."""
+    columns, rows = records.columns, [tuple(map(_plain, row)) for row in records.rows]
+    for i, column in enumerate(records.columns):
+        cells = [row[i] for row in records.rows]
+        if any(isinstance(cell, PValue) for cell in cells):
+            columns += ("log10_p" if column == "value" else f"log10_p_{column}",)
+            logs = [_plain(cell.log10) if isinstance(cell, PValue) else None for cell in cells]
+            rows = [(*row, log) for row, log in zip(rows, logs, strict=True)]
+    return columns, rows
+
+
 def _as_csv(records: Records) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(records.columns)
-    writer.writerows(["" if _plain(cell) is None else cell for cell in row] for row in records.rows)
+    columns, rows = _with_logarithms(records)
+    writer.writerow(columns)
+    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
     return text.getvalue()
 
 
-def _as_json(records: Records) -> str:
-    rows = [dict(zip(records.columns, map(_plain, row), strict=True)) for row in records.rows]
-    return json.dumps(rows, indent=2, ensure_ascii=False) + "\n"
+def _as_json(records: Records, utf8: bool) -> str:
+    columns, rows = _with_logarithms(records)
+    content = [dict(zip(columns, row, strict=True)) for row in rows]
+    return json.dumps(content, indent=2, ensure_ascii=not utf8) + "\n"

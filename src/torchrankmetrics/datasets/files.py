@@ -21,6 +21,19 @@ class Graph:
     relations: tuple[str, ...]
 
 
+def read_text(path: str | os.PathLike[str], expected: str) -> str:
+    """Read a text file; a byte order mark is none of its text.
+
+    Raises:
+        OSError: if there is no such file to open.
+        ValueError: if it is no UTF-8 text; the message says what was expected.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{os.fspath(path)} is no UTF-8 text: {expected}") from error
+
+
 def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
     """Read the triples of a file as text.
 
@@ -29,10 +42,7 @@ def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
         ValueError: if it is no UTF-8 text, is empty, or has a line without three columns; the message tells which.
     """
     name = os.fspath(path)
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{name} is no UTF-8 text: a file of triples has head, relation, tail in a line") from error
+    text = read_text(path, "a file of triples has head, relation, tail in a line")
     triples = []
     for number, line in enumerate(
         text.removesuffix("\n").split("\n") if text else (), 1

@@ -8,6 +8,7 @@ from typing import Any, overload
 import numpy as np
 
 from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.digits import probability_text
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
@@ -16,6 +17,7 @@ from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.significance import log_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, view_slope
@@ -29,17 +31,22 @@ class Rounded:
 
     ``sampling`` bounds another error, that of so many tasks as an estimate for others of their kind: the half-width of
     the normal 95 % interval is at most that, for independent tasks; for hits it is that. NaN where it is not known.
+    ``log10_p``: for the view "p_value" log10 of value, low and high, which says how small they are where a float is 0.
     """
 
     value: float
     low: float
     high: float
     sampling: float = math.nan
+    log10_p: tuple[float, float, float] | None = None
 
     def __float__(self) -> float:
         return self.value
 
     def __str__(self) -> str:
+        if self.log10_p is not None:
+            value, low, high = map(probability_text, self.log10_p)
+            return f"{value} [{low}, {high}]"
         return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
@@ -126,9 +133,14 @@ def adjust(
         warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
     if not isinstance(value, str):
         return result
-    sampling = _sampling(measure, center, counts) if several else math.nan
-    ends = sorted((seen(center - half), seen(center + half)))
-    return Rounded(result, ends[0], ends[1], sampling)
+    lower, upper = sorted((seen(center - half), seen(center + half)))
+    if view != "p_value":
+        return Rounded(result, lower, upper, _sampling(measure, center, counts) if several else math.nan)
+    logs = [
+        log_p_value(definition, min(max(x, low), high), counts) / math.log(10)
+        for x in (center, center - half, center + half)
+    ]
+    return Rounded(result, lower, upper, log10_p=(logs[0], min(logs), max(logs)))
 
 
 def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
@@ -137,7 +149,7 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """
     definition = measure.definition
-    if definition.aggregation != "mean" or definition.g != IDENTITY or measure.view == "p_value":
+    if definition.aggregation != "mean" or definition.g != IDENTITY:
         return math.nan
     last = int(counts.num_candidates[-1])
     a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())

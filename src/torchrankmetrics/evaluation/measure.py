@@ -15,7 +15,7 @@ from torchrankmetrics.theory.expectation.provider import (
     unavailable,
 )
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
-from torchrankmetrics.theory.significance import has_p_value, p_value
+from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
@@ -124,6 +124,10 @@ class Measure:
         if self.view == "p_value":
             return p_value(self.definition, base, counts)
         return apply_view(self.definition, self.view, base, self.moments(counts))
+
+    def log_p_value(self, analysis: Analysis) -> float:
+        """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
+        return log_p_value(self.definition, self.base(analysis), self.sample(analysis).candidate_counts)
 
     def moments(self, counts: CandidateCounts) -> Moments:
         """Mean and variance of the base value by chance."""

@@ -1,181 +1,92 @@
-"""Rows as plain NumPy arrays by name, and the .npz file of them (docs/format.md)."""
+"""Archives of arrays (.npz) from anybody: every size is checked against the file before anything is allocated."""
 
+import io
+import math
 import os
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, BinaryIO
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from torch import Tensor
+from numpy.lib import format as npy
 
-from torchrankmetrics.files import replacing
-from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import columns
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
-
-Array = npt.NDArray[Any]
-VERSION = 1
 _NPY = b"\x93NUMPY"
 _ZIP_END = 22  # bytes of the last record of a zip archive
-VERSION_FIELD = "rank_table_version"
-_INTEGERS = {
-    "optimistic": columns.OPTIMISTIC,
-    "pessimistic": columns.PESSIMISTIC,
-    "num_candidates": columns.NUM_CANDIDATES,
-    "side": columns.SIDE,
-    "group": columns.GROUP,
-    "sample_id": columns.SAMPLE_ID,
-    "count": columns.COUNT,
-}
-_DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1}
-_FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED}
-_NAMES = (*_INTEGERS, "weight", *_FLAGS)
-_PER_TASK = ("optimistic", "sample_id")
-_DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
+_DEFLATE = 1032  # no deflated byte stands for more bytes
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
-def to_arrays(rows: Tensor) -> dict[str, Array]:
-    """Write rows as arrays by name; a column that says nothing is left out.
+@contextmanager
+def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open an archive, and give its members by name; a pipe is read into memory first, ``max_bytes`` at most.
 
     Raises:
-        IndexError, ValueError: for faults that an accelerator could only flag.
+        ValueError, zipfile.BadZipFile: if it is empty, something else, or claims more than its bytes can hold.
     """
-    table = rows.cpu().numpy()
-    flags = task_flags(table)
-    fault.raise_faults(flags)
-    arrays: dict[str, Array] = {}
-    for name, index in _INTEGERS.items():
-        column = side_codes(table) if name == "side" else table[:, index].copy()
-        if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
-            arrays[name] = column
-    weight = columns.weights(table).copy()
-    if (weight != 1).any():
-        arrays["weight"] = weight
-    arrays |= {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
-    return arrays
-
-
-def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
-    """Read rows from arrays by name, as ``RankTable.from_numpy`` describes them."""
-    unknown = [name for name in arrays if name not in _NAMES]
-    if unknown:
-        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {', '.join(map(repr, unknown))}")
-    missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
-    if missing:
-        raise ValueError(f"arrays must hold {' and '.join(missing)}; got {', '.join(arrays) or 'none'}")
-    n = len(_vector(arrays["optimistic"], "optimistic", None))
-    table = np.empty((n, WIDTH), dtype=np.int64)
-    for name, index in _INTEGERS.items():
-        if name in arrays:
-            table[:, index] = _int64(_vector(arrays[name], name, n), name)
-        else:
-            table[:, index] = table[:, columns.OPTIMISTIC] if name == "pessimistic" else _DEFAULTS[name]
-    Ranks(*torch.from_numpy(table[:, columns.RANKS].T))  # checks the values
-    weight = _vector(arrays["weight"], "weight", n) if "weight" in arrays else np.ones(n)
-    if n and weight.dtype.kind not in "iuf":
-        raise TypeError(f"weight must hold real numbers, got {weight.dtype}")
-    weight = weight.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-    table[:, columns.WEIGHT] = weight.view(np.int64)
-    side, count = table[:, columns.SIDE], table[:, columns.COUNT]
-    named = table[:, columns.SAMPLE_ID] != ABSENT
-    _refuse((side < 0) | (side > max(SIDE_CODES.values())), side, "side must be 0 (none), 1 (head) or 2 (tail)")
-    _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
-    _refuse(count < 1, count, "count must be at least 1")
-    _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
-    for name, bit in _FLAGS.items():
-        if name in arrays:
-            flag = _vector(arrays[name], name, n)
-            if n and flag.dtype != bool:
-                raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
-            side |= (flag.astype(np.int64) * bit) << SIDE_BITS
-    return torch.from_numpy(table)
-
-
-def write(path: str | os.PathLike[str], rows: Tensor) -> None:
-    """Write a file that is either whole or not there."""
-    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSION)}
-    fields |= {name: _smallest(array) for name, array in to_arrays(rows).items()}
-    with replacing(Path(path)) as neighbour, neighbour.open("xb") as file:
-        np.savez_compressed(file, **fields)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def read(path: str | os.PathLike[str]) -> Tensor:
-    """Read the rows of a file, and execute nothing: pickled objects are refused.
-
-    Raises:
-        OSError: if there is no such file to open.
-        ValueError: if it is empty, damaged, of another kind, or of a later version.
-    """
-    with Path(path).open("rb") as file:
-        try:
-            arrays = _arrays_of(file)
-            version = arrays.pop(VERSION_FIELD, None)
-            if version is None:
-                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(arrays) or 'nothing'}")
-            if version.ndim or version.dtype.kind not in "iu" or int(version) != VERSION:
-                raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {VERSION}")
-            return from_arrays(arrays)
-        except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
-            raise ValueError(
-                f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}"
-            ) from error
-
-
-def _arrays_of(file: Any) -> dict[str, Array]:
     start = file.read(len(_NPY))
-    file.seek(0)
-    if start and not start.startswith(b"PK") and start != _NPY:
-        raise ValueError(f"it is no .npz, it starts with {start!r}")  # NumPy would advise to unpickle it
-    content = np.load(file, allow_pickle=False)
-    if not isinstance(content, np.lib.npyio.NpzFile):
+    if start == _NPY:
         raise ValueError("it is a single array, no .npz")
-    with content:
-        arrays = {name: content[name] for name in content.files}
-    file.seek(-_ZIP_END, os.SEEK_END)
-    listed = int.from_bytes(file.read(_ZIP_END)[10:12], "little")
-    if listed != len(arrays):  # zipfile does not compare; a column that is lost would silently be a default
-        raise ValueError(f"its directory counts {listed} arrays, but {len(arrays)} are there")
+    if not start.startswith(b"PK"):
+        raise ValueError(f"it is no .npz, it starts with {start!r}" if start else "it is empty")
+    if not file.seekable():
+        content = start + file.read(max_bytes)
+        if len(content) > max_bytes:
+            raise ValueError(_too_much(f"more than {max_bytes}", max_bytes))
+        file = io.BytesIO(content)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    with ZipFile(file) as archive:
+        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
+        file.seek(-_ZIP_END, os.SEEK_END)
+        listed = int.from_bytes(file.read(_ZIP_END)[10:12], "little")
+        if listed != len(members):  # zipfile does not compare; a column that is lost would silently be a default
+            raise ValueError(f"its directory counts {listed} arrays, but {len(members)} are there")
+        for name, info in members.items():
+            if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ValueError(f"{name!r} is compressed by method {info.compress_type}: only deflate is read")
+            if info.file_size > _DEFLATE * info.compress_size:
+                raise ValueError(f"{name!r} claims {info.file_size} bytes, but has {info.compress_size} in the file")
+        if sum(info.compress_size for info in members.values()) > size:
+            raise ValueError(f"its directory claims more than the {size} bytes of the file")
+        yield archive, members
+
+
+def read_arrays(
+    archive: ZipFile, members: Mapping[str, ZipInfo], row_bytes: int, max_bytes: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Read all members, if they and ``row_bytes`` for each entry of the longest take at most ``max_bytes``.
+
+    Raises:
+        ValueError: if they take more, are no arrays, or would have to be unpickled.
+    """
+    needed = sum(info.file_size for info in members.values())
+    if needed <= max_bytes:  # else not even the headers are read
+        needed += row_bytes * max((_length(archive, name, info) for name, info in members.items()), default=0)
+    if needed > max_bytes:
+        raise ValueError(_too_much(str(needed), max_bytes))
+    arrays = {}
+    for name, info in members.items():
+        with archive.open(info) as member:
+            arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
     return arrays
 
 
-def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} must not be ragged: {error}") from error
-    if array.ndim == 0 and n is not None and name not in _PER_TASK:
-        return np.full(n, array)
-    if array.ndim != 1 or (n is not None and len(array) != n):
-        expected = "(tasks,)" if n is None else f"(tasks,) = ({n},) as optimistic"
-        raise ValueError(f"{name} must be {expected}, got shape {array.shape}")
-    return array
+def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
+    """Length of the first axis as the header tells it, if the member has as many bytes as that takes."""
+    with archive.open(info) as member:
+        try:
+            shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
+        except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
+            raise ValueError(f"{name!r} is no array: it has no header of an .npy") from None
+        held = info.file_size - member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects, which are never loaded: an array must hold numbers")
+    if held != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"{name!r} claims shape {shape} of {dtype}, but has {held} bytes")
+    return shape[0] if shape else 0
 
 
-def _int64(array: Array, name: str) -> npt.NDArray[np.int64]:
-    if len(array) and array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got {array.dtype}")
-    if len(array) and int(array.max()) > np.iinfo(np.int64).max:
-        raise ValueError(f"{name} must fit in int64, got {int(array.max())}")
-    return array.astype(np.int64)
-
-
-def _smallest(array: Array) -> Array:
-    """The same integers in the smallest dtype that holds them all."""
-    if array.dtype.kind != "i" or not len(array):
-        return array
-    low, high = int(array.min()), int(array.max())
-    for dtype in _DTYPES:
-        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
-            return array.astype(dtype)
-    return array
-
-
-def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
-    if wrong.any():
-        first = int(wrong.argmax())
-        raise ValueError(f"{text}; got {values[first]} in row {first}")
+def _too_much(needed: str, max_bytes: int) -> str:
+    return f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more"

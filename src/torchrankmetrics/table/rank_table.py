@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import columns, npz
+from torchrankmetrics.table import columns, table_io
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, side_codes, task_flags
 from torchrankmetrics.table.rows import empty_rows, rows_of
@@ -68,25 +68,34 @@ class RankTable:
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        return cls(npz.from_arrays(arrays))
+        return cls(table_io.from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
-        return npz.to_arrays(self.rows)
+        return table_io.to_arrays(self.rows)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> "RankTable":
-        """Read a file written by ``save``, or by anybody who follows docs/format.md. Nothing in it is executed.
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+        """Read a file (or pipe) written by ``save``, or by anybody who follows docs/format.md; nothing is executed.
+
+        Args:
+            path: of the file.
+            max_bytes: refuse what would take more memory: its arrays, and 64 bytes a row. A small file may hold many.
 
         Raises:
             OSError: if the file cannot be opened.
-            ValueError: if it is empty, damaged, of another kind, or of a later version.
+            ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        return cls(npz.read(path))
+        return cls(table_io.read(path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a compressed .npz of the columns; a file of that name is replaced at once or not at all."""
-        npz.write(path, self.rows)
+        """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
+
+        Raises:
+            OSError: if the path cannot be written to.
+            IndexError, ValueError: for faults that an accelerator could only flag.
+        """
+        table_io.write(path, self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)

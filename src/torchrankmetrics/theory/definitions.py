@@ -203,7 +203,7 @@ def hits_at(k: int) -> RankDefinition:
 
     Raises:
         TypeError: if k is not an integer.
-        ValueError: if k is below 1.
+        ValueError: if k is below 1 or beyond int64.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2.
 
@@ -212,8 +212,8 @@ def hits_at(k: int) -> RankDefinition:
     """
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {k!r} of type {type(k).__name__}")
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
+    if not 1 <= k < 2**63:
+        raise ValueError(f"k must be at least 1 and fit in int64, got {k}")
     return RankDefinition(f"hits_at_{k}", f=AtMost(k), optimum=1.0, higher_is_better=True)
 
 

@@ -1,0 +1,98 @@
+"""The public names; ``import torchrankmetrics`` loads them, and torch, when the first of them is used."""
+
+from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
+from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.evaluation.adjust import adjust
+from torchrankmetrics.evaluation.compare import compare
+from torchrankmetrics.evaluation.evaluate import evaluate
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.named import (
+    AdjustedHitsAtK,
+    AdjustedMeanRank,
+    AdjustedMeanRankIndex,
+    AdjustedMeanReciprocalRank,
+    GeometricMeanRank,
+    HarmonicMeanRank,
+    HitsAtK,
+    InverseGeometricMeanRank,
+    InverseMeanRank,
+    InverseMedianRank,
+    MeanAUC,
+    MeanRank,
+    MeanReciprocalRank,
+    MedianRank,
+    PowerMeanRank,
+    RankCount,
+    RankMedianAbsoluteDeviation,
+    RankStandardDeviation,
+    RankVariance,
+    TieRate,
+    ZHitsAtK,
+    ZMeanRank,
+    ZMeanReciprocalRank,
+)
+from torchrankmetrics.protocols.alignment import rank_alignment
+from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
+from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.candidates import Moments
+from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
+from torchrankmetrics.theory.expectation.exact import ExactExpectation
+from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+
+__all__ = [
+    "RELATION_CATEGORIES",
+    "AdjustedHitsAtK",
+    "AdjustedMeanRank",
+    "AdjustedMeanRankIndex",
+    "AdjustedMeanReciprocalRank",
+    "ExactExpectation",
+    "ExpectationProvider",
+    "GeometricMeanRank",
+    "HarmonicMeanRank",
+    "HitsAtK",
+    "InverseGeometricMeanRank",
+    "InverseMeanRank",
+    "InverseMedianRank",
+    "KnownAnswers",
+    "KnownTriples",
+    "MeanAUC",
+    "MeanRank",
+    "MeanReciprocalRank",
+    "MedianRank",
+    "Moments",
+    "MonteCarloExpectation",
+    "PowerMeanRank",
+    "PrecomputedExpectation",
+    "RankAccumulator",
+    "RankCollection",
+    "RankCount",
+    "RankDefinition",
+    "RankMedianAbsoluteDeviation",
+    "RankMetric",
+    "RankMetricWarning",
+    "RankStandardDeviation",
+    "RankTable",
+    "RankVariance",
+    "Ranks",
+    "TieRate",
+    "WithCandidates",
+    "ZHitsAtK",
+    "ZMeanRank",
+    "ZMeanReciprocalRank",
+    "adjust",
+    "compare",
+    "evaluate",
+    "rank_alignment",
+    "rank_embeddings",
+    "rank_scores",
+    "rank_triples",
+    "relation_categories",
+]

@@ -1,0 +1,174 @@
+"""Rows as plain NumPy arrays by name, and the .npz file of them (docs/format.md)."""
+
+import io
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.files import write_whole
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table import columns, npz
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
+
+Array = npt.NDArray[Any]
+VERSION = 1
+MAX_BYTES = 1 << 30
+"""What a file may take in memory unless the caller allows more: about 15 million rows."""
+VERSION_FIELD = "rank_table_version"
+_INTEGERS = {
+    "optimistic": columns.OPTIMISTIC,
+    "pessimistic": columns.PESSIMISTIC,
+    "num_candidates": columns.NUM_CANDIDATES,
+    "side": columns.SIDE,
+    "group": columns.GROUP,
+    "sample_id": columns.SAMPLE_ID,
+    "count": columns.COUNT,
+}
+_DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1}
+_FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED}
+_NAMES = (*_INTEGERS, "weight", *_FLAGS)
+_PER_TASK = ("optimistic", "sample_id")
+_DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
+
+
+def to_arrays(rows: Tensor) -> dict[str, Array]:
+    """Write rows as arrays by name; a column that says nothing is left out.
+
+    Raises:
+        IndexError, ValueError: for faults that an accelerator could only flag.
+    """
+    table = rows.cpu().numpy()
+    flags = task_flags(table)
+    fault.raise_faults(flags)
+    arrays: dict[str, Array] = {}
+    for name, index in _INTEGERS.items():
+        column = side_codes(table) if name == "side" else table[:, index].copy()
+        if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
+            arrays[name] = column
+    weight = columns.weights(table).copy()
+    if (weight != 1).any():
+        arrays["weight"] = weight
+    arrays |= {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
+    return arrays
+
+
+def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
+    """Read rows from arrays by name, as ``RankTable.from_numpy`` describes them."""
+    _check_names(arrays)
+    missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
+    if missing:
+        raise ValueError(f"arrays must hold {' and '.join(missing)}; got {', '.join(arrays) or 'none'}")
+    n = len(_vector(arrays["optimistic"], "optimistic", None))
+    table = np.empty((n, WIDTH), dtype=np.int64)
+    for name, index in _INTEGERS.items():
+        if name in arrays:
+            table[:, index] = _int64(_vector(arrays[name], name, n), name)
+        else:
+            table[:, index] = table[:, columns.OPTIMISTIC] if name == "pessimistic" else _DEFAULTS[name]
+    Ranks(*torch.from_numpy(table[:, columns.RANKS].T))  # checks the values
+    weight = _vector(arrays["weight"], "weight", n) if "weight" in arrays else np.ones(n)
+    if n and weight.dtype.kind not in "iuf":
+        raise TypeError(f"weight must hold real numbers, got {weight.dtype}")
+    weight = weight.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
+    table[:, columns.WEIGHT] = weight.view(np.int64)
+    side, count = table[:, columns.SIDE], table[:, columns.COUNT]
+    named = table[:, columns.SAMPLE_ID] != ABSENT
+    _refuse((side < 0) | (side > max(SIDE_CODES.values())), side, "side must be 0 (none), 1 (head) or 2 (tail)")
+    _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
+    _refuse(count < 1, count, "count must be at least 1")
+    _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
+    for name, bit in _FLAGS.items():
+        if name in arrays:
+            flag = _vector(arrays[name], name, n)
+            if n and flag.dtype != bool:
+                raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
+            side |= (flag.astype(np.int64) * bit) << SIDE_BITS
+    return torch.from_numpy(table)
+
+
+def write(path: str | os.PathLike[str], rows: Tensor) -> None:
+    """Write a file that is either whole or not there."""
+    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSION)}
+    fields |= {name: _smallest(array) for name, array in to_arrays(rows).items()}
+    content = io.BytesIO()
+    np.savez_compressed(content, **fields)
+    write_whole(path, content.getvalue())
+
+
+def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
+    """Read the rows of a file or a pipe, and execute nothing: pickled objects are refused.
+
+    Raises:
+        OSError: if there is no such file to open.
+        ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
+    """
+    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
+        raise ValueError(f"max_bytes must be a positive int, got {max_bytes!r}")
+    with Path(path).open("rb") as file:
+        try:
+            with npz.opened(file, max_bytes) as (archive, members):
+                if VERSION_FIELD not in members:
+                    raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(members) or 'nothing'}")
+                _check_names(name for name in members if name != VERSION_FIELD)
+                arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
+            version = arrays.pop(VERSION_FIELD)
+            if version.ndim or version.dtype.kind not in "iu" or int(version) != VERSION:
+                raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {VERSION}")
+            return from_arrays(arrays)
+        except MemoryError:
+            raise
+        except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
+            raise ValueError(
+                f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}"
+            ) from error
+
+
+def _check_names(names: Iterable[str]) -> None:
+    unknown = [name for name in names if name not in _NAMES]
+    if unknown:
+        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {', '.join(map(repr, unknown))}")
+
+
+def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must not be ragged: {error}") from error
+    if array.ndim == 0 and n is not None and name not in _PER_TASK:
+        return np.full(n, array)
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        expected = "(tasks,)" if n is None else f"(tasks,) = ({n},) as optimistic"
+        raise ValueError(f"{name} must be {expected}, got shape {array.shape}")
+    return array
+
+
+def _int64(array: Array, name: str) -> npt.NDArray[np.int64]:
+    if len(array) and array.dtype.kind not in "iu":
+        raise TypeError(f"{name} must be integers, got {array.dtype}")
+    if len(array) and int(array.max()) > np.iinfo(np.int64).max:
+        raise ValueError(f"{name} must fit in int64, got {int(array.max())}")
+    return array.astype(np.int64)
+
+
+def _smallest(array: Array) -> Array:
+    """The same integers in the smallest dtype that holds them all."""
+    if array.dtype.kind != "i" or not len(array):
+        return array
+    low, high = int(array.min()), int(array.max())
+    for dtype in _DTYPES:
+        if np.iinfo(dtype).min <= low and high <= np.iinfo(dtype).max:
+            return array.astype(dtype)
+    return array
+
+
+def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ValueError(f"{text}; got {values[first]} in row {first}")
