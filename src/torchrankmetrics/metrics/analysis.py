@@ -61,7 +61,7 @@ class Analysis:
 
     @property
     def sides(self) -> list[str]:
-        """The sides that occur: a subset of head, tail."""
+        """The sides that occur: a subset of head, tail, relation."""
         present = np.unique(side_codes(self.rows))
         return [name for name, code in SIDE_CODES.items() if name is not None and code in present]
 

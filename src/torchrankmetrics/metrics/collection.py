@@ -31,7 +31,8 @@ class RankCollection(TiedCollection):
             their own; instances and dict entries are taken as they are.
         views: of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
-        sides: of "both", "head", "tail"; "both" is the union of the tasks. Others than "both" need ``side`` in update.
+        sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
+            in update.
         expectation: what gives null moments; None: exact.
         storage: "ranks" or "counts", as in ``RankMetric``.
         prefix: put before every key, for example "val/".
@@ -127,12 +128,16 @@ class RankCollection(TiedCollection):
 
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
+        return summarize(self._synced_analysis(), self._columns())
+
+    def _columns(self) -> list[Column]:
+        """The metrics that a summary tabulates, each once."""
         columns: dict[tuple[str, str, bool], Column] = {}
         for member in self._members():
             macro = member.average == "macro"
             column = Column(member.definition, member.rank_type, macro, member.expectation)
             columns.setdefault((member.definition.name, member.rank_type, macro), column)
-        return summarize(self._synced_analysis(), columns.values())
+        return list(columns.values())
 
     def breakdown(self, by: str = "group", names: Names = None) -> Breakdown:
         """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""

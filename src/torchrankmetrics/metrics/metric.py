@@ -19,6 +19,7 @@ from torchrankmetrics.metrics.shared import Shared, local_rows
 from torchrankmetrics.metrics.views import check_member, view_value
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
+from torchrankmetrics.ranking.columns import SIDE_CODES
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.candidates import Moments
@@ -40,7 +41,7 @@ class RankMetric(Metric):
         definition: what is computed, for example ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
         view: "base", "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
         rank_type: "realistic", "optimistic", "pessimistic", or "expected" over tie orders.
-        side: "head" or "tail": only those tasks count; None: all.
+        side: "head", "tail" or "relation": only those tasks count; None: all.
         average: "micro" (every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
         storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
@@ -76,7 +77,7 @@ class RankMetric(Metric):
     ) -> None:
         expectation = DEFAULT_EXPECTATION if expectation is None else expectation
         check_member(definition, view, rank_type, expectation)
-        _check_choice("side", side, (None, "head", "tail"))
+        _check_choice("side", side, tuple(SIDE_CODES))
         _check_choice("average", average, get_args(Average))
         _check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
@@ -124,7 +125,7 @@ class RankMetric(Metric):
                 theirs: on an accelerator that waits for the device.
             target: as in ``rank_scores``.
             exclude: as in ``rank_scores``.
-            side: "head" or "tail", the side that was predicted.
+            side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
             sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall.
@@ -228,7 +229,7 @@ class RankMetric(Metric):
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         if self.side is not None and side is None and not (isinstance(scores, RankTable) and scores.has_sides()):
             raise ValueError(
-                'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
+                'side must be passed to update ("head", "tail" or "relation"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
         if self.average == "macro" and group is None and not (isinstance(scores, RankTable) and scores.has_groups()):

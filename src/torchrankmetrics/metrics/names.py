@@ -72,7 +72,7 @@ _VIEW_PREFIXES: dict[str, View] = {
     "z_": "z_score",
     "p_": "p_value",
 }
-_SIDES = {"head": "head", "left": "head", "tail": "tail", "right": "tail", "both": None}
+_SIDES = {"head": "head", "left": "head", "tail": "tail", "right": "tail", "relation": "relation", "both": None}
 _RANK_TYPES: dict[str, RankType] = {
     "realistic": "realistic",
     "avg": "realistic",

@@ -2,7 +2,7 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, Literal, get_args
 
 from torchmetrics import Metric, MetricCollection
@@ -13,7 +13,7 @@ from torchrankmetrics.metrics.views import has_meaning
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
-Side = Literal["both", "head", "tail"]
+Side = Literal["both", "head", "tail", "relation"]
 SIDES: tuple[Side, ...] = get_args(Side)
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -96,6 +96,8 @@ class Recipe:
 
 
 def _listed(values: Any, name: str, choices: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(values, Set):  # in an order that is the same on every process
+        values = sorted(values, key=str)
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise ValueError(f"{name} must be a sequence of strings, not empty; got {values!r}")
     for value in values:

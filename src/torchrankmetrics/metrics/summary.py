@@ -47,9 +47,9 @@ class Column:
 
 
 def summarize(analysis: Analysis, metrics: Iterable[Column]) -> Summary:
-    """Tabulate the metrics for head, tail and both sides, as far as the rows tell sides apart."""
+    """Tabulate the metrics for each side and all of them, as far as the rows tell sides apart."""
     present = analysis.sides
-    sides: list[str | None] = [*present, None] if len(present) == 2 else [None]
+    sides: list[str | None] = [*present, None] if len(present) > 1 else [None]
     metrics = list(metrics)
     rows = []
     for side in sides:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.ranking.columns import SIDE_CODES
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
 from torchrankmetrics.theory.definitions import RankDefinition
@@ -109,8 +110,8 @@ def samples_of(models: Any, side: str | None) -> dict[str, RankSample]:
         TypeError: if something is no evaluation.
         ValueError: if there are none, more than can be told apart in print, or one without tasks.
     """
-    if side not in (None, "head", "tail"):
-        raise ValueError(f'side must be "head", "tail" or None (all tasks), got {side!r}')
+    if side not in SIDE_CODES:
+        raise ValueError(f'side must be "head", "tail", "relation" or None (all tasks), got {side!r}')
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
     return {str(name): sample_of_model(model, str(name), side) for name, model in named.items()}
