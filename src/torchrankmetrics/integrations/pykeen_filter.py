@@ -62,9 +62,10 @@ class CandidateFilter:
         """What is left out of scores (B, N) with the true columns own (B,), as bool (B, N) or pairs; None: nothing.
 
         Raises:
-            ValueError: if a triple is not known and PyKEEN gives no mask, so that the known ones tell all.
+            ValueError: if a triple is not known and PyKEEN gives no mask, so that the known ones tell all; or if these
+                have more entities than there are scores.
         """
-        known = None if self.known is None else self._pairs(self.known, hrt_batch, target)
+        known = None if self.known is None else self._pairs(self.known, hrt_batch, target, scores.shape[1])
         if mask is not None:
             left_out = mask != 0
             if known is not None:
@@ -111,7 +112,11 @@ class CandidateFilter:
         column = place[ids.clamp(max=len(place) - 1)]
         return column, (ids < len(place)) & (column >= 0)
 
-    def _pairs(self, known: KnownTriples, hrt_batch: Tensor, target: Target) -> Tensor:
+    def _pairs(self, known: KnownTriples, hrt_batch: Tensor, target: Target, num_columns: int) -> Tensor:
+        if not self.is_restricted and target != LABEL_RELATION and known.num_entities > num_columns:
+            raise ValueError(
+                f"known has {known.num_entities} entities, but the {target} scores have {num_columns} columns"
+            )
         look_up = {LABEL_HEAD: known.heads, LABEL_RELATION: known.relations, LABEL_TAIL: known.tails}[target]
         row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
         column, inside = self._placed(answer, target)

@@ -138,13 +138,14 @@ def _resolve(query: Any, kwargs: Mapping[str, Any] | None) -> RankBasedMetric:
 
 def _name_of(metric: RankBasedMetric) -> str:
     """Canonical name of a metric of PyKEEN."""
+    fault = f"metrics: {type(metric).__name__} of PyKEEN has no counterpart here; pass RankMetric(RankDefinition(...))"
+    if type(metric).__module__ != RankBasedMetric.__module__:  # a user's, whatever its name
+        raise ValueError(fault)
     k = getattr(getattr(metric, "base", metric), "k", None)  # keys of adjusted and z hits do not say it
     try:
         return _written(parse_name(re.sub(r"_at_k$", f"_at_{k}", metric.key)))
     except ValueError:
-        raise ValueError(
-            f"metrics: {type(metric).__name__} of PyKEEN has no counterpart here; pass RankMetric(RankDefinition(...))"
-        ) from None
+        raise ValueError(fault) from None
 
 
 def _written(name: MetricName, sided: bool = False) -> str:

@@ -49,7 +49,7 @@ def known_triples(*sources: CoreTriplesFactory | Dataset | InductiveDataset) -> 
     """``KnownTriples`` of triples factories, or of a data set with all its splits.
 
     For validation ``known_triples(dataset.training, dataset.validation)``, for the test ``known_triples(dataset)``. Of
-    an inductive data set: inference, validation and test, and training where it numbers the same entities alike.
+    an inductive data set: inference, validation and test, and training where it numbers entities and relations alike.
 
     Raises:
         TypeError: if a source is neither.
@@ -84,7 +84,7 @@ def as_known(known: Any) -> KnownTriples:
 def _inductive_factories(source: InductiveDataset) -> list[CoreTriplesFactory]:
     inference, training = source.inductive_inference, source.transductive_training
     factories = [inference, source.inductive_validation, source.inductive_testing]
-    labels = getattr(inference, "entity_to_id", None)
-    if labels is not None and labels == getattr(training, "entity_to_id", None):
+    numbers = [[getattr(x, name, None) for name in ("entity_to_id", "relation_to_id")] for x in (inference, training)]
+    if None not in numbers[0] and numbers[0] == numbers[1]:
         factories.append(training)
     return [factory for factory in factories if factory is not None]
