@@ -5,7 +5,7 @@ Here are the fixtures that several files share; what they share beside fixtures 
 Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
 ``HYPOTHESIS_PROFILE=explore`` draws new ones.
 
-``pytest --pykeen CHECKOUT tests/test_pykeen_*.py`` tests with the PyKEEN of a checkout in place of the installed one.
+``PYKEEN_CHECKOUT=path pytest tests/test_pykeen_*.py`` tests with the PyKEEN of a checkout, not the one installed.
 """
 
 import os
@@ -27,22 +27,17 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 torch.set_num_threads(1)
+if checkout := os.environ.get("PYKEEN_CHECKOUT"):
+    source = str((Path(checkout) / "src").resolve(strict=True))
+    sys.path.insert(0, source)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))  # of processes
+    import pykeen
+
+    assert pykeen.__file__.startswith(source), f"{source} holds no PyKEEN: {pykeen.__file__} was imported"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--pykeen", type=Path, metavar="CHECKOUT", help="test with the PyKEEN of a checkout")
     parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    checkout = config.getoption("--pykeen")
-    if checkout is not None:
-        source = str(checkout.resolve(strict=True) / "src")
-        sys.path.insert(0, source)
-        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))  # of examples
-        import pykeen
-
-        assert pykeen.__file__.startswith(source), f"{source} is no source of PyKEEN: {pykeen.__file__} was imported"
 
 
 @pytest.hookimpl(wrapper=True)

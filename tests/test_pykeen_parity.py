@@ -1,6 +1,6 @@
 """Every metric that PyKEEN has, on Nations and Kinships, filtered, random and tied scores: theirs against ours.
 
-Nothing here depends on the version of PyKEEN (``--pykeen CHECKOUT`` takes another): what 1.11.1 has wrong for macro
+Nothing here depends on the version of PyKEEN (``PYKEEN_CHECKOUT=path`` takes another): what 1.11.1 has wrong for macro
 averages, and its development version mended or left out, is compared with a loop instead. In both
 - the key of the adjusted and z hits does not say k: k = 10, the last, overwrites the others;
 - realistic ranks are float32.
