@@ -35,7 +35,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: RankMetric("mrr"), TypeError, "definition must be a RankDefinition, got str"),
         (lambda: MeanRank(view="index"), ValueError, "view must be one of 'base'.*got 'index'"),
         (lambda: MeanRank(rank_type="random"), ValueError, "rank_type must be one of .*got 'random'"),
-        (lambda: MeanRank(side="both"), ValueError, "side must be one of None, 'head', 'tail'; got 'both'"),
+        (lambda: MeanRank(side="both"), ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'"),
         (lambda: MeanRank(average="weighted"), ValueError, "average must be one of 'micro', 'macro'"),
         (lambda: MeanRank(storage="sums"), ValueError, "storage must be one of 'ranks', 'counts'; got 'sums'"),
         (lambda: MeanRank(expectation="exact"), TypeError, "expectation must have a method moments"),
