@@ -1,4 +1,4 @@
-"""Train in PyKEEN as before, and read it against chance: early stopping, final test, hyper-parameter search.
+"""Train in PyKEEN as before, and read it against chance: early stopping, loop callback, final test, search.
 
     python examples/pykeen_pipeline.py [--dataset kinships|nations|umls]
 
@@ -10,8 +10,10 @@ import argparse
 import logging
 
 import torch
+from pykeen.datasets import get_dataset
 from pykeen.hpo import hpo_pipeline
 from pykeen.pipeline import pipeline
+from pykeen.trackers import PythonResultTracker
 
 from torchrankmetrics import RankCollection, evaluate
 from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, early_stopping, objective
@@ -29,9 +31,11 @@ def main() -> RankCollection:
 
     torch.set_num_threads(1)  # matrices this small lose more to threads than they gain
     logging.disable(logging.WARNING)
+    dataset = get_dataset(dataset=args.dataset)
     evaluator = RankCollectionEvaluator()
+    tracker = PythonResultTracker()
     common = {
-        "dataset": args.dataset,
+        "dataset": dataset,
         "model": "complex",
         "model_kwargs": {"embedding_dim": 64},
         "training_loop": "lcwa",
@@ -42,14 +46,33 @@ def main() -> RankCollection:
     result = pipeline(
         **common,
         optimizer_kwargs={"lr": 0.05},
-        training_kwargs={"num_epochs": args.epochs, "use_tqdm": False},
+        training_kwargs={
+            "num_epochs": args.epochs,
+            "use_tqdm": False,
+            # every few epochs what the model makes of its own training triples, beside the validation below
+            "callbacks": "evaluation-loop",
+            "callbacks_kwargs": {
+                "factory": dataset.training,
+                "frequency": 3,
+                "prefix": "training",
+                "evaluator": "rankcollection",  # by name: the import above has told PyKEEN
+                # the loop does not say what it filters: only who knows tells it from a NaN of the model
+                "evaluator_kwargs": {"metrics": ["amri"], "rank_types": ["realistic"], "known": dataset.training},
+                "batch_size": 256,
+                "use_tqdm": False,
+            },
+        },
+        result_tracker=tracker,
         evaluator=evaluator,
         stopper="early",
         # any metric will do: PyKEEN maximises unless told, early_stopping knows the direction
-        stopper_kwargs=early_stopping("mr", frequency=3, patience=2, relative_delta=0.01),
+        stopper_kwargs=early_stopping("mr", evaluator=evaluator, frequency=3, patience=2, relative_delta=0.01),
         random_seed=0,
     )
     print(f"{args.dataset}: validation mean rank {' '.join(f'{value:.2f}' for value in result.stopper.results)}")
+    key = "training.both.realistic.adjusted_arithmetic_mean_rank_index"
+    seen = [f"{values[key]:.3f}" for values in tracker.metrics.values() if key in values]
+    print(f"AMRI of the training triples, every 3 epochs: {' '.join(seen)}")
     for name in ("both.realistic.inverse_harmonic_mean_rank", "adjusted_mrr", "tail.z_mrr"):
         print(f"{name:42}{result.get_metric(name):10.4f}")
 

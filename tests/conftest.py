@@ -4,9 +4,12 @@ Here are the fixtures that several files share; what they share beside fixtures 
 
 Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
 ``HYPOTHESIS_PROFILE=explore`` draws new ones.
+
+``PYKEEN_CHECKOUT=path pytest tests/test_pykeen_*.py`` tests with the PyKEEN of a checkout, not the one installed.
 """
 
 import os
+import sys
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -26,6 +29,13 @@ hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=No
 hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 torch.set_num_threads(1)
+if checkout := os.environ.get("PYKEEN_CHECKOUT"):
+    source = str((Path(checkout) / "src").resolve(strict=True))
+    sys.path.insert(0, source)
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))  # of processes
+    import pykeen
+
+    assert pykeen.__file__.startswith(source), f"{source} holds no PyKEEN: {pykeen.__file__} was imported"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -45,7 +45,11 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: RankCollection(None, "mr"), ValueError, "metrics is None, which stands for the default ones"),
         (lambda: MeanRank(view="index"), ValueError, "view must be one of 'base'.*got 'index'"),
         (lambda: MeanRank(rank_type="random"), ValueError, "rank_type must be one of .*got 'random'"),
-        (lambda: MeanRank(side="left"), ValueError, "side must be one of 'both', 'head', 'tail'; got 'left'"),
+        (
+            lambda: MeanRank(side="left"),
+            ValueError,
+            "side must be one of 'both', 'head', 'tail', 'relation'; got 'left'",
+        ),
         (lambda: MeanRank(average="weighted"), ValueError, "average must be one of 'micro', 'macro'"),
         (lambda: MeanRank(storage="sums"), ValueError, "storage must be one of 'ranks', 'counts'; got 'sums'"),
         (lambda: MeanRank(expectation="exact"), TypeError, "expectation must have a method moments"),

@@ -69,7 +69,7 @@ BAD = [
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "-m", "adjusted_count"], "no meaning"),
     (["report", "a.npz", "--view", "index"], "--view must be of base, normalized, adjusted_index"),
-    (["report", "a.npz", "--side", "left"], "--side must be of both, head, tail; got 'left'"),
+    (["report", "a.npz", "--side", "left"], "--side must be of both, head, tail, relation; got 'left'"),
     (["report", "plain.npz", "--side", "tail"], "plain.npz has no ranks of side 'tail'"),
     (["report", "a.npz", "--rank-type", "fair"], "--rank-type must be of"),
     (["compare", "a.npz", "b.npz", "-m", "p_mrr"], "'p_mrr' cannot be compared"),

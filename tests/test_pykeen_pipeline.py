@@ -143,8 +143,9 @@ def test_metrics_without_a_direction_are_refused():
 
 
 def test_the_example_runs(tmp_path):
-    command = (EXAMPLES / "pykeen_pipeline.py", "--dataset", "nations", "--epochs", "1", "--trials", "1")
+    command = (EXAMPLES / "pykeen_pipeline.py", "--dataset", "nations", "--epochs", "3", "--trials", "1")
     printed = run_script(*command, cwd=tmp_path)
     assert "both.realistic.inverse_harmonic_mean_rank" in printed
+    assert "AMRI of the training triples, every 3 epochs: 0." in printed
     assert "2000 ranks among" in printed
     assert "1 trials" in printed

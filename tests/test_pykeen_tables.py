@@ -3,13 +3,15 @@
 import math
 
 import pytest
+import torch
 
 from pykeen_lookup import QUIET, Lookup, splits_of
 from torchrankmetrics import KnownTriples
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
-from pykeen.evaluation import RankBasedEvaluator, SampledRankBasedEvaluator
+from pykeen.datasets.inductive import EagerInductiveDataset
+from pykeen.evaluation import ClassificationEvaluator, RankBasedEvaluator, SampledRankBasedEvaluator
 from pykeen.triples import TriplesFactory
 
 from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, known_triples, rank_table
@@ -30,8 +32,10 @@ def test_evaluators_that_hold_no_such_ranks_are_refused(nations):
     evaluator.evaluate(Lookup(nations), test, **QUIET)
     with pytest.raises(ValueError, match="clear_on_finalize=False"):
         rank_table(evaluator)
-    with pytest.raises(TypeError, match="evaluator must be a RankBasedEvaluator, got RankCollectionEvaluator"):
+    with pytest.raises(ValueError, match="evaluator holds no ranks: evaluate first"):
         rank_table(RankCollectionEvaluator())
+    with pytest.raises(TypeError, match="a RankBasedEvaluator or a RankCollectionEvaluator, got ClassificationEval"):
+        rank_table(ClassificationEvaluator())
     theirs = RankBasedEvaluator(clear_on_finalize=False)
     theirs.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
     with pytest.raises(ValueError, match="triples must be the 201 that were evaluated, got 199"):
@@ -44,6 +48,35 @@ def test_evaluators_that_hold_no_such_ranks_are_refused(nations):
         rank_table(theirs, test)
     with pytest.raises(ValueError, match="no ranks: evaluate first"):
         RankCollectionEvaluator().finalize()
+
+
+def test_the_table_of_our_evaluator_is_that_of_pykeen(nations):
+    train, valid, test = splits_of(nations)
+    theirs, ours = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator(["mr"])
+    for evaluator in (theirs, ours):
+        evaluator.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
+    assert rank_table(ours).rows.equal(rank_table(theirs, test).compact().rows)
+    assert rank_table(ours, test).rows.equal(rank_table(ours).rows)
+    other = test[:, [0, 1, 2]].clone()
+    other[:, 1] = torch.arange(len(test))
+    assert rank_table(ours, other).group.tolist() == [*range(len(test))] * 2
+    with pytest.raises(ValueError, match="triples must be the 201 that were evaluated, got 199"):
+        rank_table(ours, valid)
+
+
+def test_known_triples_of_an_inductive_data_set_are_those_that_number_its_entities(nations):
+    train, valid, test = splits_of(nations)
+    inference, same = nations.training, nations.testing
+    ids = {"entity_to_id": nations.entity_to_id, "relation_to_id": nations.relation_to_id}
+    foreign = TriplesFactory.from_labeled_triples(nations.training.triples[:500, [2, 1, 0]], **ids)
+    fewer = TriplesFactory.from_labeled_triples(nations.training.triples[:20])
+    for training, splits in ((fewer, (train, valid, test)), (foreign, (train, valid, test, foreign.mapped_triples))):
+        for validation in (nations.validation, None):
+            dataset = EagerInductiveDataset(training, inference, same, validation)
+            expected = KnownTriples(*(s for s in splits if validation is not None or s is not valid), num_entities=14)
+            for side in ("head", "tail"):
+                got = known_triples(dataset).num_candidates(test, side)
+                assert got.equal(expected.num_candidates(test, side))
 
 
 def test_known_triples_are_those_of_all_sources_without_inverses(nations):

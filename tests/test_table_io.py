@@ -153,7 +153,11 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         ({"optimistic": [2, 2], "pessimistic": [1, 2]}, ValueError, "must not be above pessimistic"),
         ({"num_candidates": 0}, ValueError, "num_candidates must be at least 1"),
         ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must fit in int64"),
-        ({"side": [0, 3]}, ValueError, r"side must be 0 \(none\), 1 \(head\) or 2 \(tail\); got 3 in row 1"),
+        (
+            {"side": [0, 4]},
+            ValueError,
+            r"side must be 0 \(none\), 1 \(head\), 2 \(tail\) or 3 \(relation\); got 4 in row 1",
+        ),
         ({"side": [0, -1]}, ValueError, "side must be 0"),
         ({"weight": [1, -1]}, ValueError, "weight must be finite and not negative; got -1.0 in row 1"),
         ({"weight": [np.nan, 1]}, ValueError, "weight must be finite"),

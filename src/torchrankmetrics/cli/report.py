@@ -57,7 +57,7 @@ def report_command(
     views: Annotated[
         str, typer.Option("--view", help=f"Of {', '.join(VIEWS)}: for metrics that do not say their own.")
     ] = "base",
-    sides: Annotated[str, typer.Option("--side", help="Of both, head, tail.")] = "both",
+    sides: Annotated[str, typer.Option("--side", help="Of both, head, tail, relation.")] = "both",
     rank_types: Annotated[
         str, typer.Option("--rank-type", help=f"Where scores are tied: of {', '.join(RANK_TYPES)}.")
     ] = "realistic",

@@ -17,7 +17,7 @@ from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.candidates import by_power_of_two
 from torchrankmetrics.theory.sample import RankSample
 
-Side = Literal["both", "head", "tail"]
+Side = Literal["both", "head", "tail", "relation"]
 Average = Literal["micro", "macro"]
 
 
@@ -75,16 +75,16 @@ class Analysis:
 
     @property
     def sides(self) -> list[Side]:
-        """The sides that occur: a subset of head, tail."""
+        """The sides that occur: a subset of head, tail, relation."""
         present = np.unique(side_codes(self.rows))
-        named: tuple[Side, ...] = ("head", "tail")
+        named: tuple[Side, ...] = ("head", "tail", "relation")
         return [name for name in named if SIDE_CODES[name] in present]
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
         """Tasks of a side, with weights that sum to one per group if the average is macro.
 
         Args:
-            side: "both", "head" or "tail".
+            side: "both", "head", "tail" or "relation".
             average: "micro" or "macro".
             min_candidates: tasks with fewer are left out, before groups are weighed.
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from torchrankmetrics.evaluation.analysis import Analysis, Side
+from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
@@ -35,6 +35,7 @@ def evaluate(
     views: Sequence[View] = ("base",),
     rank_types: Sequence[RankType] = ("realistic",),
     sides: Sequence[Side] = ("both",),
+    average: Average = "micro",
     expectation: ExpectationProvider | None = None,
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
@@ -53,6 +54,7 @@ def evaluate(
         views: as in ``RankCollection``.
         rank_types: as there.
         sides: as there.
+        average: as there.
         expectation: as there.
 
     Returns:
@@ -84,7 +86,7 @@ def evaluate(
         raise ValueError(f"num_candidates must not be given with a {type(given).__name__}: it has them already")
     if metrics is None and not complete and not scored and num_candidates is None:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION)
+    selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION, average)
     entries = selection.entries(DEFAULT_METRICS if metrics is None else metrics)
     measures = {key: measure_of(entry) for key, entry in entries}
     asked = sorted({measure.side for measure in measures.values()} - {"both"})

@@ -73,7 +73,14 @@ _WITH_VIEW = {
     "agmri": "adjusted_gmr",
     "zamr": "z_mr",
 }
-_SIDES: dict[str, Side] = {"head": "head", "left": "head", "tail": "tail", "right": "tail", "both": "both"}
+_SIDES: dict[str, Side] = {
+    "head": "head",
+    "left": "head",
+    "tail": "tail",
+    "right": "tail",
+    "relation": "relation",
+    "both": "both",
+}
 _AVERAGES: dict[str, Average] = {"micro": "micro", "macro": "macro"}
 _RANK_TYPES: dict[str, RankType] = {
     "realistic": "realistic",

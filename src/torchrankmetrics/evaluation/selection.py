@@ -2,10 +2,10 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from torchrankmetrics.evaluation.analysis import Side
+from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -24,6 +24,7 @@ class Selection:
         rank_types: multiply names that say no rank type.
         sides: multiply names that say no side.
         expectation: of all of them.
+        average: of names that do not say their own.
 
     Raises:
         ValueError: if one of the sequences is empty, a string, or holds an unknown entry.
@@ -35,11 +36,13 @@ class Selection:
         rank_types: Sequence[RankType],
         sides: Sequence[Side],
         expectation: ExpectationProvider,
+        average: Average = "micro",
     ) -> None:
         self.views = _listed(views, "views", VIEWS)
         self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
         self.sides = _listed(sides, "sides", SIDES)
         self.expectation = expectation
+        self.average = average
 
     def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
         """Give keys with a ``Measure`` for each name, and what holds a measure as it is, in the order asked for.
@@ -56,7 +59,7 @@ class Selection:
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):
                     raise ValueError(f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {key!r}")
-                yield key, entry if _holds(entry) else parse_name(entry).measure(expectation=self.expectation)
+                yield key, entry if _holds(entry) else self._one(entry)
             return
         if isinstance(metrics, str) or _holds(metrics):
             metrics = [metrics]
@@ -73,6 +76,9 @@ class Selection:
                     seen.add(measure.key)
                     yield measure.key, measure
 
+    def _one(self, entry: Any) -> Measure:
+        return parse_name(entry).measure(average=self.average, expectation=self.expectation)
+
     def _product(self, name: MetricName) -> Iterator[Measure]:
         views = self.views if name.view is None else (name.view,)
         rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
@@ -82,7 +88,7 @@ class Selection:
         for side, rank_type, view in itertools.product(sides, rank_types, views):
             if said and lacks_meaning(name.definition, view, rank_type):
                 continue
-            yield Measure(name.definition, view, rank_type, side, name.average or "micro", self.expectation)
+            yield Measure(name.definition, view, rank_type, side, name.average or self.average, self.expectation)
 
 
 def measure_of(entry: Any) -> Measure:
@@ -95,6 +101,8 @@ def _holds(entry: Any) -> bool:
 
 
 def _listed(values: Any, name: str, choices: tuple[str, ...]) -> tuple[Any, ...]:
+    if isinstance(values, Set):  # in an order that is the same on every process
+        values = sorted(values, key=str)
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:
         raise ValueError(f"{name} must be a sequence of strings, not empty; got {values!r}")
     for value in values:

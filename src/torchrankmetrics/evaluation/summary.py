@@ -34,14 +34,14 @@ class Summary:
 
 
 def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
-    """Tabulate the metrics of the measures for head, tail and both sides, as far as the rows tell sides apart."""
+    """Tabulate the metrics of the measures for each side and all of them, as far as the rows tell sides apart."""
     present = analysis.sides
-    sides: list[Side] = [*present, "both"] if len(present) == 2 else ["both"]
+    sides: list[Side] = [*present, "both"] if len(present) > 1 else ["both"]
     # what is asked in several views or on several sides is one line of each side
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
     for side in sides:
-        label = side if len(present) == 2 else present[0] if present else "all"
+        label = side if len(present) > 1 else present[0] if present else "all"
         for name, line in lines.items():
             views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]

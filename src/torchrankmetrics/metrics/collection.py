@@ -8,7 +8,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrankmetrics.evaluation.analysis import Side
+from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
@@ -35,7 +35,9 @@ class RankCollection(TiedCollection):
         *additional_metrics: more of them, unless metrics is a dict.
         views: of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
-        sides: of "both", "head", "tail"; "both" is the union of the tasks. Others than "both" need ``side`` in update.
+        sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
+            in update.
+        average: "micro" or "macro", of names that do not say theirs.
         expectation: what gives null moments; None: exact.
         storage: "ranks" or "counts", as in ``RankMetric``.
         prefix: put before every key, for example "val/".
@@ -65,6 +67,7 @@ class RankCollection(TiedCollection):
         views: Sequence[View] = ("base",),
         rank_types: Sequence[RankType] = ("realistic",),
         sides: Sequence[Side] = ("both",),
+        average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
         prefix: str | None = None,
@@ -74,7 +77,7 @@ class RankCollection(TiedCollection):
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
-        self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION)
+        self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION, average)
         self._options = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)

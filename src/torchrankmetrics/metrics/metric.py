@@ -43,7 +43,7 @@ class RankMetric(Metric):
             definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
         view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
         rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders.
-        side: "both" (so is None), or "head" or "tail": only those tasks count.
+        side: "both" (so is None), or "head", "tail" or "relation": only those tasks count.
         average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
         storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
@@ -149,7 +149,7 @@ class RankMetric(Metric):
                 theirs: on an accelerator that waits for the device.
             target: as in ``rank_scores``.
             exclude: as in ``rank_scores``.
-            side: "head" or "tail", the side that was predicted.
+            side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
             sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall. Within
@@ -274,7 +274,7 @@ class RankMetric(Metric):
         measure = self.measure
         if measure.side != "both" and side is None and not (isinstance(preds, RankTable) and preds.has_sides()):
             raise ValueError(
-                'side must be passed to update ("head" or "tail"), or stand in every row of its RankTable: '
+                'side must be passed to update ("head", "tail" or "relation"), or stand in every row of its RankTable: '
                 f"{self.key!r} counts one side only"
             )
         if measure.average == "macro" and group is None and not (isinstance(preds, RankTable) and preds.has_groups()):

@@ -79,6 +79,15 @@ class KnownAnswers:
         """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row."""
         return self(queries).pairs()
 
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """All queries (n, k) and their answers (n,), each pair once."""
+        key = self._key.repeat_interleave(self._start.diff())
+        columns = []
+        for size in reversed(self._sizes):
+            columns.append(key % size)
+            key = key // size
+        return torch.stack(columns[::-1], 1), self._answers
+
     def to(self, device: torch.device | str) -> "KnownAnswers":
         """Give the index on a device; copies are made once and kept."""
         device = torch.device(device)

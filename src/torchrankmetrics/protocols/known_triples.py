@@ -1,5 +1,6 @@
 """Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -49,6 +50,15 @@ class KnownTriples:
     def heads(self, relations: Tensor, tails: Tensor) -> Exclusion:
         """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
         return self._heads(_stack(relations, tails, "relations", "tails"))
+
+    def relations(self, heads: Tensor, tails: Tensor) -> Exclusion:
+        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,)."""
+        return self._relations(_stack(heads, tails, "heads", "tails"))
+
+    @cached_property
+    def _relations(self) -> KnownAnswers:
+        queries, tails = self._tails.entries()
+        return KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
 
     def num_candidates(self, triples: Any, side: str, *, candidates: Any = None) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.

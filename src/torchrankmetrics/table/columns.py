@@ -13,7 +13,7 @@ OPTIMISTIC, PESSIMISTIC, NUM_CANDIDATES, SIDE, GROUP, SAMPLE_ID, WEIGHT, COUNT =
 WIDTH = 8
 RANKS = slice(OPTIMISTIC, NUM_CANDIDATES + 1)  # the columns of a Ranks, in its order
 ABSENT = -(1 << 63)  # no group, no sample id
-SIDE_CODES = {None: 0, "head": 1, "tail": 2}
+SIDE_CODES = {None: 0, "head": 1, "tail": 2, "relation": 3}
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 
 

@@ -57,9 +57,9 @@ class RankTable:
 
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail), group, sample_id, count; numbers weight; booleans nan (a score was NaN) and sampled
-                (negatives were sampled). Only optimistic and num_candidates are required. A single number serves all
-                rows, but for optimistic and sample_id.
+                1 head, 2 tail, 3 relation), group, sample_id, count; numbers weight; booleans nan (a score was NaN) and
+                sampled (negatives were sampled). Only optimistic and num_candidates are required. A single number
+                serves all rows, but for optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -139,10 +139,10 @@ class RankTable:
         """Keep the rows of a side, of a group, or of both.
 
         Raises:
-            ValueError: if side is neither "head", "tail" nor None (all).
+            ValueError: if side is neither "head", "tail", "relation" nor None (all).
         """
         if side not in SIDE_CODES:
-            raise ValueError(f'side must be "head", "tail" or None (all), got {side!r}')
+            raise ValueError(f'side must be "head", "tail", "relation" or None (all), got {side!r}')
         keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
         if side is not None:
             keep &= side_codes(self.rows) == SIDE_CODES[side]

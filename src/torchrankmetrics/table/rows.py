@@ -37,7 +37,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
 
     Args:
         ranks: the ranks.
-        side: "head", "tail" or None.
+        side: "head", "tail", "relation" or None.
         group: (tasks,) integers, or one int for all.
         weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
@@ -50,7 +50,7 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
     if side not in SIDE_CODES:
-        raise ValueError(f'side must be "head", "tail" or None, got {side!r}')
+        raise ValueError(f'side must be "head", "tail", "relation" or None, got {side!r}')
     ranked, flags = ranks.columns, ranks.flags
     on_cpu = ranked.is_cpu
     if flags is not None and on_cpu and not flags.any():

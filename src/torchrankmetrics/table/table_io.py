@@ -80,7 +80,11 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     table[:, columns.WEIGHT] = weight.view(np.int64)
     side, count = table[:, columns.SIDE], table[:, columns.COUNT]
     named = table[:, columns.SAMPLE_ID] != ABSENT
-    _refuse((side < 0) | (side > max(SIDE_CODES.values())), side, "side must be 0 (none), 1 (head) or 2 (tail)")
+    _refuse(
+        (side < 0) | (side > max(SIDE_CODES.values())),
+        side,
+        "side must be 0 (none), 1 (head), 2 (tail) or 3 (relation)",
+    )
     _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
     _refuse(count < 1, count, "count must be at least 1")
     _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")

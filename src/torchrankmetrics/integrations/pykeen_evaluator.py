@@ -1,0 +1,257 @@
+"""An evaluator for PyKEEN that fills a RankCollection."""
+
+from __future__ import annotations  # the reference is built without PyKEEN
+
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
+from pykeen.evaluation import Evaluator
+from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize_values
+from pykeen.typing import LABEL_RELATION, Target
+
+from torchrankmetrics.integrations.pykeen_filter import CandidateFilter
+from torchrankmetrics.integrations.pykeen_keys import pykeen_keys, relation_metrics, requested_metrics
+from torchrankmetrics.integrations.pykeen_results import RankResults
+from torchrankmetrics.integrations.pykeen_sources import as_known
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.metric import Average
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.table.columns import ABSENT, SAMPLE_ID, SIDE_CODES, side_codes
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.theory.views import View
+
+_ID_BITS = 30  # two ids and a side in one int64
+
+
+class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
+    """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
+
+    A NaN score counts against the model; PyKEEN's own evaluator takes it for a filtered one, so that a diverged model
+    ranks first. ``LCWAEvaluationLoop`` marks what it filters with NaN too: give ``known`` there. ``collection`` holds
+    the last evaluation, until the next begins: relations as groups, the triples' indices as sample ids.
+
+    Args:
+        *args: metrics; or, in the order of PyKEEN's evaluators, filtered, metrics, metrics_kwargs.
+        metrics: as in ``RankCollection``, or metrics of PyKEEN; None: all of ``RankBasedEvaluator``, and the tie rate.
+        metrics_kwargs: of PyKEEN's metrics: a dict for all, or one per metric.
+        add_defaults: whether the default metrics are computed beside ``metrics``.
+        views, rank_types, expectation: as in ``RankCollection``.
+        average: "micro", or "macro": every query weighs the same, as in ``MacroRankBasedEvaluator``; the group of a
+            rank is its query then.
+        filtered: whether known triples are left out of the candidates.
+        known: what is filtered: ``KnownTriples``, or data sets or triples factories, those evaluated included; beside
+            them what PyKEEN is told to filter is left out. None: that alone.
+        clear_on_finalize: False adds evaluations of a loop to those before, until ``clear``.
+        batch_size, slice_size: of the evaluation; None: PyKEEN's choice.
+        mode: inductive mode, or None.
+
+    Raises:
+        TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
+    """
+
+    metric_result_cls = RankResults
+
+    def __init__(
+        self,
+        *args: Any,
+        metrics: Any = None,
+        metrics_kwargs: Any = None,
+        add_defaults: bool = False,
+        views: Sequence[View] = ("base",),
+        rank_types: Sequence[RankType] = ("realistic", "optimistic", "pessimistic"),
+        average: Average = "micro",
+        expectation: ExpectationProvider | None = None,
+        filtered: bool = True,
+        known: Any = None,
+        clear_on_finalize: bool = True,
+        batch_size: int | None = None,
+        slice_size: int | None = None,
+        mode: Any = None,
+    ) -> None:
+        given = _by_position(args, filtered=filtered, metrics=metrics, metrics_kwargs=metrics_kwargs)
+        if known is not None and not given["filtered"]:
+            raise ValueError("known is what is filtered, but filtered is False: leave one of them out")
+        # the mask tells a filtered score from a NaN of the model
+        super().__init__(given["filtered"], given["filtered"], batch_size, slice_size, mode)
+        requested = requested_metrics(given["metrics"], given["metrics_kwargs"], add_defaults)
+        self._relation_metrics = relation_metrics(requested)
+        self.collection = RankCollection(
+            requested,
+            views=views,
+            rank_types=rank_types,
+            sides=("both", "head", "tail"),
+            expectation=expectation,
+            average=average,
+        )
+        self.average = average
+        self.clear_on_finalize = clear_on_finalize
+        self.num_entities: int | None = None
+        self._filter = CandidateFilter(self.filtered, None if known is None else as_known(known))
+        self._ranked: dict[str, int] = {}
+        self._finished = False
+
+    def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
+        """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
+        given = inspect.signature(Evaluator.evaluate).bind(self, *args, **kwargs).arguments
+        with self._filter.restricted(given.get("restrict_entities_to")):
+            results = super().evaluate(*args, **kwargs)
+        assert isinstance(results, RankResults)
+        return results
+
+    def process_scores_(
+        self,
+        hrt_batch: torch.Tensor,
+        target: Target,
+        scores: torch.Tensor,
+        true_scores: torch.Tensor | None = None,
+        dense_positive_mask: torch.Tensor | None = None,
+    ) -> None:
+        """Rank a batch; PyKEEN calls it.
+
+        Raises:
+            ValueError: if a true entity is not among those that the evaluation is restricted to, or a triple not among
+                the known ones where these alone tell what is filtered.
+        """
+        if self._finished:
+            self.clear()
+        own = self._filter.column(hrt_batch[:, TARGET_TO_INDEX[target]], target)
+        exclude = self._filter.exclude(hrt_batch, target, scores, own, dense_positive_mask)
+        ranks = self._rank(hrt_batch, target, scores, own, exclude)
+        if target == LABEL_RELATION:
+            self._add_relation_metrics()
+        else:
+            self.num_entities = scores.shape[1]
+        first = self._ranked.get(target, 0)
+        self.collection.update(
+            ranks,
+            side=target,
+            group=self._group(hrt_batch, target),
+            sample_id=torch.arange(first, first + len(own), device=own.device),
+        )
+        self._ranked[target] = first + len(own)
+
+    def clear(self) -> None:
+        """Forget the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
+        self.collection.reset()
+        self._filter.clear()
+        self._ranked, self._finished = {}, False
+
+    def finalize(self) -> RankResults:
+        """Results of the sides that were ranked; ``collection`` keeps the ranks until the next batch comes.
+
+        Raises:
+            ValueError: if nothing was evaluated since the last time.
+        """
+        if self._finished or not self._ranked:
+            raise ValueError("there are no ranks: evaluate first")
+        self._filter.warn(self._ranked)
+        values = self.collection.compute()
+        results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
+        results.table = self.collection.table()
+        results._measures = list(self.collection.measures.values())
+        self._finished = self.clear_on_finalize
+        return results
+
+    def finalize_multi(self, n_boot: int = 1_000, seed: int = 42) -> dict[str, list[float]]:
+        """Values of every metric on resampled tasks: triples are drawn with replacement, with all their sides.
+
+        Args:
+            n_boot: how many times.
+            seed: of the first; each side is drawn as PyKEEN's ``finalize_multi`` draws it.
+
+        Raises:
+            ValueError: if nothing was evaluated.
+        """
+        if not self._ranked:
+            raise ValueError("there are no ranks: evaluate first")
+        rows = self.collection.table().rows
+        order = rows[:, SAMPLE_ID].argsort(stable=True)
+        parts = [rows[order][side_codes(rows[order]) == SIDE_CODES[side]] for side in self._ranked]
+        for part in parts:
+            part[:, SAMPLE_ID] = ABSENT  # a triple that is drawn twice counts twice
+        drawn = self.collection.clone()
+        names = {".".join(key): name for key, (name, _) in self.computed(self._ranked).items()}
+        result: dict[str, list[float]] = {key: [] for key in names}
+        for number in range(n_boot):
+            ids = [np.random.default_rng(seed + number).integers(len(part), size=len(part)) for part in parts]
+            drawn.reset()
+            drawn.update(RankTable(torch.cat([part[i] for part, i in zip(parts, ids, strict=True)])))
+            values = drawn.compute()
+            for key, name in names.items():
+                result[key].append(float(values[name]))
+        return result
+
+    def finalize_with_confidence(
+        self,
+        estimator: str | Callable[[Sequence[float]], float] = np.median,
+        ci: float | str | Callable[[Sequence[float]], float] = 90,
+        n_boot: int = 1_000,
+        seed: int = 42,
+    ) -> dict[str, tuple[float, float]]:
+        """Centre and spread of every metric over resampled tasks, as PyKEEN's evaluator gives them.
+
+        Args:
+            estimator: of the centre: a function, or the name of one of NumPy.
+            ci: the same for the spread; or how many per cent in the middle its width covers. (PyKEEN 1.11.1 takes the
+                middle 10 for 90.)
+            n_boot: as in ``finalize_multi``.
+            seed: as in ``finalize_multi``.
+
+        Raises:
+            ValueError: if nothing was evaluated, or ci is not within [0, 100].
+        """
+        if isinstance(ci, int | float):
+            if not 0 <= ci <= 100:
+                raise ValueError(f"ci must be within [0, 100] per cent, got {ci}")
+            ends = 50 - ci / 2, 50 + ci / 2
+            ci = lambda values: float(np.diff(np.percentile(values, ends))[0])  # noqa: E731
+        drawn = self.finalize_multi(n_boot, seed)
+        return {key: summarize_values(values, estimator=estimator, ci=ci) for key, values in drawn.items()}
+
+    def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
+        """What is computed where these sides are ranked: PyKEEN's keys -> key and measure of ``collection``."""
+        result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
+        for name, measure in self.collection.measures.items():
+            if measure.side == "both" or measure.side in sides:
+                result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
+        return result
+
+    def _rank(
+        self,
+        hrt_batch: torch.Tensor,
+        target: Target,
+        scores: torch.Tensor,
+        own: torch.Tensor,
+        exclude: torch.Tensor | None,
+    ) -> Ranks:
+        return rank_scores(scores, own, exclude=exclude)
+
+    def _add_relation_metrics(self) -> None:
+        if self._relation_metrics:  # few evaluations rank relations: for the others they would be a third more
+            self.collection.add_metrics(self._relation_metrics)
+            self._relation_metrics = []
+
+    def _group(self, hrt_batch: torch.Tensor, target: Target) -> torch.Tensor:
+        if self.average == "micro":
+            return hrt_batch[:, 1]
+        first, second = hrt_batch[:, TARGET_TO_KEYS[target]].T
+        query: torch.Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
+        return query
+
+
+def _by_position(args: tuple[Any, ...], **named: Any) -> dict[str, Any]:
+    """Arguments by name, of which some came by position: metrics alone, or in the order of PyKEEN's evaluators."""
+    names = tuple(named) if args and isinstance(args[0], bool) else ("metrics",)
+    if len(args) > len(names):
+        raise TypeError(f"by position there are metrics alone, or {', '.join(named)}; got {len(args)} arguments")
+    placed = dict(zip(names, args, strict=False))
+    if twice := [name for name in placed if named[name] != (True if name == "filtered" else None)]:
+        raise TypeError(f"{', '.join(twice)} came both by position and by name")
+    return named | placed

@@ -1,0 +1,349 @@
+"""What people who know PyKEEN type first: its names, classes, arguments and order of arguments."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
+from torchrankmetrics import MeanReciprocalRank, RankDefinition, RankMetric, RankMetricWarning, evaluate
+
+pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+
+from pykeen.evaluation import (
+    MacroRankBasedEvaluator,
+    RankBasedEvaluator,
+    SampledRankBasedEvaluator,
+    evaluator_resolver,
+)
+from pykeen.metrics.ranking import AdjustedHitsAtK, HitsAtK, InverseHarmonicMeanRank, RankBasedMetric, ZMetric
+from pykeen.pipeline import pipeline
+
+from torchrankmetrics.integrations.pykeen import (
+    RankCollectionEvaluator,
+    RankResults,
+    SampledRankCollectionEvaluator,
+    early_stopping,
+    objective,
+    rank_table,
+)
+
+
+def run(dataset, evaluator, **options):
+    train, valid, test = splits_of(dataset)
+    options = {"additional_filter_triples": [train, valid], **QUIET, **options}
+    return evaluator.evaluate(Lookup(dataset), test, **options)
+
+
+def names(evaluator):
+    return {key.metric for key in evaluator.computed()}
+
+
+@pytest.mark.trains
+def test_pykeen_knows_the_evaluators_by_name():
+    assert evaluator_resolver.lookup("rankcollection") is RankCollectionEvaluator
+    assert evaluator_resolver.lookup("RankCollectionEvaluator") is RankCollectionEvaluator
+    assert evaluator_resolver.lookup("sampledrankcollection") is SampledRankCollectionEvaluator
+    result = pipeline(
+        dataset="nations",
+        model="distmult",
+        model_kwargs={"embedding_dim": 4},
+        training_kwargs={"num_epochs": 1, "use_tqdm": False},
+        evaluator="rankcollection",
+        evaluator_kwargs={"metrics": ["hits_at_k", "mrr"], "rank_types": {"realistic"}},
+        evaluation_kwargs=QUIET,
+        device="cpu",
+    )
+    assert isinstance(result.metric_results, RankResults)
+    assert result.get_metric("hits_at_k") == result.get_metric("hits@10")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kwargs", "expected"),
+    [
+        (["hits_at_k"], None, {"hits_at_10"}),
+        ("hits_at_k", None, {"hits_at_10"}),
+        ("HitsAtK", None, {"hits_at_10"}),
+        (["hits_at_k"], {"k": 7}, {"hits_at_7"}),
+        ("hits_at_k", [{"k": 2}, {"k": 4}], {"hits_at_2", "hits_at_4"}),
+        (["hits_at_k", "mrr"], [{"k": 7}, None], {"hits_at_7", "inverse_harmonic_mean_rank"}),
+        (HitsAtK, {"k": 2}, {"hits_at_2"}),
+        ([HitsAtK(k=3), InverseHarmonicMeanRank], None, {"hits_at_3", "inverse_harmonic_mean_rank"}),
+        ([AdjustedHitsAtK(k=3)], None, {"adjusted_hits_at_3"}),
+        ([AdjustedHitsAtK], {"k": 10}, {"adjusted_hits_at_10", "adjusted_hits_at_k"}),
+        (["ArithmeticMeanRank", "tie_rate", "p_mr"], None, {"arithmetic_mean_rank", "tie_rate", "p_mr"}),
+        ({"mrr", "mr"}, None, {"arithmetic_mean_rank", "inverse_harmonic_mean_rank"}),
+        ({"mine": HitsAtK(k=3), "other": "mr"}, None, {"mine", "other"}),
+        ([RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))], None, {"dcg"}),
+    ],
+)
+def test_metrics_are_taken_in_every_form(metrics, kwargs, expected):
+    assert names(RankCollectionEvaluator(metrics=metrics, metrics_kwargs=kwargs)) == expected
+
+
+def test_every_metric_of_pykeen_is_taken_as_class_instance_and_name():
+    theirs = RankBasedEvaluator().metrics
+    every = names(RankCollectionEvaluator())
+    assert names(RankCollectionEvaluator(theirs)) >= {metric.key for metric in theirs}
+    for metric in theirs:
+        for form in (metric, type(metric), type(metric).__name__, metric.key):
+            assert names(RankCollectionEvaluator([form])) <= every
+
+
+def test_defaults_come_beside_metrics_if_asked_for():
+    default = names(RankCollectionEvaluator())
+    more = names(RankCollectionEvaluator(["hits@7", "mrr"], add_defaults=True))
+    assert more == default | {"hits_at_7"}
+    assert "tie_rate" in default
+
+
+def test_arguments_stand_in_the_order_of_pykeen_or_ours():
+    for evaluator in (
+        RankCollectionEvaluator(False, ["hits_at_k"], {"k": 2}),
+        RankCollectionEvaluator(False, metrics=["hits_at_k"], metrics_kwargs={"k": 2}),
+        RankCollectionEvaluator(["hits@2"], filtered=False),
+    ):
+        assert not evaluator.filtered
+        assert names(evaluator) == {"hits_at_2"}
+    assert RankCollectionEvaluator(True).filtered
+    for wrong in (
+        lambda: RankCollectionEvaluator(False, ["mr"], metrics=["mrr"]),
+        lambda: RankCollectionEvaluator(["mr"], metrics=["mrr"]),
+        lambda: RankCollectionEvaluator(True, filtered=False),
+    ):
+        with pytest.raises(TypeError, match="came both by position and by name"):
+            wrong()
+    with pytest.raises(TypeError, match="by position there are metrics alone, or filtered, metrics, metrics_kwargs"):
+        RankCollectionEvaluator(["mr"], None, None)
+
+
+class Odd(RankBasedMetric):
+    """A metric that only PyKEEN could compute."""
+
+    def __call__(self, ranks, num_candidates=None, weights=None):
+        return float(np.mean(np.asarray(ranks) % 2))
+
+
+@pytest.mark.parametrize(
+    ("metrics", "kwargs", "error", "message"),
+    [
+        (["mmr"], None, ValueError, "unknown metric 'mmr'; did you mean"),
+        ([Odd], None, ValueError, "Odd of PyKEEN has no counterpart here; pass RankMetric"),
+        ([Odd()], None, ValueError, "Odd of PyKEEN has no counterpart here"),
+        ([torch.nn.Linear], None, TypeError, "metrics of PyKEEN, got Linear"),
+        ([3], None, TypeError, "metrics of PyKEEN, got int"),
+        (3, None, TypeError, "metrics of PyKEEN, got int"),
+        (["mr", "mrr"], [{}], ValueError, "metrics_kwargs must be one dict, or one per metric: 2; got 1"),
+        (None, {"k": 1}, ValueError, "metrics_kwargs need metrics"),
+        ({"a": "mr"}, {"k": 1}, ValueError, "metrics as a dict takes neither metrics_kwargs"),
+        ([MeanReciprocalRank()], {"k": 1}, ValueError, "'mrr' is built already"),
+        ([], None, ValueError, "metrics is empty"),
+    ],
+)
+def test_metrics_that_are_none_are_refused(metrics, kwargs, error, message):
+    with pytest.raises(error, match=message):
+        RankCollectionEvaluator(metrics=metrics, metrics_kwargs=kwargs)
+
+
+def test_rank_types_may_be_a_set_in_an_order_that_is_always_the_same():
+    for rank_types in ({"realistic"}, {"pessimistic", "realistic", "optimistic"}):
+        evaluator = RankCollectionEvaluator(["mr"], rank_types=rank_types)
+        assert {key.rank_type for key in evaluator.computed()} == rank_types
+        assert [key.rank_type for key in evaluator.computed() if key.side == "both"] == sorted(rank_types)
+    with pytest.raises(ValueError, match="rank_types must be of"):
+        RankCollectionEvaluator(["mr"], rank_types={"mean"})
+
+
+def test_num_entities_is_what_was_ranked_among(nations):
+    theirs, ours = RankBasedEvaluator(), RankCollectionEvaluator(["mr"])
+    assert ours.num_entities is None
+    for options in ({}, {"restrict_entities_to": list(range(2, 14)), "pre_filtered_triples": False}):
+        run(nations, theirs, **options)
+        run(nations, ours, **options)
+        assert ours.num_entities == theirs.num_entities
+
+
+def test_bootstrap_draws_what_pykeen_draws(nations):
+    theirs, ours = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator()
+    run(nations, theirs)
+    run(nations, ours)
+    expected, got = theirs.finalize_multi(n_boot=3, seed=5), ours.finalize_multi(n_boot=3, seed=5)
+    compared = 0
+    for key, values in expected.items():
+        if not key.startswith("both"):
+            near = 2e-4 if ".z_" in key else 1e-6
+            assert got[key] == pytest.approx(values, rel=1e-5, abs=near), key
+            compared += 1
+    assert compared == 150
+    # of both sides it draws triples: the mean of both is that of the sides, which have the same number
+    key = "{}.realistic.arithmetic_mean_rank"
+    sides = zip(*(got[key.format(side)] for side in ("head", "tail")), strict=True)
+    assert got[key.format("both")] == pytest.approx([sum(pair) / 2 for pair in sides], rel=1e-12)
+
+
+def test_confidence_is_the_width_of_the_middle(nations):
+    evaluator = RankCollectionEvaluator(["mrr", "mr"], rank_types=["realistic"])
+    with pytest.raises(ValueError, match="no ranks: evaluate first"):
+        evaluator.finalize_with_confidence()
+    run(nations, evaluator)
+    drawn = evaluator.finalize_multi(n_boot=50)
+    for ci, width in ((90, lambda v: np.percentile(v, 95) - np.percentile(v, 5)), ("std", np.std), (np.ptp, np.ptp)):
+        got = evaluator.finalize_with_confidence(n_boot=50, estimator="mean", ci=ci)
+        assert got.keys() == drawn.keys()
+        for key, values in drawn.items():
+            assert got[key] == pytest.approx((np.mean(values), width(values)), rel=1e-12)
+    wide, narrow = (evaluator.finalize_with_confidence(n_boot=50, ci=ci) for ci in (95, 50))
+    assert all(wide[key][1] > narrow[key][1] for key in drawn)
+    with pytest.raises(ValueError, match="ci must be within"):
+        evaluator.finalize_with_confidence(n_boot=2, ci=-1)
+    # what it says agrees with the intervals of the collection, another way to the same
+    interval = evaluator.collection.confidence_intervals(0.9, cluster="sample_id", method="bootstrap")["mrr"]
+    width = evaluator.finalize_with_confidence(n_boot=500)["both.realistic.inverse_harmonic_mean_rank"][1]
+    assert width == pytest.approx(interval.high - interval.low, rel=0.15)
+
+
+def test_macro_average_is_by_query_as_in_pykeen(nations):
+    theirs, ours = MacroRankBasedEvaluator(), RankCollectionEvaluator(average="macro")
+    theirs, result = run(nations, theirs), run(nations, ours)
+    differ = {"variance", "standard_deviation", "median_absolute_deviation", "inverse_median_rank", "count"}
+    theirs.data = {key: value for key, value in theirs.data.items() if key.metric not in differ}
+    assert assert_parity(theirs, result) == 9 * 20
+    micro = run(nations, RankCollectionEvaluator())
+    assert abs(micro.get_metric("mrr") - result.get_metric("mrr")) > 1e-3
+    test = splits_of(nations)[2]
+    queries = {*map(tuple, test[:, [0, 1]].tolist())}
+    assert len(result.table.select(side="tail").group.unique()) == len(queries)
+    both = len(queries) + len({*map(tuple, test[:, [1, 2]].tolist())})
+    assert len(result.table.group.unique()) == both
+
+
+def test_sampled_evaluation_has_the_values_of_pykeen(nations):
+    train, valid, _ = splits_of(nations)
+    filtering = {"additional_filter_triples": [train, valid]}
+    theirs = SampledRankBasedEvaluator(nations.testing, num_negatives=3, clear_on_finalize=False, **filtering)
+    negatives = {f"{side}_negatives": ids for side, ids in theirs.negative_samples.items()}
+    ours = evaluator_resolver.make("sampledrankcollection", evaluation_factory=nations.testing, **negatives)
+    with pytest.warns(RankMetricWarning, match="undefined"):  # hits at 5 and 10 among four
+        result = run(nations, ours)
+    expected = run(nations, theirs)
+    for key, value in expected.data.items():
+        if not math.isnan(result.data[key]):
+            assert result.data[key] == pytest.approx(value, rel=1e-5, abs=2e-4), key
+    table = rank_table(theirs, splits_of(nations)[2])
+    assert table.compact().rows.equal(result.table.rows)
+    assert result.table.to_numpy()["sampled"].all()
+    assert "sampled" in str(result.summary())
+
+
+def test_sampled_candidates_are_drawn_from_what_is_not_known(nations):
+    train, valid, test = splits_of(nations)
+    torch.manual_seed(0)
+    evaluator = SampledRankCollectionEvaluator(
+        nations.testing, ["mr"], num_negatives=2, additional_filter_triples=[train, valid]
+    )
+    result = run(nations, evaluator)
+    assert result.table.ranks.num_candidates.unique().tolist() == [3]
+    assert evaluator.num_entities == 14
+    known = {*map(tuple, torch.cat([train, valid, test]).tolist())}
+    for (h, r, _), ids in zip(test.tolist(), evaluator.negative_samples["tail"].tolist(), strict=True):
+        assert not any((h, r, e) in known for e in ids)
+    assert SampledRankCollectionEvaluator(nations.training, ["mr"], num_negatives=14).negative_samples[
+        "head"
+    ].shape == (
+        len(train),
+        14,
+    )
+
+
+def test_sampled_evaluation_refuses_what_does_not_fit(nations):
+    train, _, test = splits_of(nations)
+    ids = torch.zeros(len(test), 3, dtype=torch.int64)
+    for options, message in (
+        ({"num_negatives": 15}, r"num_negatives must be in \[1, num_entities\] = \[1, 14\], got 15"),
+        ({"num_negatives": 0}, "got 0"),
+        ({"head_negatives": ids}, "head_negatives and tail_negatives go together"),
+        ({"head_negatives": ids, "tail_negatives": ids[1:]}, r"tail_negatives must be \(201, M\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            SampledRankCollectionEvaluator(nations.testing, **options)
+    evaluator = SampledRankCollectionEvaluator(nations.testing, ["mr"], num_negatives=2)
+    with pytest.raises(ValueError, match="evaluation_factory must hold all triples evaluated"):
+        evaluator.evaluate(Lookup(nations), train, **QUIET)
+    with pytest.raises(ValueError, match="restrict_entities_to does not go with sampled candidates"):
+        run(nations, evaluator, restrict_entities_to=list(range(14)))
+    with pytest.raises(ValueError, match="candidates are sampled for head and tail; got target 'relation'"):
+        evaluator.process_scores_(test[:2], "relation", torch.rand(2, 55))
+
+
+@pytest.mark.parametrize("ask", [early_stopping, objective])
+def test_what_the_evaluator_does_not_compute_is_refused_at_once(ask):
+    evaluator = RankCollectionEvaluator(["hits@7", "mr"], rank_types=["realistic"])
+    assert ask("hits@7", evaluator)["metric"] == "both.realistic.hits_at_7"
+    for name, given in (("hits@7", None), ("mrr", evaluator), ("best.mr", evaluator), ("relation.mr", evaluator)):
+        with pytest.raises(ValueError, match="is not computed by the evaluator"):
+            ask(name, given)
+    own = RankCollectionEvaluator({"dcg": RankMetric(RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2()))})
+    assert ask("both.realistic.dcg", own)["metric"] == "both.realistic.dcg"
+    with pytest.raises(TypeError, match="evaluator must be a RankCollectionEvaluator, got RankBasedEvaluator"):
+        ask("mrr", RankBasedEvaluator())
+
+
+def test_tie_rate_is_there_and_p_if_asked_for(nations):
+    result = run(nations, RankCollectionEvaluator())
+    ranks = result.table.ranks
+    tied = (ranks.optimistic != ranks.pessimistic).double().mean().item()
+    assert result.get_metric("tie_rate") == pytest.approx(tied, rel=1e-12)
+    with pytest.raises(ValueError, match=r"'p_mrr' \(both.realistic.p_mrr\) was not computed"):
+        result.get_metric("p_mrr")
+    asked = run(nations, RankCollectionEvaluator(["p_mrr"]))
+    assert asked.get_metric("p_mrr") == pytest.approx(evaluate(result.table, metrics=["p_mrr"])["p_mrr"], rel=1e-12)
+
+
+def test_results_have_a_summary(nations):
+    evaluator = RankCollectionEvaluator(["mrr", "amri", "count"], rank_types=["realistic"])
+    result = run(nations, evaluator)
+    assert str(result.summary()) == str(evaluator.collection.summary())
+    assert [(row.side, row.metric) for row in result.summary().rows[:2]] == [("head", "mrr"), ("head", "mr")]
+    evaluator.clear()
+    assert len(result.summary().rows) == 9  # of the results, whatever the evaluator does
+    with pytest.raises(ValueError, match="there are no ranks to summarize"):
+        RankResults({"mrr": 0.5}).summary()
+
+
+def one_candidate(evaluator):
+    """An evaluation that leaves chance no room."""
+    triples = torch.zeros(4, 3, dtype=torch.int64)
+    for side in ("head", "tail"):
+        scores = torch.zeros(4, 1)
+        evaluator.process_scores_(triples, side, scores, scores, torch.zeros(4, 1))
+    return evaluator.finalize()
+
+
+def test_what_chance_leaves_no_room_for_is_nan_and_no_part_of_json(nations):
+    theirs = one_candidate(RankBasedEvaluator()).to_flat_dict()
+    with pytest.warns(RankMetricWarning, match="undefined"):
+        result = one_candidate(RankCollectionEvaluator())
+    ours = result.to_flat_dict()
+    undefined = {key for key, value in ours.items() if math.isnan(value)}
+    assert {key.split(".")[2] for key in undefined & theirs.keys()} == {
+        *(f"{view}_{name}" for view in ("z", "adjusted") for name in ("hits_at_k", "inverse_harmonic_mean_rank")),
+        *("z_arithmetic_mean_rank", "adjusted_arithmetic_mean_rank_index"),
+        *("z_geometric_mean_rank", "adjusted_geometric_mean_rank_index"),
+    }
+    assert all(ours[key] == value for key, value in theirs.items() if key not in undefined)
+    written = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    flat = {f"{s}.{r}.{m}": x for s, rs in written.items() for r, ms in rs.items() for m, x in ms.items()}
+    assert flat == {key: value for key, value in ours.items() if key not in undefined}
+    defined = run(nations, RankCollectionEvaluator())
+    assert len(defined.to_df()) == sum(len(ms) for rs in defined.to_dict().values() for ms in rs.values())
+
+
+def test_a_derived_metric_of_a_user_of_pykeen_is_refused():
+    class ZMedian(ZMetric):
+        base_cls = InverseHarmonicMeanRank
+        increasing = True
+
+    with pytest.raises(ValueError, match="ZMedian of PyKEEN has no counterpart"):
+        RankCollectionEvaluator([ZMedian])

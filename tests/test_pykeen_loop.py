@@ -1,0 +1,277 @@
+"""PyKEEN's evaluation loops: every evaluation starts afresh, NaN never helps, relations are ranked as by PyKEEN."""
+
+import math
+
+import pytest
+import torch
+
+from pykeen_lookup import QUIET, Lookup, assert_parity, splits_of
+from torchrankmetrics import KnownTriples, RankMetricWarning, RankTable
+
+pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+
+from pykeen.evaluation import LCWAEvaluationLoop, RankBasedEvaluator
+from pykeen.pipeline import pipeline
+from pykeen.trackers import PythonResultTracker
+
+from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, early_stopping, known_triples, rank_table
+
+ONCE = {"batch_size": 64, "use_tqdm": False}
+
+
+def loop_of(dataset, evaluator, model, **options):
+    train, valid, _ = splits_of(dataset)
+    options = {"additional_filter_triples": [train, valid], **options}
+    return LCWAEvaluationLoop(dataset.testing, evaluator=evaluator, model=model, **options)
+
+
+def evaluated(dataset, evaluator, model):
+    """What ``Evaluator.evaluate``, which tells its filter, gives."""
+    train, valid, test = splits_of(dataset)
+    return evaluator.evaluate(model, test, additional_filter_triples=[train, valid], **QUIET)
+
+
+def test_every_evaluation_of_a_loop_starts_afresh(nations):
+    models = [Lookup(nations, seed=seed) for seed in range(3)]
+    evaluator = RankCollectionEvaluator(["mrr", "count"])
+    loop = loop_of(nations, evaluator, models[0])
+    for model in models:
+        loop.model = model
+        result = loop.evaluate(**ONCE)
+        fresh = loop_of(nations, RankCollectionEvaluator(["mrr", "count"]), model).evaluate(**ONCE)
+        assert result.data == fresh.data
+        assert result.get_metric("count") == 402
+        assert result.table.rows.equal(fresh.table.rows)
+        assert evaluator.collection.table().rows.equal(fresh.table.rows)  # readable until the next batch
+    with pytest.raises(ValueError, match="no ranks: evaluate first"):
+        evaluator.finalize()
+    triples = splits_of(nations)[2][:5]
+    evaluator.process_scores_(triples, "tail", torch.rand(5, 14), dense_positive_mask=torch.zeros(5, 14))
+    assert evaluator.collection.table().num_tasks == 5
+    assert evaluator.finalize().get_metric("count") == 5
+
+
+def test_evaluations_add_up_where_that_is_asked_for(nations):
+    evaluator = RankCollectionEvaluator(["count"], clear_on_finalize=False)
+    loop = loop_of(nations, evaluator, Lookup(nations))
+    assert [loop.evaluate(**ONCE).get_metric("count") for _ in range(2)] == [402, 804]
+    evaluator.clear()
+    assert loop.evaluate(**ONCE).get_metric("count") == 402
+
+
+@pytest.mark.trains
+def test_the_loop_callback_logs_every_epoch_by_itself(nations):
+    runs = {}
+    for evaluator, kwargs in (("rankbased", {}), ("rankcollection", {"known": known_triples(nations)})):
+        tracker = PythonResultTracker()
+        pipeline(
+            dataset=nations,
+            model="distmult",
+            model_kwargs={"embedding_dim": 4},
+            training_kwargs={
+                "num_epochs": 3,
+                "use_tqdm": False,
+                "callbacks": "evaluation-loop",
+                "callbacks_kwargs": {
+                    "factory": nations.testing,
+                    "prefix": "test",
+                    "evaluator": evaluator,
+                    "evaluator_kwargs": kwargs,
+                    "additional_filter_triples": [nations.training, nations.validation],
+                    **ONCE,
+                },
+            },
+            evaluation_kwargs=QUIET,
+            result_tracker=tracker,
+            random_seed=0,
+            device="cpu",
+        )
+        name = "test.both.realistic.inverse_harmonic_mean_rank"
+        runs[evaluator] = [step[name] for step in tracker.metrics.values() if name in step]
+    assert len(runs["rankbased"]) == 3
+    assert len(set(runs["rankbased"])) == 3
+    assert runs["rankcollection"] == pytest.approx(runs["rankbased"], rel=1e-6)
+
+
+def with_nan(dataset, where):
+    model = Lookup(dataset)
+    model.scores[where] = math.nan
+    return model
+
+
+NAN = {
+    "a column": (slice(None), slice(None), slice(3, 6)),
+    "a row": (slice(None), 2),
+    "a relation": (slice(0, 20),),
+    "here and there": torch.rand(55, 14, 14, generator=torch.Generator().manual_seed(1)) < 0.3,
+    "all": (...,),
+}
+
+
+@pytest.mark.parametrize("where", NAN)
+def test_nan_never_helps_in_a_loop_where_the_evaluator_knows_the_triples(nations, where):
+    model = with_nan(nations, NAN[where])
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        expected = evaluated(nations, RankCollectionEvaluator(["mrr"]), model)
+    for known in (nations, known_triples(nations), [nations.training, nations.validation, nations.testing]):
+        loop = loop_of(nations, RankCollectionEvaluator(["mrr"], known=known), model)
+        with pytest.warns(RankMetricWarning, match="NaN"):
+            result = loop.evaluate(**ONCE)
+        assert result.data == expected.data
+        assert result.table.rows.equal(expected.table.rows)
+    # NaN at the bottom instead, which never helps either: no task has a better rank with NaN
+    lowest = Lookup(nations)
+    lowest.scores[NAN[where]] = -math.inf
+    finite = evaluated(nations, RankCollectionEvaluator(["mrr"]), lowest)
+    assert (expected.table.ranks.optimistic >= finite.table.ranks.optimistic).all()
+    assert expected.get_metric("mrr") < finite.get_metric("mrr")
+
+
+def test_without_known_triples_a_loop_warns_of_what_it_cannot_tell(nations):
+    model = with_nan(nations, NAN["a column"])
+    tails = {"targets": ("tail",)}
+    _, _, test = splits_of(nations)
+    loop = loop_of(nations, RankCollectionEvaluator(["mrr"]), model, **tails)
+    with pytest.warns(RankMetricWarning) as told:
+        helped = loop.evaluate(**ONCE).get_metric("mrr")
+    texts = [str(one.message) for one in told]
+    assert any("3 of 14 columns of the tail scores (3, 4, 5) were NaN in every row" in text for text in texts)
+    truths = int(torch.isin(test[:, 2], torch.tensor([3, 4, 5])).sum())
+    assert any(f"{truths} of 201 ranking tasks have NaN scores" in text for text in texts)
+    with pytest.warns(RankMetricWarning, match="NaN scores"):
+        right = loop_of(nations, RankCollectionEvaluator(["mrr"], known=nations), model, **tails).evaluate(**ONCE)
+    assert right.get_metric("mrr") < helped  # what the warning is about
+
+
+def test_a_loop_over_finite_scores_does_not_warn(nations):
+    train, valid, test = splits_of(nations)
+    for evaluator in (RankCollectionEvaluator(), RankCollectionEvaluator(known=nations)):
+        assert_parity(loop_of(nations, RankBasedEvaluator(), Lookup(nations)).evaluate(**ONCE),
+                      loop_of(nations, evaluator, Lookup(nations)).evaluate(**ONCE))  # fmt: skip
+    # all splits are known, though the evaluation is told of one: the same ranks as if it were told of all
+    few = RankCollectionEvaluator(["mr"], known=[nations.training, nations.validation, nations.testing])
+    got = few.evaluate(Lookup(nations), test, additional_filter_triples=train, **QUIET)
+    assert got.data == evaluated(nations, RankCollectionEvaluator(["mr"]), Lookup(nations)).data
+    # and the other way round
+    few = RankCollectionEvaluator(["mr"], known=nations.training)
+    got = few.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
+    assert got.data == evaluated(nations, RankCollectionEvaluator(["mr"]), Lookup(nations)).data
+
+
+def test_known_triples_go_with_a_restriction(nations):
+    train, valid, test = splits_of(nations)
+    entities = [11, 0, 3, 5, 7, 13, 2, 9, 1, 4, 8, 10]
+    options = {"restrict_entities_to": entities, "pre_filtered_triples": False, **QUIET}
+    expected = RankCollectionEvaluator(["mr"]).evaluate(
+        Lookup(nations), test, additional_filter_triples=[train, valid], **options
+    )
+    got = RankCollectionEvaluator(["mr"], known=nations).evaluate(
+        Lookup(nations), test, additional_filter_triples=test, **options
+    )
+    assert got.table.rows.equal(expected.table.rows)
+
+
+def test_known_triples_that_do_not_fit_are_refused(nations):
+    model = Lookup(nations)
+    with pytest.raises(ValueError, match="known must hold all that is filtered, the evaluated triples too"):
+        loop_of(nations, RankCollectionEvaluator(known=nations.training), model).evaluate(**ONCE)
+    with pytest.raises(ValueError, match="known is what is filtered, but filtered is False"):
+        RankCollectionEvaluator(filtered=False, known=nations)
+    with pytest.raises(TypeError, match="sources must be triples factories or data sets of PyKEEN, got Tensor"):
+        RankCollectionEvaluator(known=nations.training.mapped_triples)
+    larger = KnownTriples(torch.cat(splits_of(nations)), num_entities=20)
+    evaluator = RankCollectionEvaluator(known=larger)
+    with pytest.raises(ValueError, match="known has 20 entities, but the head scores have 14 columns"):
+        loop_of(nations, evaluator, model).evaluate(**ONCE)
+    assert evaluator.collection.table().num_tasks == 0
+
+
+class WithRelations(Lookup):
+    """Scores of relations too."""
+
+    def predict(self, hrt_batch, target, **_):
+        h, _, t = hrt_batch.T
+        return self.scores[:, h, t].T.clone() if target == "relation" else super().predict(hrt_batch, target)
+
+
+@pytest.mark.parametrize("targets", [("relation",), ("head", "relation", "tail"), ("tail", "relation")])
+@pytest.mark.parametrize("known", [False, True])
+def test_relation_prediction_has_the_keys_and_values_of_pykeen(nations, targets, known):
+    theirs_by, ours_by = RankBasedEvaluator(clear_on_finalize=False), RankCollectionEvaluator(
+        known=nations if known else None
+    )  # fmt: skip
+    theirs, ours = (
+        loop_of(nations, evaluator, WithRelations(nations), targets=targets).evaluate(**ONCE)
+        for evaluator in (theirs_by, ours_by)
+    )
+    assert assert_parity(theirs, ours) == 75 * (1 + len(targets))
+    assert {key.side for key in ours.data} == {"both", *targets}
+    assert ours.get_metric("relation.mrr") == ours.get_metric("relation.realistic.inverse_harmonic_mean_rank")
+    # sides and tables
+    test = splits_of(nations)[2]
+    table = rank_table(theirs_by, test)
+    assert table.compact().rows.equal(ours.table.rows)
+    assert all(side in repr(ours.table) for side in targets)
+    relations = ours.table.select(side="relation")
+    assert relations.num_tasks == len(test)
+    everything = torch.cat(splits_of(nations))
+    pairs = everything[:, [0, 2]]
+    others = [int(((pairs == pair).all(1)).sum()) - 1 for pair in test[:, [0, 2]]]
+    assert relations.ranks.num_candidates.tolist() == [55 - number for number in others]
+    sides = [row.side for row in ours.summary().rows if row.metric == "mr"]
+    assert sides == ([*sorted(targets, key=["head", "tail", "relation"].index), "both"] if targets[1:] else [*targets])
+
+
+def test_ranks_of_relations_are_saved(nations, tmp_path):
+    evaluator = RankCollectionEvaluator(["mrr", "relation.hits@1"], rank_types=["realistic"])
+    result = loop_of(nations, evaluator, WithRelations(nations), targets=("relation",)).evaluate(**ONCE)
+    assert {key.metric for key in result.data} == {"inverse_harmonic_mean_rank", "hits_at_1"}
+    result.table.save(tmp_path / "ranks.npz")
+    assert RankTable.load(tmp_path / "ranks.npz").rows.equal(result.table.rows)
+    again = loop_of(nations, evaluator, Lookup(nations)).evaluate(**ONCE)  # entities, once more
+    assert {key.side for key in again.data} == {"both", "head", "tail"}
+
+
+def test_known_relations_of_pairs(nations):
+    triples = torch.cat(splits_of(nations))
+    known = KnownTriples(triples)
+    heads, tails = torch.tensor([0, 3, 13, 40]), torch.tensor([5, 3, 2, 1])
+    expected = [
+        sorted({r for h, r, t in triples.tolist() if (h, t) == pair})
+        for pair in zip(heads.tolist(), tails.tolist(), strict=True)
+    ]
+    row, relation = known.relations(heads, tails).pairs()
+    assert [relation[row == i].tolist() for i in range(4)] == expected
+    assert sum(map(len, expected)) > 10
+
+
+@pytest.mark.trains
+def test_early_stopping_beside_a_loop_callback_does_not_mix(nations):
+    evaluator = RankCollectionEvaluator(["mrr", "count"], known=nations)
+    counts = []
+    kwargs = early_stopping("mrr", evaluator=evaluator, frequency=1, patience=5)
+    kwargs["result_callbacks"] = [lambda *_: counts.append(evaluator.collection.table().num_tasks)]
+    result = pipeline(
+        dataset=nations,
+        model="distmult",
+        model_kwargs={"embedding_dim": 4},
+        training_kwargs={
+            "num_epochs": 2,
+            "use_tqdm": False,
+            "callbacks": "evaluation-loop",
+            "callbacks_kwargs": {
+                "factory": nations.testing,
+                "evaluator": evaluator,
+                "additional_filter_triples": [nations.training, nations.validation],
+                **ONCE,
+            },
+        },
+        evaluator=evaluator,
+        evaluation_kwargs=QUIET,
+        stopper="early",
+        stopper_kwargs=kwargs,
+        random_seed=0,
+        device="cpu",
+    )
+    assert set(counts) == {398}
+    assert result.get_metric("count") == 402
