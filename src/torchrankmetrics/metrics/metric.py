@@ -69,6 +69,7 @@ class RankMetric(Metric):
 
     is_differentiable = False
     full_state_update = False
+    #: Direction of the value in its view; None for dispersion, counts and the tie rate.
     higher_is_better = FromView(direction)
     plot_lower_bound = FromView(lambda definition, view: value_bounds(definition, view)[0])
     plot_upper_bound = FromView(lambda definition, view: value_bounds(definition, view)[1])
