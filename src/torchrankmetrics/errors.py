@@ -6,9 +6,10 @@ from torch import distributed
 
 
 class RankMetricWarning(UserWarning):
-    """Told when a number is undefined or rests on damaged input (NaN scores, repeats that differ or that resample).
+    """Told when a number is undefined or rests on damaged input.
 
-    Where a process group is initialised, its first process alone tells it.
+    Such are NaN scores, repeats that differ, and sample ids that repeat within one update. Where a process group is
+    initialised, its first process alone tells it.
     """
 
 

@@ -140,21 +140,22 @@ def said_by(
     name = metric if isinstance(metric, MetricName) else MetricName(metric)  # type: ignore[arg-type]
     if isinstance(metric, str):
         name = parse_name(metric)
-    for keyword, said, given in (("view", name.view, view), ("rank_type", name.rank_type, rank_type)):
-        _refuse_other(metric, keyword, said, given, said is not None)
-    _refuse_other(metric, "side", name.side, side, name.says_side)
+    called = metric if isinstance(metric, str) else None
+    view = _agreed(called, name, "view", name.view, view, name.view is not None)
+    rank_type = _agreed(called, name, "rank_type", name.rank_type, rank_type, name.rank_type is not None)
+    side = _agreed(called, name, "side", name.side, side, name.says_side)
     return Said(
-        name.definition,
-        name.view or view or "base",
-        name.rank_type or rank_type or "realistic",
-        name.side if name.says_side else side,
+        name.definition, "base" if view is None else view, "realistic" if rank_type is None else rank_type, side
     )
 
 
-def _refuse_other(metric: Any, keyword: str, said: Any, given: Any, says: bool) -> None:
+def _agreed(called: str | None, name: MetricName, keyword: str, said: Any, given: Any, says: bool) -> Any:
     if says and given is not None and given != said:
-        called = repr(metric) if isinstance(metric, str) else repr(key_of(metric.definition, metric.view or "base"))
-        raise ValueError(f"{called} says {keyword}={said!r} itself, but {keyword}={given!r} was passed: leave one out")
+        called = called or key_of(name.definition, name.view or "base")
+        raise ValueError(
+            f"{called!r} says {keyword}={said!r} itself, but {keyword}={given!r} was passed: leave one out"
+        )
+    return said if says else given
 
 
 def key_of(
