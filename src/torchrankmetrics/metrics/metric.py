@@ -18,7 +18,7 @@ from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.names import MetricName, key_of, said_by
 from torchrankmetrics.metrics.shared import Shared, local_rows
-from torchrankmetrics.metrics.views import FromView, check_member, view_value
+from torchrankmetrics.metrics.views import FromView, check_choice, check_member, view_value
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
 from torchrankmetrics.ranking.ranks import Ranks
@@ -61,9 +61,8 @@ class RankMetric(Metric):
         >>> preds, target = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2])
         >>> RankMetric("mrr", view="adjusted_index")(preds, target)
         tensor(0.3571, dtype=torch.float64)
-        >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
-        >>> metric.update(preds, target)
-        >>> metric.compute()
+        >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+        >>> RankMetric(dcg, view="adjusted_index")(preds, target)
         tensor(0.3630, dtype=torch.float64)
     """
 
@@ -71,8 +70,8 @@ class RankMetric(Metric):
     full_state_update = False
     #: Direction of the value in its view; None for dispersion, counts and the tie rate.
     higher_is_better = FromView(direction)
-    plot_lower_bound = FromView(lambda definition, view: value_bounds(definition, view)[0])
-    plot_upper_bound = FromView(lambda definition, view: value_bounds(definition, view)[1])
+    plot_lower_bound = FromView(lambda *measure: value_bounds(*measure)[0])
+    plot_upper_bound = FromView(lambda *measure: value_bounds(*measure)[1])
     definition: RankDefinition
     view: View = "base"
     rows: list[Tensor]
@@ -93,12 +92,11 @@ class RankMetric(Metric):
         expectation = DEFAULT_EXPECTATION if expectation is None else expectation
         said = said_by(definition, view, rank_type, side)
         check_member(said.definition, said.view, said.rank_type, expectation)
-        _check_choice("side", said.side, (None, "head", "tail"))
-        _check_choice("average", average, get_args(Average))
-        _check_choice("storage", storage, get_args(Storage))
+        check_choice("side", said.side, (None, "head", "tail"))
+        check_choice("average", average, get_args(Average))
+        check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
-        self.definition, self.view = said.definition, said.view
-        self.rank_type, self.side = said.rank_type, said.side
+        self.definition, self.view, self.rank_type, self.side = said.definition, said.view, said.rank_type, said.side
         self.average = average
         self.expectation = expectation
         self.storage = storage
@@ -141,8 +139,7 @@ class RankMetric(Metric):
             side: "head" or "tail", the side that was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall. Within
-                one update they are told at ``compute``.
+            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on any process; within an update: told.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -224,9 +221,8 @@ class RankMetric(Metric):
 
     @property
     def _value_device(self) -> torch.device:
-        # built on the meta device, but updated with scores of a real one
-        built_only = self.device.type == "meta" and self.rows
-        return self.rows[-1].device if built_only else self.device
+        # a metric built on the meta device may be updated with real scores
+        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
 
     def _number(self, analysis: Analysis) -> float:
         value = analysis.value(self.definition, self.rank_type, self.side, self.average == "macro")
@@ -322,8 +318,3 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
-
-
-def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -32,9 +32,8 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
         raise TypeError(f"definition must be a RankDefinition or a name such as 'mrr', got {type(definition).__name__}")
     if not isinstance(expectation, ExpectationProvider):
         raise TypeError(f"expectation must have a method moments(definition, counts, weights), got {expectation!r}")
-    for name, value, choices in (("view", view, VIEWS), ("rank_type", rank_type, RANK_TYPES)):
-        if value not in choices:
-            raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    check_choice("view", view, VIEWS)
+    check_choice("rank_type", rank_type, RANK_TYPES)
     if not has_view(definition, view):
         allowed = [known for known in VIEWS if has_view(definition, known)]
         instead = " or ".join(map(repr, allowed))
@@ -50,6 +49,12 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
             raise ValueError(f"view='p_value' is not known for {definition.name!r}: it is no function of a mean of f")
     elif view != "base" and not expectation.answers(definition):
         raise unavailable(definition)
+
+
+def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
+    """Refuse an option that is none of the known ones."""
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
 def view_value(
