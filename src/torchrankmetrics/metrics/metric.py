@@ -139,7 +139,7 @@ class RankMetric(Metric):
             side: "head" or "tail", the side that was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on any process; within an update: told.
+            sample_id: (tasks,) integers; repeats of (side, sample id) count once; those within an update are told.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
