@@ -6,9 +6,10 @@ from torch import distributed
 
 
 class RankMetricWarning(UserWarning):
-    """Told when a number is undefined or rests on damaged input (NaN scores, repeats that differ or that resample).
+    """Told when a number is undefined or rests on damaged input.
 
-    Told too when Numba is there and cannot be used. Where a process group is initialised, its first process tells it.
+    Such are NaN scores, repeats that differ, sample ids that repeat within one update, and a Numba that cannot be used.
+    Where a process group is initialised, its first process alone tells it.
     """
 
 

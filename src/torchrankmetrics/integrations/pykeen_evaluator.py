@@ -13,12 +13,13 @@ from pykeen.evaluation import Evaluator
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize_values
 from pykeen.typing import LABEL_RELATION, Target
 
+from torchrankmetrics.evaluation.analysis import Average
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.integrations.pykeen_filter import CandidateFilter
 from torchrankmetrics.integrations.pykeen_keys import pykeen_keys, relation_metrics, requested_metrics
 from torchrankmetrics.integrations.pykeen_results import RankResults
 from torchrankmetrics.integrations.pykeen_sources import as_known
 from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.metric import Average
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import ABSENT, SAMPLE_ID, SIDE_CODES, side_codes

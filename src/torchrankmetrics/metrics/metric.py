@@ -61,9 +61,8 @@ class RankMetric(Metric):
         >>> preds, target = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2])
         >>> RankMetric("mrr", view="adjusted_index")(preds, target)
         tensor(0.3571, dtype=torch.float64)
-        >>> metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
-        >>> metric.update(preds, target)
-        >>> metric.compute()
+        >>> dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+        >>> RankMetric(dcg, view="adjusted_index")(preds, target)
         tensor(0.3630, dtype=torch.float64)
     """
 
@@ -152,8 +151,7 @@ class RankMetric(Metric):
             side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once, on whatever process they fall. Within
-                one update they are told at ``compute``.
+            sample_id: (tasks,) integers; repeats of (side, sample id) count once; those within an update are told.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -258,9 +256,8 @@ class RankMetric(Metric):
 
     @property
     def _value_device(self) -> torch.device:
-        # built on the meta device, but updated with scores of a real one
-        built_only = self.device.type == "meta" and self.rows
-        return self.rows[-1].device if built_only else self.device
+        # a metric built on the meta device may be updated with real scores
+        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
 
     def _check_free(self) -> None:
         if self._holder is not None and self._holder() is not None:

@@ -1,0 +1,434 @@
+"""What a torchmetrics user types and reads: keywords, constants of classes, names, docstrings, warnings, devices."""
+
+import inspect
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy
+from torchmetrics.wrappers import BootStrapper, MetricTracker
+
+import torchrankmetrics
+from bits import bits
+from public_metrics import METRICS, every_kind, every_metric, expected, scores
+from torchrankmetrics import (
+    AdjustedHitsAtK,
+    AdjustedMeanRank,
+    HitsAtK,
+    KnownTriples,
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankCount,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankVariance,
+    TieRate,
+    ZHitsAtK,
+    evaluate,
+    rank_scores,
+)
+from torchrankmetrics.metrics import named
+from worker_pool import WorkerPool
+
+PREDS, TARGET = scores(1)
+NAMED = [found for _, found in inspect.getmembers(named, inspect.isclass) if found.__module__ == named.__name__]
+
+
+# ------------------------------------------------------------------------------------------------------- keywords
+
+
+@every_kind
+def test_update_and_forward_take_the_keywords_of_the_host(make: Callable[..., Any]) -> None:
+    metric, other = make(), make()
+    metric.update(preds=PREDS, target=TARGET)
+    other(target=TARGET, preds=PREDS)
+    assert bits(metric) == bits(other) == expected(make, 1)
+
+
+@pytest.mark.parametrize("compute_groups", [True, False])
+def test_a_mixed_collection_is_called_by_keyword(compute_groups: bool) -> None:
+    ours = {"mr": MeanRank(), "set": RankCollection(["mrr", "amri"])}
+    mixed = MetricCollection({**ours, "acc": MulticlassAccuracy(12)}, compute_groups=compute_groups)
+    accuracy = MulticlassAccuracy(12)
+    for seed in (1, 2):
+        preds, target = scores(seed)
+        mixed.update(preds=preds, target=target)
+        accuracy.update(preds=preds, target=target)
+    found = mixed.compute()
+    assert found["acc"] == accuracy.compute()
+    assert bits(found["mr"]) == expected(MeanRank, 1, 2)
+    assert bits(found["set_mrr"]) == expected(MeanReciprocalRank, 1, 2)
+
+
+@every_kind
+def test_the_old_keyword_works_with_a_warning_and_other_misfits_name_the_right_one(make: Callable[..., Any]) -> None:
+    metric = make()
+    name = type(metric).__name__
+    for call in (metric.update, metric):
+        with pytest.warns(FutureWarning, match=rf"{name}.update\(scores=...\) is deprecated .* called preds"):
+            call(scores=PREDS, target=TARGET)
+        assert bits(metric) == expected(make, 1)
+        metric.reset()
+        for keywords, message in {
+            "sampleid": "unexpected keyword argument 'sampleid'; did you mean 'sample_id'?",
+            "scores": "unexpected keyword argument 'scores'; did you mean 'preds'?",
+            "wheels": "unexpected keyword argument 'wheels'; it takes preds, target, exclude,",
+        }.items():
+            with pytest.raises(TypeError) as raised:
+                call(PREDS, TARGET, **{keywords: PREDS})
+            assert str(raised.value).startswith(f"{name}.update() got an {message}")
+        with pytest.raises(TypeError, match=rf"^{name}.update\(\) missing a required .*'preds'; it takes preds"):
+            call(target=TARGET)
+        with pytest.raises(TypeError, match=rf"^{name}.update\(\) too many positional arguments"):
+            call(PREDS, TARGET, None)
+    members = metric.values(copy_state=False) if isinstance(metric, MetricCollection) else [metric]
+    assert all(member.update_count == 0 and not member.rows for member in members)
+
+
+def test_a_plain_collection_that_filters_the_old_keyword_away_names_the_new_one() -> None:
+    with pytest.raises(TypeError, match=r"MeanRank.*missing a required .*'preds'"):
+        MetricCollection([MeanRank()]).update(scores=PREDS, target=TARGET)
+
+
+def test_a_collection_is_made_like_one_of_the_host() -> None:
+    several = RankCollection(MeanRank(), HitsAtK(1), HitsAtK(10), "mrr", prefix="val/", compute_groups=False)
+    assert list(several.keys()) == ["val/mr", "val/hits_at_1", "val/hits_at_10", "val/mrr"]
+    grouped = RankCollection([MeanRank(), RankCollection(["mrr", "amri"])], compute_groups=[["mr"], ["mrr"]])
+    grouped.update(PREDS, TARGET)
+    assert bits(grouped) == expected(lambda: RankCollection(["mr", "mrr", "amri"]), 1)
+    assert grouped.compute_groups == {0: ["mr", "mrr", "amri"]}
+
+
+def test_metrics_of_one_class_have_distinct_names_in_a_dict_and_in_a_rank_collection() -> None:
+    several = {"hits_at_1": HitsAtK(1), "hits_at_10": HitsAtK(10)}
+    plain, ours = MetricCollection(several), RankCollection([HitsAtK(1), HitsAtK(10)])
+    for metrics in (plain, ours):
+        metrics.update(PREDS, TARGET)
+    assert bits(plain) == bits(ours)
+    assert list(ours.keys()) == list(several)
+    assert "give it a dict" in (HitsAtK.__doc__ or "")  # torchmetrics names a list by class, and refuses the second
+
+
+# ------------------------------------------------------------------------------------------- constants and names
+
+
+@every_metric
+def test_constants_on_the_class_are_those_of_its_metrics(make: Callable[..., RankMetric]) -> None:
+    metric = make()
+    if type(metric) is RankMetric:
+        assert RankMetric.higher_is_better is RankMetric.plot_lower_bound is RankMetric.plot_upper_bound is None
+        return
+    for name in ("higher_is_better", "plot_lower_bound", "plot_upper_bound"):
+        on_class = getattr(type(metric), name)
+        assert on_class is None or isinstance(on_class, bool | float)
+        assert on_class == getattr(metric, name)
+
+
+def test_directions_are_those_of_the_papers() -> None:
+    assert MeanRank.higher_is_better is AdjustedMeanRank.higher_is_better is False
+    assert MeanReciprocalRank.higher_is_better is HitsAtK.higher_is_better is ZHitsAtK.higher_is_better is True
+    assert RankVariance.higher_is_better is RankCount.higher_is_better is TieRate.higher_is_better is None
+    assert MeanRank(view="z_score").higher_is_better is True
+    assert MeanReciprocalRank(view="p_value").higher_is_better is False
+
+    class Own(MeanRank):
+        view = "adjusted_index"
+
+    assert Own.higher_is_better is Own().higher_is_better is True
+
+
+def test_a_tracker_reads_the_direction() -> None:
+    tracker = MetricTracker(MeanRank(), maximize=MeanRank.higher_is_better)
+    for ranks in ([3], [1], [2]):
+        tracker.increment()
+        tracker.update(Ranks(ranks, None, 9))
+    assert tracker.best_metric() == 1
+
+
+BOUNDS = {
+    "mr": (1, None),
+    "mrr": (0, 1),
+    "hits_at_3": (0, 1),
+    "imr": (0, 1),
+    "hmr": (1, None),
+    "gmr": (1, None),
+    "igmr": (0, 1),
+    "median_rank": (1, None),
+    "inverse_median_rank": (0, 1),
+    "power_mean_rank_minus_2": (1, None),
+    "power_mean_rank_inf": (1, None),
+    "amr": (None, None),
+    "normalized_mrr": (0, None),
+    "amri": (-1, 1),
+    "adjusted_gmr": (None, 1),
+    "z_mrr": (None, None),
+    "p_mr": (0, 1),
+    "rank_std": (None, None),  # plots would call a bound the best value
+    "tie_rate": (None, None),
+}
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_bounds_hold_and_are_reached_or_approached(name: str) -> None:
+    metric = RankMetric(name)
+    low, high = metric.plot_lower_bound, metric.plot_upper_bound
+    assert (low, high) == BOUNDS[name]
+    values = []
+    for n in (2, 9, 10**7):
+        for ranks in ([1, 1, 1], [n, n, n], [1, n, n], [1, 1, n], [2, n // 2, 1]):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RankMetricWarning)
+                values.append(evaluate(Ranks([max(rank, 1) for rank in ranks], None, n), metrics=[metric.clone()]))
+    numbers = [next(iter(value.values())) for value in values]
+    assert low is None or min(numbers) == pytest.approx(low, abs=0.1)  # 1 / H_N falls slowly
+    assert high is None or max(numbers) == pytest.approx(high, abs=0.1)
+    assert low is None or min(numbers) >= low
+    assert high is None or max(numbers) <= high
+
+
+def test_a_users_function_bounds_only_the_best() -> None:
+    metric = RankMetric(RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)))
+    assert (metric.plot_lower_bound, metric.plot_upper_bound) == (None, 1)
+
+
+@pytest.mark.parametrize("name", ["mrr", "hits@3", "AMRI", "tail.best.mrr", "zihmr", "p_mr", "both.realistic.gmr"])
+def test_a_metric_by_name_is_the_member_of_a_collection(name: str) -> None:
+    metric, collection = RankMetric(name), RankCollection([name])
+    assert list(collection.keys()) == [metric.key]
+    for updated in (metric, collection):
+        updated.update(PREDS, TARGET, side="tail")
+    assert bits(metric)[""] == next(iter(bits(collection).values()))
+
+
+def test_what_a_name_leaves_open_keywords_say() -> None:
+    metric = RankMetric("tail.mrr", view="z_score", rank_type="optimistic")
+    assert metric.key == "tail_optimistic_z_mrr"
+    assert RankMetric("z_mrr", view="z_score").key == "z_mrr"  # to say the same twice is no conflict
+
+
+@pytest.mark.parametrize("found", NAMED, ids=lambda found: found.__name__)
+def test_docstrings_are_in_the_form_of_the_host(found: type) -> None:
+    if found.__name__.startswith("_"):
+        return
+    text = inspect.getdoc(found) or ""
+    args, example = text.split("Args:\n")[1].split("Example:\n")
+    assert {"rank_type", "side", "average", "expectation", "storage", "**kwargs"} <= {
+        line.split(":")[0].strip() for line in args.splitlines() if line.startswith("    ") and line[4] != " "
+    }
+    assert f">>> from torchrankmetrics import {found.__name__}\n" in example
+    own = set(inspect.signature(found).parameters) - {"kwargs"}
+    assert all(f"    {name}: " in args for name in own)
+
+
+# ----------------------------------------------------------------------------------------------------- evaluate
+
+
+@pytest.mark.parametrize("form", [lambda x: x, Tensor.numpy, Tensor.tolist], ids=["torch", "numpy", "lists"])
+def test_evaluate_of_scores_is_the_metric_without_state(form: Callable[[Tensor], Any]) -> None:
+    generator = torch.Generator().manual_seed(0)
+    exclude = torch.rand(PREDS.shape, generator=generator) < 0.3
+    names = ["mr", "z_mrr", "tail.amri"]
+    about = {"side": "tail", "weight": [1.0, 2, 3, 4, 5, 6, 7], "group": [0, 0, 1, 1, 2, 2, 2]}
+    metrics = RankCollection(names)
+    metrics.update(PREDS, TARGET, exclude=exclude, **about)
+    found = evaluate(form(PREDS), form(TARGET), names, exclude=form(exclude), **about)
+    assert found == {key: value.item() for key, value in metrics.compute().items()}
+    assert evaluate(scores=form(PREDS), target=form(TARGET), metrics=["mr"]) == evaluate(PREDS, TARGET, ["mr"])
+    ranks = rank_scores(PREDS, TARGET, exclude=exclude)
+    assert evaluate(ranks, metrics=names, **about) == found
+
+
+def test_evaluate_takes_every_form_of_target_and_exclusion() -> None:
+    several = (np.array([0, 0, 3]), np.array([1, 2, 5]))
+    expected = evaluate(rank_scores(PREDS, tuple(map(torch.from_numpy, several))))
+    assert evaluate(PREDS, several) == evaluate(PREDS, np.array(several)) == expected
+    known = KnownTriples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 3]]), num_entities=12)
+    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
+    assert evaluate(PREDS, TARGET, exclude=exclusion) == evaluate(PREDS, TARGET, exclude=exclusion.pairs().numpy())
+    assert evaluate(PREDS, TARGET, ["count"], sample_id=range(7)) == {"count": 7}
+
+
+# ------------------------------------------------------------------------------------------------- BootStrapper
+
+
+@pytest.mark.parametrize("make", [MeanRank, lambda: MeanRank(storage="counts"), lambda: RankCollection(["mr"])])
+def test_an_id_that_repeats_within_an_update_is_told_once_and_counts_once(make: Callable[[], Any]) -> None:
+    metric = make()
+    metric.update(Ranks([1, 2, 9], None, 9), sample_id=[4, 3, 5])
+    metric.update(Ranks([1], None, 9), sample_id=[4])  # another update may repeat: a padded sampler does
+    for _ in range(2):
+        bits(metric)
+    metric.update(Ranks([3, 3, 3], None, 9), sample_id=[7, 6, 7])
+    with pytest.warns(RankMetricWarning, match="sample_id repeats within one update") as told:
+        found = bits(metric)
+    assert len(told) == 1
+    once = make()
+    once.update(Ranks([1, 2, 9, 3, 3], None, 9))
+    assert found == bits(once)
+    if isinstance(metric, RankCollection):
+        metric.reset()
+        metric.update(Ranks([1, 2], None, 9), sample_id=[0, 0])
+        with pytest.warns(RankMetricWarning) as told:
+            table = metric.table()
+        assert len(told) == 2  # that they repeat, and that they differ
+        assert evaluate(table, metrics=["mr"]) == {"mr": 1}  # nothing of it is left in the table
+
+
+@pytest.mark.parametrize("device", ["meta", *(["cuda"] if torch.cuda.is_available() else [])])
+def test_repeats_on_an_accelerator_are_known_without_a_look_at_them(device: str) -> None:
+    # a look at a tensor of the meta device is an error
+    metric = MeanRank().to(device)
+    ranks = Ranks.trusted(torch.ones(3, 4, dtype=torch.int64, device=device), None)
+    metric.update(ranks, sample_id=torch.tensor([1, 2, 1, 3], device=device))
+    assert metric.rows[0].shape == (4, 8)
+
+
+def test_a_bootstrap_of_named_samples_is_told_and_of_unnamed_ones_is_right() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ranks = torch.randint(1, 12, (200,), generator=generator)
+    preds = (torch.arange(12, 0, -1).float() + torch.zeros(200, 1)).clone()
+    target = ranks - 1
+    spread = {}
+    for named_samples in (False, True):
+        torch.manual_seed(0)
+        wrapped = BootStrapper(MeanRank(), num_bootstraps=60, raw=True, mean=False)
+        wrapped.update(preds, target, **({"sample_id": torch.arange(200)} if named_samples else {}))
+        if named_samples:
+            with pytest.warns(RankMetricWarning, match="BootStrapper.*confidence_intervals"):
+                spread[named_samples] = wrapped.compute()["std"].item()
+        else:
+            spread[named_samples] = wrapped.compute()["std"].item()
+    right = ranks.double().std().item() / math.sqrt(200)
+    assert spread[False] == pytest.approx(right, rel=0.25)
+    assert spread[True] < 0.9 * right
+
+
+PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs again
+
+
+@pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
+@pytest.mark.parametrize(
+    ("argument", "keywords"),
+    [
+        ("exclude", {"exclude": PAIRS}),
+        ("exclude", {"exclude": torch.tensor([False, True, False])}),
+        ("target", {"target": PAIRS}),
+        ("what is said of tasks", {"group": [0, 1]}),
+        ("what is said of tasks", {"weight": np.array([1.0, 2.0])}),
+        ("preds", {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)}),
+    ],
+)
+def test_a_boot_strapper_is_refused_what_it_cannot_resample(
+    argument: str, keywords: dict[str, Any], strategy: str
+) -> None:
+    torch.manual_seed(0)
+    two = {"preds": torch.tensor([[0.1, 0.5, 0.2], [0.3, 0.2, 0.9]]), "target": torch.tensor([2, 2])}
+    if isinstance(keywords.get("preds"), Ranks):
+        two = {}
+    for make in (MeanRank, lambda: MeanRank() - 1.0):
+        wrapped = BootStrapper(make(), num_bootstraps=8, sampling_strategy=strategy)
+        with pytest.raises(ValueError, match=f"^{argument}.* cannot be resampled by BootStrapper"):
+            wrapped.update(**{**two, **keywords})
+        assert all(not getattr(metric, "rows", []) for metric in wrapped.metrics)
+    RankCollection(["mr"]).update(**{**two, **keywords})  # by itself it is taken
+
+
+def test_ranks_and_known_answers_in_a_boot_strapper_are_no_silent_number() -> None:
+    wrapped = BootStrapper(MeanRank(), num_bootstraps=2)
+    with pytest.raises(TypeError, match="Ranks"):
+        wrapped.update(Ranks([1, 2], None, 3))
+    known = KnownTriples(torch.tensor([[0, 0, 1]]), num_entities=12)
+    exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
+    with pytest.raises(ValueError, match="not allowed"):
+        wrapped.update(PREDS, TARGET, exclude=exclusion)
+
+
+# --------------------------------------------------------------------------------- warnings, dtype, meta device
+
+
+def job_told() -> list[str]:
+    metric = MeanRank()
+    metric.update(torch.tensor([[0.3, 0.1], [0.2, 0.1]]), torch.tensor([0, 1]), sample_id=[0, 0])
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        metric.compute()
+        metric.update(scores=PREDS, target=TARGET)
+    return sorted(entry.category.__name__ for entry in caught)
+
+
+def test_warnings_come_once_per_job() -> None:
+    pool = WorkerPool(2)
+    first, second = pool.run(job_told, [(), ()])
+    pool.close()
+    assert first == [
+        "FutureWarning",
+        "RankMetricWarning",
+        "RankMetricWarning",
+    ]  # old keyword; ids that repeat, and that differ
+    assert second == []
+
+
+@every_metric
+def test_dtype_is_that_of_the_value(make: Callable[..., RankMetric]) -> None:
+    metric = make()
+    for cast in (lambda m: m, lambda m: m.to(torch.bfloat16), lambda m: m.half(), lambda m: m.set_dtype(torch.half)):
+        cast(metric)
+        metric.update(PREDS, TARGET)
+        assert metric.dtype == metric.compute().dtype == torch.float64
+
+
+class Host(Metric):
+    """The mean rank as torchmetrics' users write it."""
+
+    full_state_update = False
+    ranks: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("ranks", [], dist_reduce_fx="cat")
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        self.ranks.append((preds > preds.gather(1, target[:, None])).sum(1) + 1)
+
+    def compute(self) -> Tensor:
+        return torch.cat(self.ranks).double().mean()
+
+
+META: dict[str, Callable[[Metric], Tensor]] = {
+    "all there": lambda m: m.to("meta")(PREDS.to("meta"), TARGET.to("meta")),
+    "moved there": lambda m: (m.update(PREDS, TARGET), m.to("meta"))[1].compute(),
+    "back after reset": lambda m: (m.to("meta")(PREDS.to("meta"), TARGET.to("meta")), m.reset(), materialise(m))[2],
+    "materialised": lambda m: materialise(m.to("meta")),
+    "left there": lambda m: (m.to("meta"), m.update(PREDS, TARGET))[0].compute(),
+}
+
+
+def materialise(metric: Metric) -> Tensor:
+    nn.Sequential(metric).to_empty(device="cpu")
+    metric.update(PREDS, TARGET)
+    value: Tensor = metric.compute()
+    return value
+
+
+@pytest.mark.parametrize("program", META)
+def test_on_the_meta_device_ours_does_what_a_host_metric_does(program: str) -> None:
+    theirs = META[program](Host())
+    collection = META[program](RankCollection(["optimistic_mr"]))  # type: ignore[arg-type]
+    for ours in (META[program](MeanRank(rank_type="optimistic")), *collection.values()):  # type: ignore[operator]
+        assert (ours.device, ours.shape, ours.dtype) == (theirs.device, theirs.shape, theirs.dtype)
+        assert ours.is_meta or ours == theirs
+
+
+def test_there_is_a_named_class_for_every_public_metric() -> None:
+    public = {getattr(torchrankmetrics, parameters.id) for parameters in METRICS}
+    assert public - {RankMetric} == {found for found in NAMED if not found.__name__.startswith("_")}
+    assert AdjustedHitsAtK.plot_upper_bound == 1
