@@ -1,4 +1,4 @@
-"""The law of a sum of independent parts, each with a law of its own: an f that depends on N is another f for every N."""
+"""The law of a sum of independent parts with laws of their own: an f that depends on N is another f for every N."""
 
 from collections.abc import Sequence
 
