@@ -66,6 +66,8 @@ class AtMost:
 class WithCandidates:
     """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
 
+    Moments and p-values cost the sum of the distinct N, each tabulated by itself; those of ``AUC`` are closed.
+
     Args:
         function: ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it out.
         min_candidates: the fewest candidates with which a task has a value; tasks with fewer are left out, from the

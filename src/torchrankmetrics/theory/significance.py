@@ -24,7 +24,9 @@ from torchrankmetrics.theory.definitions import (
     RankDefinition,
     RankTransform,
     Transform,
+    WithCandidates,
 )
+from torchrankmetrics.theory.tails.joint import law_by_candidates
 from torchrankmetrics.theory.tails.laws import AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.tails.upper import log_upper_tail
@@ -130,6 +132,8 @@ def _law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
         return HitSumLaw(counts, f.k, sign)
     if f == AUC:
         return AucSumLaw(counts, sign)
+    if isinstance(f, WithCandidates):
+        return law_by_candidates(f, counts, sign)
     return TransformSumLaw(f, counts, sign)
 
 

@@ -114,7 +114,8 @@ class AucSumLaw(RankSumLaw):
 
     def __init__(self, counts: CandidateCounts, sign: int) -> None:
         super().__init__(replace(counts, weight=counts.weight / (counts.num_candidates - 1)), -sign)
-        self.lowest, self.highest = min(sign, 0.0), max(sign, 0.0)
+        total = sign * float((counts.count * counts.weight).sum())
+        self.lowest, self.highest = min(total, 0.0), max(total, 0.0)
 
 
 class HitSumLaw:

@@ -4,7 +4,6 @@ exp(t v f(r)) turns by |t| v |f(a) - f(b)| radians between a and b. Each panel o
 so the further a line is followed, the finer the rule.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
-from torchrankmetrics.theory.definitions import Log, Power, RankTransform, Transform, WithCandidates
+from torchrankmetrics.theory.definitions import Log, Power, Transform
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
 from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line
@@ -28,22 +27,23 @@ ArrayFunction = Callable[[FloatArray], FloatArray]
 class TransformSumLaw:
     """S = sum of sign v f(r) for any f; one that is not a power or a logarithm must be smooth beyond 2^16."""
 
-    def __init__(self, f: RankTransform, counts: CandidateCounts, sign: int) -> None:
+    def __init__(self, f: Transform, counts: CandidateCounts, sign: int) -> None:
+        self._f, self._sign = f, sign
         self.lowest = self.highest = self.log_top = 0.0
         self._parts: list[_Part] = []
         steps = []
-        for v, own, chosen in _alike(f, counts):
-            values = functools.partial(_signed, own, sign)
+        for v in np.unique(counts.weight):
+            chosen = counts.weight == v
             N, c = counts.num_candidates[chosen], counts.count[chosen].astype(np.float64)
-            table = values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
-            last = values(N.astype(np.float64))
+            table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
+            last = self._values(N.astype(np.float64))
             top, multiplicity = _running_maximum(table, N, last)
             bottom = -_running_maximum(-table, N, -last)[0]
             self.lowest += float(v * (c @ bottom))
             self.highest += float(v * (c @ top))
             self.log_top += float(c @ (np.log(multiplicity) - np.log(N)))
             steps.append(v * np.diff(np.unique(np.append(table, last))))
-            self._parts.append(_Part(v, N, c, top, values, isinstance(f, Power | Log)))
+            self._parts.append(_Part(float(v), N, c, top, self._values, isinstance(f, Power | Log)))
         self.span = common_span(np.concatenate(steps))
         self.decays = False
 
@@ -82,26 +82,15 @@ class TransformSumLaw:
             return None
         result = []
         for part in self._parts:
-            values = part.values(np.arange(1.0, part.N[-1] + 1))
+            values = self._values(np.arange(1.0, part.N[-1] + 1))
             for N, count in zip(part.N.tolist(), part.c.tolist(), strict=True):
                 support, multiplicity = np.unique(values[:N], return_counts=True)
                 if len(support) > 1:
                     result.append(Atoms(part.v * (support[-1] - support[::-1]), multiplicity[::-1] / N, int(count)))
         return result
 
-
-def _alike(f: RankTransform, counts: CandidateCounts) -> Iterator[tuple[float, Transform, Any]]:
-    """Yield weight, transform and place of the tasks that share both: all of a weight, unless f depends on N."""
-    for v in np.unique(counts.weight).tolist():
-        chosen = np.flatnonzero(counts.weight == v)
-        if isinstance(f, WithCandidates):
-            yield from ((v, f.at(int(counts.num_candidates[i])), [i]) for i in chosen)
-        else:
-            yield v, f, chosen
-
-
-def _signed(f: Transform, sign: int, ranks: FloatArray) -> FloatArray:
-    return sign * apply_transform(f, ranks)
+    def _values(self, ranks: FloatArray) -> FloatArray:
+        return self._sign * apply_transform(self._f, ranks)
 
 
 class _Part:
@@ -111,7 +100,7 @@ class _Part:
         self, v: float, N: IntArray, c: FloatArray, top: FloatArray, values: ArrayFunction, smooth: bool
     ) -> None:
         self.v, self.N, self.c = v, N, c
-        self._top, self.values, self._smooth = top, values, smooth
+        self._top, self._values, self._smooth = top, values, smooth
         self._rules: dict[int, tuple[FloatArray, FloatArray, IntArray]] = {}
 
     def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
@@ -134,7 +123,7 @@ class _Part:
             ends = self._panels(4.0**level)
             nodes, weights, _ = panel_rule(ends[:-1] + 1, np.diff(ends))
             stop = np.searchsorted(nodes, self.N + 0.5)  # the nodes ascend, and panels end at every N
-            self._rules[level] = weights, self.values(nodes), stop
+            self._rules[level] = weights, self._values(nodes), stop
         return self._rules[level]
 
     def _panels(self, frequency: float) -> IntArray:
@@ -143,7 +132,7 @@ class _Part:
         doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self.N[-1] / head))), dtype=np.int64)
         ends = np.unique(np.r_[np.arange(head + 1), doubled, self.N])
         while True:
-            turned = frequency * np.abs(np.diff(self.values(np.maximum(ends, 1).astype(np.float64))))
+            turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
             coarse = np.flatnonzero((turned > _RADIANS) & (np.diff(ends) > PANEL_NODES))
             if not len(coarse):
                 return ends

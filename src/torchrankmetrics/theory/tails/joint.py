@@ -1,0 +1,61 @@
+"""The law of a sum of independent parts with laws of their own: an f that depends on N is another f for every N."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.definitions import WithCandidates
+from torchrankmetrics.theory.tails.lattice import common_span
+from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line, SumLaw
+from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
+
+
+class JointLaw:
+    """S = S_1 + S_2 + ..., independent."""
+
+    def __init__(self, parts: Sequence[SumLaw]) -> None:
+        self._parts = parts
+        self.lowest = sum(part.lowest for part in parts)
+        self.highest = sum(part.highest for part in parts)
+        self.log_top = sum(part.log_top for part in parts)
+        spans = [part.span for part in parts if part.lowest < part.highest]  # a constant is on every lattice
+        self.span = common_span(np.array(spans)) if None not in spans else None
+        self.decays = False
+
+    def cumulants(self, t: float) -> tuple[float, float]:
+        """See ``SumLaw``."""
+        mean, variance = np.sum([part.cumulants(t) for part in self._parts], axis=0)
+        return float(mean), float(variance)
+
+    def line(self, t0: float, step: float, size: int) -> Line:
+        """See ``SumLaw``."""
+        lines = [part.line(t0, step, size) for part in self._parts]
+
+        def evaluate_line(offset: float) -> ComplexArray:
+            total = np.zeros(size, dtype=np.complex128)
+            for line in lines:
+                total += line(offset)
+            return total
+
+        return evaluate_line
+
+    def atoms(self, most: int) -> list[Atoms] | None:
+        """See ``SumLaw``."""
+        result: list[Atoms] = []
+        for part in self._parts:
+            atoms = part.atoms(most)
+            if atoms is None:
+                return None
+            result += atoms
+        return result if sum(len(one.shortfall) for one in result) <= most else None
+
+
+def law_by_candidates(f: WithCandidates, counts: CandidateCounts, sign: int) -> JointLaw:
+    """The law of sum of sign v f(r, N): that of r -> f(r, N) for every N."""
+    parts = []
+    for n in np.unique(counts.num_candidates).tolist():
+        own = counts.num_candidates == n
+        alike = CandidateCounts(counts.num_candidates[own], counts.weight[own], counts.count[own])
+        parts.append(TransformSumLaw(f.at(n), alike, sign))
+    return JointLaw(parts)
