@@ -150,7 +150,9 @@ def _mean_behind(g: Transform, direction: int, value: float, ends: list[float]) 
 def _slack(g: Transform, mean: float, law: SumLaw, tolerance: float) -> float:
     """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
     width = law.highest - law.lowest
-    slack = tolerance * min(width, abs(mean)) if math.isfinite(mean) else 0.0
+    size = max(abs(law.lowest), abs(law.highest))
+    slack = tolerance * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    slack += 4e-15 * size
     if law.lowest < 0 < law.highest:
         slack += 1e-14 * width
     if isinstance(g, Power):
