@@ -23,7 +23,8 @@ from torchrankmetrics.theory.definitions import (
     RankDefinition,
     Transform,
 )
-from torchrankmetrics.theory.tails.laws import HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.rounding import rounded_weights
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.tails.upper import log_upper_tail
 from torchrankmetrics.theory.transforms import apply_transform
@@ -103,6 +104,12 @@ def log_p_value(
     law = _law(definition.f, counts, sign)
     mean = _mean_behind(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
     slack = _slack(definition.g, mean, law, tolerance)
+    if law.span is None and (rounded := rounded_weights(counts)) is not None:
+        moved = _law(definition.f, rounded[1], sign)  # bounds how far the mean moves with the weights
+        further = slack + max(abs(moved.lowest), abs(moved.highest), moved.highest - moved.lowest)
+        rounded_law = _law(definition.f, rounded[0], sign)
+        if len(counts.weight) > MOST_GROUPS or (rounded_law.span is not None and further < rounded_law.span / 4):
+            law, counts, slack = rounded_law, rounded[0], further
     return log_upper_tail(law, _law(definition.f, counts, -sign), sign * mean, slack)
 
 

@@ -4,6 +4,7 @@ A sum over tasks of values that interpolate between nodes is a sum over the node
 negative. Few nodes are enough: 32 where a cumulant function turns by 30 radians, 12 for an octave of N.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,11 +12,11 @@ import numpy as np
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.sums.panels import SMALL_RANKS
 
-_WEIGHTS = 32  # nodes between a weight and one some times as large
+_FEWEST_WEIGHTS = 10  # nodes between a weight and its double, and three more for every four radians
 _CANDIDATES = 12  # nodes in an octave of N
 _EXACT = 64  # distinct weights up to which each is taken as it is
 _RADIANS = 30.0  # between the ends of a range of weights
-_LEAST_RATIO = 1.05  # of the ends
+_MOST_SHARED = 2048  # weights that are left; more would take longer than they are worth
 FEWEST_TURNS = 60.0  # radians that the term of the largest weight turns where octaves of weights do
 
 
@@ -57,26 +58,34 @@ def condense(counts: CandidateCounts, reach: float, smooth: bool) -> list[Shared
     """
     if len(np.unique(counts.weight)) <= _EXACT:
         return by_weight(counts)
-    ratio = 1 / (1 - min(0.5, _RADIANS / max(reach, 1.0)))
-    if ratio < _LEAST_RATIO:
-        return None
-    bins = np.floor(np.log(counts.weight.max() / counts.weight) / np.log(ratio))
+    bins = _bins(counts.weight, reach)
     result = []
     for one in np.unique(bins):
         chosen = bins == one
         part = CandidateCounts(counts.num_candidates[chosen], counts.weight[chosen], counts.count[chosen])
-        if len(np.unique(part.weight)) <= _WEIGHTS:
+        turns = reach * float(part.weight.max() - part.weight.min()) / float(counts.weight.max())
+        order = math.ceil(_FEWEST_WEIGHTS + 0.75 * turns)
+        if len(np.unique(part.weight)) <= order:
             result += by_weight(part)
             continue
         log_v = np.log(part.weight)
-        nodes = _chebyshev(float(log_v.min()), float(log_v.max()), _WEIGHTS)
+        nodes = _chebyshev(float(log_v.min()), float(log_v.max()), order)
         N, index = np.unique(part.num_candidates, return_inverse=True)
         shares = part.count[:, None] * _lagrange(nodes, log_v)
         count = np.array([np.bincount(index, share, len(N)) for share in shares.T])
         if smooth:
             N, count = _fewer_candidates(N, count)
         result += [Shared(float(v), N, c, True) for v, c in zip(np.exp(nodes), count, strict=True)]
-    return result
+    return result if len(result) <= _MOST_SHARED else None
+
+
+def _bins(weight: FloatArray, reach: float) -> IntArray:
+    """Bins of weights, none wider than an octave, in each of which the terms turn by 30 radians at most."""
+    ends = [float(weight.max())]
+    while ends[-1] >= weight.min():
+        turns = reach * ends[-1] / ends[0]
+        ends.append(ends[-1] * (1 - min(0.5, _RADIANS / turns)))
+    return np.searchsorted(-np.array(ends), -weight, side="right")
 
 
 def _fewer_candidates(N: IntArray, count: FloatArray) -> tuple[IntArray, FloatArray]:

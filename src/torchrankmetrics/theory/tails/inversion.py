@@ -25,6 +25,7 @@ _WATCHED = 1 << 22  # terms that are spent on a line before an integrand counts 
 _MOST_TERMS = 1 << 26
 _MOST_NODES = 1 << 20
 _NEGLIGIBLE = 1e-12  # integrand on the further half of a line that may end, beside the integral
+_ATOMS = 3.0  # times the integrand at its end, beside the whole: mass that may still be in atoms
 _ALIAS = 32.0  # -log of what the trapezoidal rule may add
 
 
@@ -91,17 +92,18 @@ def log_tail_by_inversion(law: SumLaw, s: float, t0: float | None = None, *, bel
     line = _follow(law, s, t0, step, nodes)
     y = step * np.arange(len(line.factor))
     t = t0 + 1j * y
-    kernel: ComplexArray
-    if line.too_long:
-        kernel = _bound_kernel(t0, step, len(y), below)
-    elif law.span is None:
-        kernel = 1 / t
-    else:
-        kernel = law.span / -np.expm1(-law.span * t)
-        if len(y) > nodes:
-            kernel[-1] /= 2
+    kernel: ComplexArray = 1 / t if law.span is None else law.span / -np.expm1(-law.span * t)
     kernel[0] /= 2
+    if len(y) > nodes:
+        kernel[-1] /= 2
     total = step / math.pi * float((line.factor * kernel).real.sum())
+    if line.further > 0:
+        # what is left may be atoms: all of their mass counts, or as many of all values as the line cannot tell apart
+        total += _ATOMS * line.further * (-1 if below else 1)
+        kernel = _bound_kernel(t0, step, len(y), below)
+        kernel[0] /= 2
+        bound = step / math.pi * float((line.factor * kernel).real.sum())
+        total = max(total, bound) if below else min(total, bound)
     if total <= 0:
         return -math.inf
     return min(0.0, _log_size(law, t0, s) + math.log(total))
@@ -114,10 +116,10 @@ def _log_size(law: SumLaw, t: float, s: float) -> float:
 
 @dataclass(frozen=True)
 class _Followed:
-    """The factor exp(K(t) - t s) / exp(K(t0) - t0 s) at t = t0 + i step j, and whether there is more further on."""
+    """The factor exp(K(t) - t s) / exp(K(t0) - t0 s) at t = t0 + i step j, and how large it may be further on."""
 
     factor: ComplexArray
-    too_long: bool = False
+    further: float = 0.0
 
 
 def _follow(law: SumLaw, s: float, t0: float, step: float, nodes: float) -> _Followed:
@@ -150,11 +152,11 @@ def _follow(law: SumLaw, s: float, t0: float, step: float, nodes: float) -> _Fol
         left = max(size for end, size in largest if end > done / 2)
         gone = left < _NEGLIGIBLE * step * abs(integral)
         if len(factor) < size:  # further on K is not at hand
-            return _Followed(np.concatenate(blocks), too_long=not (gone and law.disperse))
+            return _Followed(np.concatenate(blocks), 0.0 if gone and law.disperse else left if law.disperse else 1.0)
         if gone and (law.decays or spent >= _WATCHED):
             return _Followed(np.concatenate(blocks))
         if spent >= _MOST_TERMS or done >= _MOST_NODES:
-            return _Followed(np.concatenate(blocks), too_long=not gone)
+            return _Followed(np.concatenate(blocks), 0.0 if gone else left)
 
 
 def _bound_kernel(t0: float, step: float, nodes: int, below: bool) -> ComplexArray:

@@ -16,6 +16,7 @@ from torchrankmetrics.theory.tails.lattice import common_span
 
 ComplexArray = npt.NDArray[np.complex128]
 Line = Callable[[float], ComplexArray]
+_LOGARITHM = 16  # exponentials that the logarithm of a complex exponential is worth
 MOST_GROUPS = 512  # laws of one summand, beyond which a sum has too many atoms to list
 
 
@@ -84,7 +85,7 @@ class RankSumLaw:
 
     def effort(self, reach: float) -> int:
         """See ``SumLaw``."""
-        return 2 * len(self._v)
+        return _LOGARITHM * len(self._v)
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``; L(x) = coth x - 1/x is Langevin's function."""
@@ -140,7 +141,7 @@ class HitSumLaw:
 
     def effort(self, reach: float) -> int:
         """See ``SumLaw``."""
-        return 2 * len(self._v)
+        return _LOGARITHM * len(self._v)
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""

@@ -49,9 +49,11 @@ class TransformSumLaw:
         self.decays = False
         spread = counts.num_tasks * np.cov(np.log(counts.weight), fweights=counts.count, ddof=0)
         self.disperse = bool(spread > _DISPERSE)
-        self._turns = float(counts.weight.max()) * float(top.max() - bottom.min())
+        self._range = float(top.max() - bottom.min())
+        self._turns = float(counts.weight.max()) * self._range
         self._parts: dict[int, list[_Part] | None] = {}
         self._rules: _Rules = {}
+        self._tops: dict[bytes, FloatArray] = {}
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
@@ -74,7 +76,7 @@ class TransformSumLaw:
             reach = self._rounded(t0 + offset + step * size)
             parts = self._parts_up_to(reach)
             if parts is None:
-                if size > 1 or offset > 0:
+                if offset > 0:
                     return np.full(size, complex(math.nan, math.nan))
                 parts = self._exact_parts()
             if reach not in prepared:
@@ -109,9 +111,8 @@ class TransformSumLaw:
         return self._sign * apply_transform(self._f, ranks)
 
     def _rounded(self, reach: float) -> float:
-        """The reach that rules are made for: few different ones."""
-        largest = float(self._counts.weight.max())
-        return 4.0 ** max(0, math.ceil(math.log(reach * largest, 4))) / largest if reach > 0 else 1 / largest
+        """The reach that rules are made for: few different ones, from one radian on."""
+        return 4.0 ** max(0, math.ceil(math.log(max(reach * self._turns, 1.0), 4))) / max(self._turns, 1e-300)
 
     def _parts_up_to(self, reach: float) -> "list[_Part] | None":
         """Tasks by weight, condensed for |t| <= reach; None if that is too far for as many weights as there are."""
@@ -125,22 +126,21 @@ class TransformSumLaw:
         return [self._part(one) for one in by_weight(self._counts)]
 
     def _part(self, shared: Shared) -> "_Part":
-        N = shared.num_candidates
-        top = _running_maximum(self._table, N, self._values(N.astype(np.float64)))[0]
-        return _Part(shared, top, self._values, self._smooth, self._rules)
+        N, key = shared.num_candidates, shared.num_candidates.tobytes()
+        if key not in self._tops:
+            self._tops[key] = _running_maximum(self._table, N, self._values(N.astype(np.float64)))[0]
+        return _Part(shared, self._tops[key], self._values, self._smooth, self._range, self._rules)
 
 
 class _Part:
     """The tasks of one weight v: their N, how many there are of each, and the rules for sums over 1..N."""
 
-    def __init__(self, shared: Shared, top: FloatArray, values: ArrayFunction, smooth: bool, rules: _Rules) -> None:
-        self.v, self._N, self._c, self._condensed = (
-            shared.weight,
-            shared.num_candidates,
-            shared.count,
-            shared.condensed,
-        )
-        self._top, self._values, self._smooth = top, values, smooth
+    def __init__(
+        self, shared: Shared, top: FloatArray, values: ArrayFunction, smooth: bool, width: float, rules: _Rules
+    ) -> None:
+        self.v, self._N, self._c = shared.weight, shared.num_candidates, shared.count
+        self._condensed = shared.condensed
+        self._top, self._values, self._smooth, self._width = top, values, smooth, width
         self._rules, self._key = rules, shared.num_candidates.tobytes()
 
     def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
@@ -163,9 +163,10 @@ class _Part:
         return len(self._rule(reach)[0])
 
     def _rule(self, reach: float) -> tuple[FloatArray, FloatArray, IntArray]:
-        level = math.ceil(math.log(reach * self.v, 4)) if reach * self.v > 1 else 0
+        turns = reach * self.v * self._width
+        level = math.ceil(math.log(turns, 4)) if turns > 1 else 0
         if (self._key, level) not in self._rules:
-            ends = self._panels(4.0**level)
+            ends = self._panels(4.0**level / max(self._width, 1e-300))
             nodes, weights, _ = panel_rule(ends[:-1] + 1, np.diff(ends))
             stop = np.searchsorted(nodes, self._N + 0.5)  # the nodes ascend, and panels end at every N
             self._rules[self._key, level] = weights, self._values(nodes), stop
@@ -191,7 +192,7 @@ def _line(
     top: float, c: FloatArray, stop: IntArray, x: FloatArray, weights: FloatArray, t0: float, step: float, size: int
 ) -> Line:
     """K along a line for the tasks of one weight; ``top`` is the sum of their anchors, ``x`` lies below the anchor."""
-    N = np.add.reduceat(weights, np.r_[0, stop[:-1]]).cumsum()
+    N = _prefix_sums(weights, stop)
     log_N = float(c @ np.log(N))
     mass = weights * np.exp(t0 * x)
     turns = np.exp(1j * np.multiply.outer(step * np.arange(size), x))
@@ -210,7 +211,7 @@ def _condensed_line(
     top: float, c: FloatArray, stop: IntArray, x: FloatArray, weights: FloatArray, t0: float, step: float, size: int
 ) -> Line:
     """As ``_line``, for counts that are no integers: the logarithm is that about the mean, NaN if it has two values."""
-    N = np.add.reduceat(weights, np.r_[0, stop[:-1]]).cumsum()
+    N = _prefix_sums(weights, stop)
     log_N = float(c @ np.log(N))
     mass = weights * np.exp(t0 * x)
     mean = _prefix_sums(mass * x, stop) / _prefix_sums(mass, stop)
@@ -229,8 +230,14 @@ def _condensed_line(
 
 def _prefix_sums(terms: npt.NDArray[Any], stop: IntArray) -> npt.NDArray[Any]:
     """Sums of terms (..., nodes) over the first ``stop`` nodes, for every stop."""
-    sums: npt.NDArray[Any] = np.add.reduceat(terms, np.r_[0, stop[:-1]], axis=-1).cumsum(axis=-1)
+    sums: npt.NDArray[Any] = np.add.reduceat(terms, _starts(stop), axis=-1).cumsum(axis=-1)
     return sums
+
+
+def _starts(stop: IntArray) -> IntArray:
+    starts = np.zeros_like(stop)
+    starts[1:] = stop[:-1]
+    return starts
 
 
 def _running_maximum(table: FloatArray, N: IntArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
