@@ -64,6 +64,10 @@ class Recipe:
                     continue
                 seen.add(key)
                 yield key, member
+        if metrics and not seen:  # nothing was left of the products: the first of them says why
+            name = parse_name(metrics[0])
+            view, rank_type = name.view or self.views[0], name.rank_type or self.rank_types[0]
+            RankMetric(name.definition, view=view, rank_type=rank_type, side=name.side, **self.options)
 
     def _one(self, entry: Any) -> RankMetric:
         """An instance as it is, or the one metric that a name says."""

@@ -11,7 +11,7 @@ from torchrankmetrics.theory.views import VIEWS, View, apply_view, has_view
 
 def has_meaning(definition: RankDefinition, view: View, rank_type: RankType) -> bool:
     """Whether a metric can be seen in a view with a rank type; expectations apart."""
-    if view == "p_value" and not has_p_value(definition):
+    if view == "p_value" and (not has_p_value(definition) or rank_type == "optimistic"):
         return False
     if rank_type == "expected" and not has_expected(definition):
         return False
@@ -48,6 +48,12 @@ def check_member(definition: RankDefinition, view: View, rank_type: RankType, ex
     if view == "p_value":
         if not has_p_value(definition):
             raise ValueError(f"view='p_value' is not known for {definition.name!r}: it is no function of a mean of f")
+        if rank_type == "optimistic":
+            instead = "'expected'" if has_expected(definition) else "'pessimistic'"
+            raise ValueError(
+                "view='p_value' has no meaning for rank_type='optimistic': a scorer that ties all candidates would be "
+                f"better than chance for sure; use {instead}"
+            )
     elif view != "base" and not expectation.answers(definition):
         raise unavailable(definition)
 

@@ -149,8 +149,10 @@ def _follow(law: SumLaw, s: float, t0: float, step: float, nodes: float) -> _Fol
         if len(factor):
             integral += float((factor / (t0 + 1j * y[: len(factor)])).real.sum())
             largest.append((done, float(np.abs(factor).max())))
-        left = max(size for end, size in largest if end > done / 2)
+        left = max((height for end, height in largest if end > done / 2), default=1.0)
         gone = left < _NEGLIGIBLE * step * abs(integral)
+        if len(factor) < size and not (gone and law.disperse) and law.take_all():
+            return _follow(law, s, t0, step, nodes)
         if len(factor) < size:  # further on K is not at hand
             return _Followed(np.concatenate(blocks), 0.0 if gone and law.disperse else left if law.disperse else 1.0)
         if gone and (law.decays or spent >= _WATCHED):

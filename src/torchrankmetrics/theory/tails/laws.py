@@ -65,6 +65,10 @@ class SumLaw(Protocol):
         """Prepare y -> K(t0 + i (y + step j)) for j < size, an array (size,); t0 > 0. NaN where it is not at hand."""
         ...
 
+    def take_all(self) -> bool:
+        """Have K at hand everywhere from now on, at a cost; False if it is, or if there are too many tasks."""
+        ...
+
     def atoms(self, most: int) -> list[Atoms] | None:
         """The laws of the summands that vary, unless they have more than ``most`` points in all, or are too many."""
         ...
@@ -109,6 +113,10 @@ class RankSumLaw:
             return t * self.highest + ratio - log_N
 
         return evaluate
+
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        return False
 
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""
@@ -161,6 +169,10 @@ class HitSumLaw:
             return t * self.highest + log_factor
 
         return evaluate
+
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        return False
 
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""

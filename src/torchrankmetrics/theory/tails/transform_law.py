@@ -23,6 +23,7 @@ _RADIANS = 8.0  # what the nodes of a panel resolve to rounding
 _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their largest terms are this close
 
 _ONE_BRANCH = 2.0  # radians that a term may turn about its mean where its logarithm is multiplied by no integer
+_MOST_WEIGHTS = 4096  # distinct ones, up to which all are taken where it matters
 _DISPERSE = 30.0  # n times the variance of log v, beyond which distinct weights do not come into step again
 
 ArrayFunction = Callable[[FloatArray], FloatArray]
@@ -52,6 +53,7 @@ class TransformSumLaw:
         self._range = float(top.max() - bottom.min())
         self._turns = float(counts.weight.max()) * self._range
         self._parts: dict[int, list[_Part] | None] = {}
+        self._all: list[_Part] = []
         self._rules: _Rules = {}
         self._tops: dict[bytes, FloatArray] = {}
 
@@ -94,6 +96,13 @@ class TransformSumLaw:
         reach = self._rounded(reach)
         return sum(part.num_nodes(reach) for part in self._parts_up_to(reach) or [])
 
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        if self._all or len(np.unique(self._counts.weight)) > _MOST_WEIGHTS:
+            return False
+        self._all = [self._part(one) for one in by_weight(self._counts)]
+        return True
+
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""
         N, weight, count = self._counts.num_candidates, self._counts.weight, self._counts.count
@@ -116,6 +125,8 @@ class TransformSumLaw:
 
     def _parts_up_to(self, reach: float) -> "list[_Part] | None":
         """Tasks by weight, condensed for |t| <= reach; None if that is too far for as many weights as there are."""
+        if self._all:
+            return self._all
         level = max(0, math.ceil(math.log2(max(reach * self._turns, 1.0) / FEWEST_TURNS)))
         if level not in self._parts:
             shared = condense(self._counts, FEWEST_TURNS * 2.0**level, self._smooth)
