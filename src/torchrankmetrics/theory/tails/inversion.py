@@ -90,9 +90,8 @@ def log_tail_by_inversion(law: SumLaw, s: float, t0: float | None = None, *, bel
         if nodes <= _MOST_NODES:
             step = math.pi / law.span / nodes
     line = _follow(law, s, t0, step, nodes)
-    y = step * np.arange(len(line.factor))
-    t = t0 + 1j * y
-    kernel: ComplexArray = 1 / t if law.span is None else law.span / -np.expm1(-law.span * t)
+    y: FloatArray = step * np.arange(len(line.factor), dtype=np.float64)
+    kernel = _kernel(law.span, t0, y)
     kernel[0] /= 2
     if len(y) > nodes:
         kernel[-1] /= 2
@@ -107,6 +106,12 @@ def log_tail_by_inversion(law: SumLaw, s: float, t0: float | None = None, *, bel
     if total <= 0:
         return -math.inf
     return min(0.0, _log_size(law, t0, s) + math.log(total))
+
+
+def _kernel(span: float | None, t0: float, y: FloatArray) -> ComplexArray:
+    """What the integrand is multiplied by at t = t0 + i y: 1 / t, or its periodic form on a lattice."""
+    t = t0 + 1j * y
+    return np.asarray(1 / t if span is None else span / -np.expm1(-span * t), dtype=np.complex128)
 
 
 def _log_size(law: SumLaw, t: float, s: float) -> float:
@@ -162,7 +167,7 @@ def _follow(law: SumLaw, s: float, t0: float, step: float, nodes: float) -> _Fol
 
 
 def _bound_kernel(t0: float, step: float, nodes: int, below: bool) -> ComplexArray:
-    """d times the transform of the extremal function for exp(-t0 x) [x >= 0] on |y| < 2 pi / d = nodes * step.
+    """D times the transform of the extremal function for exp(-t0 x) [x >= 0] on |y| < 2 pi / d = nodes * step.
 
     The function is exact at x = j d. The one from below is less by (sin(pi x / d) / (pi x / d))^2.
     """

@@ -1,4 +1,4 @@
-"""Weights that differ by the rounding of float32 are read as one, and as multiples of one unit where they nearly are."""
+"""Weights that differ by the rounding of float32 are read as one, or as multiples of one unit if they nearly are."""
 
 import numpy as np
 
