@@ -129,3 +129,24 @@ def median_law(N, p=1):
             q = box(x, y) - box(x - 1, y) - box(x, y - 1) + box(x - 1, y - 1) if y > x else box(x, x) - box(x - 1, x)
             law.append((number(Fraction(x + y, 2)) ** p, q))
     return moments(law)
+
+
+def sum_law(N, weights, f):
+    """Number of ways to every sum of w_i f(r_i), r_i in 1..N_i: sums and ways exact, for f with rational values."""
+    law = {Fraction(0): 1}
+    for n, w in zip(N, weights, strict=True):
+        new = {}
+        for r in range(1, n + 1):
+            step = Fraction(w) * f(r)
+            for total, ways in law.items():
+                new[total + step] = new.get(total + step, 0) + ways
+        law = new
+    return law
+
+
+def upper_tails(law, larger_is_better):
+    """(sum, P(at least as good)) of every sum, the best first."""
+    total, ways = sum(law.values()), 0
+    for x in sorted(law, reverse=larger_is_better):
+        ways += law[x]
+        yield x, Fraction(ways, total)

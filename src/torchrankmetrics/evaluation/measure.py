@@ -165,6 +165,12 @@ def lacks_meaning(definition: RankDefinition, view: View, rank_type: RankType) -
         )
     if view == "p_value" and not has_p_value(definition):
         return f"view='p_value' is not known for {definition.name!r}: it is no function of a mean of f"
+    if view == "p_value" and rank_type == "optimistic":
+        instead = "'expected'" if has_expected(definition) else "'pessimistic'"
+        return (
+            "view='p_value' has no meaning for rank_type='optimistic': a scorer that ties all candidates would be "
+            f"better than chance for sure; use {instead}"
+        )
     return None
 
 

@@ -75,6 +75,8 @@ class Selection:
                 if measure.key not in seen:
                     seen.add(measure.key)
                     yield measure.key, measure
+        if metrics and not seen:  # nothing was left of the products: the first of them says why
+            parse_name(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
     def _one(self, entry: Any) -> Measure:
         return parse_name(entry).measure(average=self.average, expectation=self.expectation)

@@ -27,7 +27,8 @@ from torchrankmetrics.theory.definitions import (
     WithCandidates,
 )
 from torchrankmetrics.theory.tails.joint import law_by_candidates
-from torchrankmetrics.theory.tails.laws import AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.rounding import rounded_weights
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.tails.upper import log_upper_tail
 from torchrankmetrics.theory.transforms import apply_transform
@@ -111,6 +112,12 @@ def log_p_value(
     law = _law(definition.f, counts, sign)
     mean = _mean_behind(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
     slack = _slack(definition.g, mean, law, tolerance)
+    if law.span is None and (rounded := rounded_weights(counts)) is not None:
+        moved = _law(definition.f, rounded[1], sign)  # bounds how far the mean moves with the weights
+        further = slack + max(abs(moved.lowest), abs(moved.highest), moved.highest - moved.lowest)
+        rounded_law = _law(definition.f, rounded[0], sign)
+        if len(counts.weight) > MOST_GROUPS or (rounded_law.span is not None and further < rounded_law.span / 4):
+            law, counts, slack = rounded_law, rounded[0], further
     return log_upper_tail(law, _law(definition.f, counts, -sign), sign * mean, slack)
 
 
@@ -162,7 +169,9 @@ def _mean_behind(g: Transform, direction: int, value: float, ends: list[float]) 
 def _slack(g: Transform, mean: float, law: SumLaw, tolerance: float) -> float:
     """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
     width = law.highest - law.lowest
-    slack = tolerance * min(width, abs(mean)) if math.isfinite(mean) else 0.0
+    size = max(abs(law.lowest), abs(law.highest))
+    slack = tolerance * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    slack += 4e-15 * size
     if law.lowest < 0 < law.highest:
         slack += 1e-14 * width
     if isinstance(g, Power):

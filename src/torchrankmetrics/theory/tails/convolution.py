@@ -18,7 +18,8 @@ _MOST_POINTS = 1 << 18  # in the supports of all summands together
 _MOST_ATOMS = 1 << 18  # in either half of the sum
 _MOST_PAIRS = 1 << 22  # formed at once
 _MANY = 1 << 14  # atoms, from where on those of negligible mass are dropped
-_DROPPED = 1e-6  # tilted mass that may be dropped in all
+_DROPPED = 1e-9  # tilted mass that may be dropped in all
+_LEAST_ACCURACY = 1e-6  # of a tail, beside the mass that was dropped
 _EQUAL = 1e-13  # sums whose relative distance is smaller are one atom
 _ONE_BY_ONE = 64  # tasks that are convolved one after the other; more are squared
 
@@ -36,20 +37,21 @@ class _TooManyAtomsError(Exception):
     pass
 
 
-def log_tail_by_convolution(law: SumLaw, s: float, t0: float) -> float | None:
-    """Log P(S >= s) by convolution, right to 1e-3 at the very least; None where the atoms are too many.
+def log_tail_by_convolution(law: SumLaw, s: float, t0: float, most: int | None = None) -> float | None:
+    """Log P(S >= s) by convolution, no less and at most 1e-6 more; None where the atoms are too many.
 
     Args:
         law: the law of S.
         s: an observed value, a little below an atom that is to count.
         t0: tilt, 0 <= t0; best where K'(t0) = s.
+        most: atoms in a half of the sum, by an estimate; None: as many as there is room for.
     """
     groups = law.atoms(_MOST_POINTS)
     if groups is None:
         return None
     short = law.highest - s
     tilted = [_tilt(group, t0, short) for group in groups]
-    if _expected_atoms(groups, tilted) > 30 * _MOST_ATOMS:
+    if _expected_atoms(groups, tilted) > (30 * _MOST_ATOMS if most is None else most):
         return None
     negligible = _DROPPED / sum(group.count for group in groups)
     halves = [_Partial(np.zeros(1), np.ones(1)), _Partial(np.zeros(1), np.ones(1))]
@@ -63,8 +65,11 @@ def log_tail_by_convolution(law: SumLaw, s: float, t0: float) -> float | None:
         return None
     log_tail = _log_tail_of_pairs(halves[0], halves[1], short, t0)
     # what was dropped weighs no more than the same mass at s itself
-    if sum(half.dropped for half in halves) > 1e-3 * math.exp(min(log_tail, 0.0)):
+    dropped = sum(half.dropped for half in halves)
+    if dropped > _LEAST_ACCURACY * math.exp(min(log_tail, 0.0)):
         return None
+    if dropped > 0:
+        log_tail = float(np.logaddexp(log_tail, math.log(dropped)))
     log_factors = sum(group.count * log_factor for group, (_, log_factor) in zip(groups, tilted, strict=True))
     return min(0.0, log_tail + log_factors + t0 * short)
 
@@ -103,10 +108,11 @@ def _add(half: _Partial, base: _Partial, count: int, short: float, negligible: f
 
 
 def _convolve(a: _Partial, b: _Partial, short: float, negligible: float) -> _Partial:
-    if len(a.mass) * len(b.mass) > _MOST_PAIRS:
-        raise _TooManyAtomsError
-    shortfall = np.add.outer(a.shortfall, b.shortfall).ravel()
-    mass = np.multiply.outer(a.mass, b.mass).ravel()
+    if len(a.mass) * len(b.mass) <= _MOST_PAIRS:
+        shortfall = np.add.outer(a.shortfall, b.shortfall).ravel()
+        mass = np.multiply.outer(a.mass, b.mass).ravel()
+    else:
+        shortfall, mass = _near_pairs(a, b, short)
     kept = shortfall <= short
     dropped = a.dropped + b.dropped
     if len(mass) > _MANY:
@@ -122,6 +128,17 @@ def _convolve(a: _Partial, b: _Partial, short: float, negligible: float) -> _Par
     if len(first) > _MOST_ATOMS:
         raise _TooManyAtomsError
     return _Partial(shortfall[first], np.add.reduceat(mass, first), dropped)
+
+
+def _near_pairs(a: _Partial, b: _Partial, short: float) -> tuple[FloatArray, FloatArray]:
+    """Sums and masses of the pairs that fall short by no more than ``short``, where all pairs are too many."""
+    partners = np.searchsorted(b.shortfall, short - a.shortfall, side="right")
+    total = int(partners.sum())
+    if total > _MOST_PAIRS:
+        raise _TooManyAtomsError
+    left = np.repeat(np.arange(len(a.mass)), partners)
+    right = np.arange(total) - np.repeat(np.cumsum(partners) - partners, partners)
+    return a.shortfall[left] + b.shortfall[right], a.mass[left] * b.mass[right]
 
 
 def _log_tail_of_pairs(a: _Partial, b: _Partial, short: float, t0: float) -> float:

@@ -21,7 +21,16 @@ class JointLaw:
         self.log_top = sum(part.log_top for part in parts)
         spans = [part.span for part in parts if part.lowest < part.highest]  # a constant is on every lattice
         self.span = common_span(np.array(spans)) if None not in spans else None
-        self.decays = False
+        self.decays = self.disperse = False
+
+    def effort(self, reach: float) -> int:
+        """See ``SumLaw``."""
+        return sum(part.effort(reach) for part in self._parts)
+
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        taken = [part.take_all() for part in self._parts]
+        return any(taken)
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""

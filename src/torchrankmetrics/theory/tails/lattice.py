@@ -6,6 +6,7 @@ from torchrankmetrics.theory.candidates import FloatArray
 
 _MOST_POINTS = 1e6  # of the lattice within the largest step: a finer one is as good as none
 _MOST_VALUES = 64  # distinct steps
+MOST_WEIGHTS = 64  # distinct weights
 
 
 def common_span(steps: FloatArray) -> float | None:

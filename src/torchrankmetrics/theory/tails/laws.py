@@ -16,6 +16,8 @@ from torchrankmetrics.theory.tails.lattice import common_span
 
 ComplexArray = npt.NDArray[np.complex128]
 Line = Callable[[float], ComplexArray]
+_LOGARITHM = 16  # exponentials that the logarithm of a complex exponential is worth
+MOST_GROUPS = 512  # laws of one summand, beyond which a sum has too many atoms to list
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,7 @@ class SumLaw(Protocol):
         log_top: log P(S = highest).
         span: S - highest is a multiple of it; None: no span is known.
         decays: |exp K| decays along a vertical line up to half the period of the lattice, and does not rise again.
+        disperse: where K along a line is known only in part, weights differ enough that |exp K| does not rise again.
     """
 
     lowest: float
@@ -48,17 +51,26 @@ class SumLaw(Protocol):
     log_top: float
     span: float | None
     decays: bool
+    disperse: bool
+
+    def effort(self, reach: float) -> int:
+        """How many exponentials one value of K takes for |t| <= reach."""
+        ...
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """K'(t) and K''(t) for real t >= 0: good for placing a line, not more."""
         ...
 
     def line(self, t0: float, step: float, size: int) -> Line:
-        """Prepare y -> K(t0 + i (y + step j)) for j < size, an array (size,); t0 > 0."""
+        """Prepare y -> K(t0 + i (y + step j)) for j < size, an array (size,); t0 > 0. NaN where it is not at hand."""
+        ...
+
+    def take_all(self) -> bool:
+        """Have K at hand everywhere from now on, at a cost; False if it is, or if there are too many tasks."""
         ...
 
     def atoms(self, most: int) -> list[Atoms] | None:
-        """The laws of the summands that vary, unless they have more than ``most`` points in all."""
+        """The laws of the summands that vary, unless they have more than ``most`` points in all, or are too many."""
         ...
 
 
@@ -73,7 +85,11 @@ class RankSumLaw:
         self.lowest, self.highest = float(min(ends)), float(max(ends))
         self.log_top = float(-(self._c * np.log(self._N)).sum())
         self.span = common_span(self._v[self._N > 1])
-        self.decays = counts.equal_weights
+        self.decays, self.disperse = counts.equal_weights, False
+
+    def effort(self, reach: float) -> int:
+        """See ``SumLaw``."""
+        return _LOGARITHM * len(self._v)
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``; L(x) = coth x - 1/x is Langevin's function."""
@@ -98,10 +114,14 @@ class RankSumLaw:
 
         return evaluate
 
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        return False
+
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""
         varying = self._N > 1
-        if self._N[varying].sum() > most:
+        if varying.sum() > MOST_GROUPS or self._N[varying].sum() > most:
             return None
         return [
             Atoms(v * np.arange(N), np.full(int(N), 1 / N), int(c))
@@ -134,7 +154,11 @@ class HitSumLaw:
         self.lowest, self.highest = certain + min(other, 0.0), certain + max(other, 0.0)
         self.log_top = float((self._c * np.log(self._top)).sum())
         self.span = common_span(self._v)
-        self.decays = counts.equal_weights
+        self.decays, self.disperse = counts.equal_weights, False
+
+    def effort(self, reach: float) -> int:
+        """See ``SumLaw``."""
+        return _LOGARITHM * len(self._v)
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
@@ -155,9 +179,13 @@ class HitSumLaw:
 
         return evaluate
 
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        return False
+
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""
-        if 2 * len(self._v) > most:
+        if len(self._v) > MOST_GROUPS or 2 * len(self._v) > most:
             return None
         return [
             Atoms(np.array([0.0, v]), np.array([top, rest]), int(c))

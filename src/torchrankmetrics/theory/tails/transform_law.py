@@ -14,43 +14,53 @@ import numpy.typing as npt
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Log, Power, Transform
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
-from torchrankmetrics.theory.tails.lattice import common_span
-from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line
+from torchrankmetrics.theory.tails.condensed import FEWEST_TURNS, Shared, by_weight, condense
+from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS, common_span
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line
 from torchrankmetrics.theory.transforms import apply_transform
 
 _RADIANS = 8.0  # what the nodes of a panel resolve to rounding
 _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their largest terms are this close
 
+_ONE_BRANCH = 2.0  # radians that a term may turn about its mean where its logarithm is multiplied by no integer
+_MOST_WEIGHTS = 4096  # distinct ones, up to which all are taken where it matters
+_DISPERSE = 30.0  # n times the variance of log v, beyond which distinct weights do not come into step again
+
 ArrayFunction = Callable[[FloatArray], FloatArray]
+_Rules = dict[tuple[bytes, int], tuple[FloatArray, FloatArray, IntArray]]
 
 
 class TransformSumLaw:
     """S = sum of sign v f(r) for any f; one that is not a power or a logarithm must be smooth beyond 2^16."""
 
     def __init__(self, f: Transform, counts: CandidateCounts, sign: int) -> None:
-        self._f, self._sign = f, sign
-        self.lowest = self.highest = self.log_top = 0.0
-        self._parts: list[_Part] = []
-        steps = []
-        for v in np.unique(counts.weight):
-            chosen = counts.weight == v
-            N, c = counts.num_candidates[chosen], counts.count[chosen].astype(np.float64)
-            table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
-            last = self._values(N.astype(np.float64))
-            top, multiplicity = _running_maximum(table, N, last)
-            bottom = -_running_maximum(-table, N, -last)[0]
-            self.lowest += float(v * (c @ bottom))
-            self.highest += float(v * (c @ top))
-            self.log_top += float(c @ (np.log(multiplicity) - np.log(N)))
-            steps.append(v * np.diff(np.unique(np.append(table, last))))
-            self._parts.append(_Part(float(v), N, c, top, self._values, isinstance(f, Power | Log)))
-        self.span = common_span(np.concatenate(steps))
+        self._f, self._sign, self._counts = f, sign, counts
+        self._smooth = isinstance(f, Power | Log)
+        N, index = np.unique(counts.num_candidates, return_inverse=True)
+        self._table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
+        last = self._values(N.astype(np.float64))
+        top, multiplicity = _running_maximum(self._table, N, last)
+        bottom = -_running_maximum(-self._table, N, -last)[0]
+        share = counts.weight * counts.count
+        self.highest, self.lowest = float(share @ top[index]), float(share @ bottom[index])
+        self.log_top = float(counts.count @ (np.log(multiplicity) - np.log(N))[index])
+        weights = np.unique(counts.weight[(bottom < top)[index]])
+        steps = np.diff(np.unique(np.append(self._table, last)))
+        self.span = common_span(np.multiply.outer(weights, steps).ravel()) if len(weights) <= MOST_WEIGHTS else None
         self.decays = False
+        spread = counts.num_tasks * np.cov(np.log(counts.weight), fweights=counts.count, ddof=0)
+        self.disperse = bool(spread > _DISPERSE)
+        self._range = float(top.max() - bottom.min())
+        self._turns = float(counts.weight.max()) * self._range
+        self._parts: dict[int, list[_Part] | None] = {}
+        self._all: list[_Part] = []
+        self._rules: _Rules = {}
+        self._tops: dict[bytes, FloatArray] = {}
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
         mean = variance = 0.0
-        for part in self._parts:
+        for part in self._parts_up_to(t) or self._exact_parts():
             for anchor, c, stop, x, weights in part.scaled(t, t):
                 mass = weights * np.exp(t * part.v * x)
                 total = _prefix_sums(mass, stop)
@@ -62,46 +72,87 @@ class TransformSumLaw:
 
     def line(self, t0: float, step: float, size: int) -> Line:
         """See ``SumLaw``; on a regular grid exp(i y v x) costs a multiplication, not an exponential."""
-        prepared: dict[int, list[Line]] = {}
+        prepared: dict[float, list[Line]] = {}
 
         def evaluate_line(offset: float) -> ComplexArray:
-            reach = math.hypot(t0, offset + step * size)
-            level = max(0, math.ceil(math.log(reach / t0, 4)))
-            if level not in prepared:
+            reach = self._rounded(t0 + offset + step * size)
+            parts = self._parts_up_to(reach)
+            if parts is None:
+                if offset > 0:
+                    return np.full(size, complex(math.nan, math.nan))
+                parts = self._exact_parts()
+            if reach not in prepared:
                 prepared.clear()
-                prepared[level] = [line for part in self._parts for line in part.lines(t0, t0 * 4.0**level, step, size)]
-            shares = np.array([line(offset) for line in prepared[level]])
-            total: ComplexArray = shares.sum(axis=0)
+                prepared[reach] = [line for part in parts for line in part.lines(t0, reach, step, size)]
+            total = np.zeros(size, dtype=np.complex128)
+            for line in prepared[reach]:
+                total += line(offset)
             return total
 
         return evaluate_line
 
+    def effort(self, reach: float) -> int:
+        """See ``SumLaw``."""
+        reach = self._rounded(reach)
+        return sum(part.num_nodes(reach) for part in self._parts_up_to(reach) or [])
+
+    def take_all(self) -> bool:
+        """See ``SumLaw``."""
+        if self._all or len(np.unique(self._counts.weight)) > _MOST_WEIGHTS:
+            return False
+        self._all = [self._part(one) for one in by_weight(self._counts)]
+        return True
+
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""
-        if sum(int(part.N.sum()) for part in self._parts) > most:
+        N, weight, count = self._counts.num_candidates, self._counts.weight, self._counts.count
+        if len(N) > MOST_GROUPS or N.sum() > most:
             return None
+        values = self._values(np.arange(1.0, N.max() + 1))
         result = []
-        for part in self._parts:
-            values = self._values(np.arange(1.0, part.N[-1] + 1))
-            for N, count in zip(part.N.tolist(), part.c.tolist(), strict=True):
-                support, multiplicity = np.unique(values[:N], return_counts=True)
-                if len(support) > 1:
-                    result.append(Atoms(part.v * (support[-1] - support[::-1]), multiplicity[::-1] / N, int(count)))
+        for one, v, c in zip(N.tolist(), weight.tolist(), count.tolist(), strict=True):
+            support, multiplicity = np.unique(values[:one], return_counts=True)
+            if len(support) > 1:
+                result.append(Atoms(v * (support[-1] - support[::-1]), multiplicity[::-1] / one, int(c)))
         return result
 
     def _values(self, ranks: FloatArray) -> FloatArray:
         return self._sign * apply_transform(self._f, ranks)
+
+    def _rounded(self, reach: float) -> float:
+        """The reach that rules are made for: few different ones, from one radian on."""
+        return 4.0 ** max(0, math.ceil(math.log(max(reach * self._turns, 1.0), 4))) / max(self._turns, 1e-300)
+
+    def _parts_up_to(self, reach: float) -> "list[_Part] | None":
+        """Tasks by weight, condensed for |t| <= reach; None if that is too far for as many weights as there are."""
+        if self._all:
+            return self._all
+        level = max(0, math.ceil(math.log2(max(reach * self._turns, 1.0) / FEWEST_TURNS)))
+        if level not in self._parts:
+            shared = condense(self._counts, FEWEST_TURNS * 2.0**level, self._smooth)
+            self._parts[level] = None if shared is None else [self._part(one) for one in shared]
+        return self._parts[level]
+
+    def _exact_parts(self) -> "list[_Part]":
+        return [self._part(one) for one in by_weight(self._counts)]
+
+    def _part(self, shared: Shared) -> "_Part":
+        N, key = shared.num_candidates, shared.num_candidates.tobytes()
+        if key not in self._tops:
+            self._tops[key] = _running_maximum(self._table, N, self._values(N.astype(np.float64)))[0]
+        return _Part(shared, self._tops[key], self._values, self._smooth, self._range, self._rules)
 
 
 class _Part:
     """The tasks of one weight v: their N, how many there are of each, and the rules for sums over 1..N."""
 
     def __init__(
-        self, v: float, N: IntArray, c: FloatArray, top: FloatArray, values: ArrayFunction, smooth: bool
+        self, shared: Shared, top: FloatArray, values: ArrayFunction, smooth: bool, width: float, rules: _Rules
     ) -> None:
-        self.v, self.N, self.c = v, N, c
-        self._top, self._values, self._smooth = top, values, smooth
-        self._rules: dict[int, tuple[FloatArray, FloatArray, IntArray]] = {}
+        self.v, self._N, self._c = shared.weight, shared.num_candidates, shared.count
+        self._condensed = shared.condensed
+        self._top, self._values, self._smooth, self._width = top, values, smooth, width
+        self._rules, self._key = rules, shared.num_candidates.tobytes()
 
     def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
         """Yield (anchor, counts, stops, values - anchor, weights) of N whose sums of exp(t v x) share a scale."""
@@ -110,27 +161,33 @@ class _Part:
         for index in np.unique(cluster):
             members = cluster == index
             anchor, end = float(self._top[members].max()), int(stop[members][-1])
-            yield anchor, self.c[members], stop[members], x[:end] - anchor, weights[:end]
+            yield anchor, self._c[members], stop[members], x[:end] - anchor, weights[:end]
 
     def lines(self, t0: float, reach: float, step: float, size: int) -> Iterator[Line]:
         """Yield functions that give the share of K(t0 + i (y + step j)) of one set of N each."""
         for anchor, c, stop, x, weights in self.scaled(t0, reach):
-            yield _line(self.v * anchor * float(c.sum()), c, stop, self.v * x, weights, t0, step, size)
+            make = _condensed_line if self._condensed else _line
+            yield make(self.v * anchor * float(c.sum()), c, stop, self.v * x, weights, t0, step, size)
+
+    def num_nodes(self, reach: float) -> int:
+        """Number of nodes of the rule."""
+        return len(self._rule(reach)[0])
 
     def _rule(self, reach: float) -> tuple[FloatArray, FloatArray, IntArray]:
-        level = math.ceil(math.log(reach * self.v, 4)) if reach * self.v > 1 else 0
-        if level not in self._rules:
-            ends = self._panels(4.0**level)
+        turns = reach * self.v * self._width
+        level = math.ceil(math.log(turns, 4)) if turns > 1 else 0
+        if (self._key, level) not in self._rules:
+            ends = self._panels(4.0**level / max(self._width, 1e-300))
             nodes, weights, _ = panel_rule(ends[:-1] + 1, np.diff(ends))
-            stop = np.searchsorted(nodes, self.N + 0.5)  # the nodes ascend, and panels end at every N
-            self._rules[level] = weights, self._values(nodes), stop
-        return self._rules[level]
+            stop = np.searchsorted(nodes, self._N + 0.5)  # the nodes ascend, and panels end at every N
+            self._rules[self._key, level] = weights, self._values(nodes), stop
+        return self._rules[self._key, level]
 
     def _panels(self, frequency: float) -> IntArray:
         """Ends of panels, 0 and every N among them, that hold at most ``_RADIANS`` each unless they are short."""
-        head = min(SMALL_RANKS if self._smooth else TABLED_RANKS, int(self.N[-1]))
-        doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self.N[-1] / head))), dtype=np.int64)
-        ends = np.unique(np.r_[np.arange(head + 1), doubled, self.N])
+        head = min(SMALL_RANKS if self._smooth else TABLED_RANKS, int(self._N[-1]))
+        doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self._N[-1] / head))), dtype=np.int64)
+        ends = np.unique(np.r_[np.arange(head + 1), doubled, self._N])
         while True:
             turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
             coarse = np.flatnonzero((turned > _RADIANS) & (np.diff(ends) > PANEL_NODES))
@@ -146,7 +203,7 @@ def _line(
     top: float, c: FloatArray, stop: IntArray, x: FloatArray, weights: FloatArray, t0: float, step: float, size: int
 ) -> Line:
     """K along a line for the tasks of one weight; ``top`` is the sum of their anchors, ``x`` lies below the anchor."""
-    N = np.add.reduceat(weights, np.r_[0, stop[:-1]]).cumsum()
+    N = _prefix_sums(weights, stop)
     log_N = float(c @ np.log(N))
     mass = weights * np.exp(t0 * x)
     turns = np.exp(1j * np.multiply.outer(step * np.arange(size), x))
@@ -161,10 +218,37 @@ def _line(
     return evaluate_line
 
 
+def _condensed_line(
+    top: float, c: FloatArray, stop: IntArray, x: FloatArray, weights: FloatArray, t0: float, step: float, size: int
+) -> Line:
+    """As ``_line``, for counts that are no integers: the logarithm is that about the mean, NaN if it has two values."""
+    N = _prefix_sums(weights, stop)
+    log_N = float(c @ np.log(N))
+    mass = weights * np.exp(t0 * x)
+    mean = _prefix_sums(mass * x, stop) / _prefix_sums(mass, stop)
+    turns = np.exp(1j * np.multiply.outer(step * np.arange(size), x))
+
+    def evaluate_line(offset: float) -> ComplexArray:
+        y = offset + step * np.arange(size)
+        sums = _prefix_sums(turns * (mass * np.exp(1j * offset * x)), stop)
+        logarithm = np.log(sums * np.exp(-1j * np.multiply.outer(y, mean)))
+        logarithm[np.abs(logarithm.imag) > _ONE_BRANCH] = complex(math.nan, math.nan)
+        result: ComplexArray = (t0 + 1j * y) * top + logarithm @ c + 1j * y * float(c @ mean) - log_N
+        return result
+
+    return evaluate_line
+
+
 def _prefix_sums(terms: npt.NDArray[Any], stop: IntArray) -> npt.NDArray[Any]:
     """Sums of terms (..., nodes) over the first ``stop`` nodes, for every stop."""
-    sums: npt.NDArray[Any] = np.add.reduceat(terms, np.r_[0, stop[:-1]], axis=-1).cumsum(axis=-1)
+    sums: npt.NDArray[Any] = np.add.reduceat(terms, _starts(stop), axis=-1).cumsum(axis=-1)
     return sums
+
+
+def _starts(stop: IntArray) -> IntArray:
+    starts = np.zeros_like(stop)
+    starts[1:] = stop[:-1]
+    return starts
 
 
 def _running_maximum(table: FloatArray, N: IntArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:

@@ -1,0 +1,269 @@
+"""p-values against exact rational laws, and the law that a p-value is never too small."""
+
+import itertools
+import math
+import warnings
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import torchrankmetrics as trm
+from exact_laws import sum_law, upper_tails
+from torchrankmetrics.theory import definitions as d
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.significance import log_p_value, p_value
+from torchrankmetrics.theory.tails import transform_law
+from torchrankmetrics.theory.tails.condensed import by_weight
+from torchrankmetrics.theory.tails.convolution import log_tail_by_convolution
+from torchrankmetrics.theory.tails.grid import log_tail_on_grid
+from torchrankmetrics.theory.tails.inversion import away_from_pole, log_tail_by_inversion
+from torchrankmetrics.theory.tails.laws import RankSumLaw
+from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
+
+MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
+# a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
+EXACT = {
+    "mr": (d.MEAN_RANK, lambda r: Fraction(r), False),
+    "imr": (d.INVERSE_MEAN_RANK, lambda r: Fraction(r), False),
+    "mrr": (MRR, lambda r: Fraction(1, r), True),
+    "hmr": (d.HARMONIC_MEAN_RANK, lambda r: Fraction(1, r), True),
+    "hits": (d.hits_at(3), lambda r: Fraction(r <= 3), True),
+    "quadratic": (d.power_mean_rank(2), lambda r: Fraction(r**2), False),
+    "cubic": (d.power_mean_rank(3), lambda r: Fraction(r**3), False),
+    "p_minus_2": (d.power_mean_rank(-2), lambda r: Fraction(1, r**2), True),
+}
+
+
+def of_mean(definition, mean):
+    return float(definition.g(torch.tensor(float(mean), dtype=torch.float64)))
+
+
+def check_exactly(key, N, weights, tolerance=1e-9, some=8):
+    definition, f, larger = EXACT[key]
+    tails = list(upper_tails(sum_law(N, weights, f), larger))
+    total = sum(Fraction(w) for w in weights)
+    for i in np.unique(np.linspace(0, len(tails) - 1, some).astype(int)):
+        x, exact = tails[i]
+        got = log_p_value(definition, of_mean(definition, x / total), N, [float(w) for w in weights])
+        assert got == pytest.approx(math.log(exact), abs=tolerance)
+
+
+@pytest.mark.parametrize("key", EXACT)
+@pytest.mark.parametrize(
+    "N",
+    [[14], [20, 3], [20, 2, 3, 2], [14, 1, 9], [5, 7, 2, 11, 3], [9] * 5, [3, 14, 2, 4, 3, 5], [20, 20, 20], [40, 300]],
+    ids=str,
+)
+def test_few_tasks_by_their_rational_law(key, N):
+    check_exactly(key, N, [1] * len(N))
+    check_exactly(key, N, [Fraction(1 + i % 3, 2) for i in range(len(N))])
+
+
+@settings(deadline=None, max_examples=25)
+@given(
+    key=st.sampled_from(sorted(EXACT)),
+    tasks=st.lists(st.tuples(st.integers(1, 12), st.integers(1, 4000)), min_size=1, max_size=4),
+    single=st.booleans(),
+)
+def test_any_weights_by_their_rational_law(key, tasks, single):
+    N, units = zip(*tasks, strict=True)
+    weights = [Fraction(float(np.float32(u / 1000))) if single else Fraction(u, 8) for u in units]
+    definition, f, larger = EXACT[key]
+    total = sum(weights)
+    tails = list(upper_tails(sum_law(N, weights, f), larger))
+    for x, exact in tails[:: max(1, len(tails) // 6)]:
+        got = log_p_value(definition, of_mean(definition, x / total), N, [float(w) for w in weights])
+        assert got >= math.log(exact) - 1e-9
+        # what counts as tied with x is what lies within the rounding of weights
+        near = Fraction(1, 2**19) * (abs(x) + total)
+        reached = [p for y, p in tails if (y >= x - near if larger else y <= x + near)]
+        assert got <= math.log(max(reached)) + 1e-9
+
+
+@pytest.mark.parametrize("N", [[14, 3, 9, 2], [5] * 6, [12, 20]], ids=str)
+def test_geometric_mean_by_products(N):
+    products = {1: 1}
+    for n in N:
+        products = {
+            k: sum(products.get(k // r, 0) for r in range(1, n + 1) if k % r == 0)
+            for k in {a * r for a in products for r in range(1, n + 1)}
+        }
+    ways = 0
+    for k in sorted(products):
+        ways += products[k]
+        if k % 5 < 2:
+            got = log_p_value(GMR, k ** (1 / len(N)), N)
+            assert got == pytest.approx(math.log(Fraction(ways, math.prod(N))), abs=1e-9)
+
+
+def integer_tails(steps, n):
+    """(sum, log P(at least it)) of n draws from integers, exactly, the largest sum first; every 20th below 1/2."""
+    ways = np.array([1], dtype=object)
+    for _ in range(n):
+        new = np.zeros(len(ways) + max(steps), dtype=object)
+        for x in steps:
+            new[x : x + len(ways)] += ways
+        ways = new
+    above, total = 0, len(steps) ** n
+    for i, x in enumerate(np.flatnonzero(ways)[::-1].tolist()):
+        above += ways[x]
+        if i % 20 == 0 and 2 * above < total:
+            yield x, math.log(above) - math.log(total)
+
+
+@pytest.mark.parametrize(
+    ("definition", "steps", "n"),
+    [
+        (MRR, [60, 30, 20, 15, 12, 10], 90),  # N = 6, in units of 1/60
+        (d.power_mean_rank(3), [124, 117, 98, 61, 0], 40),  # N = 5, by how much r^3 falls short of 125, less one
+        (d.power_mean_rank(-2), [144, 36, 16, 9], 40),
+    ],
+    ids=["mrr", "cubic", "p_minus_2"],
+)
+def test_far_tails_by_integer_convolution(definition, steps, n):
+    worst = 0.0
+    for x, exact in integer_tails(steps, n):
+        mean = {3: 125 - x / n, -1: x / n / 60, -2: x / n / 144}[definition.f.p]
+        got = log_p_value(definition, of_mean(definition, mean), [len(steps)] * n)
+        assert got == pytest.approx(exact, abs=1e-7)
+        worst = min(worst, exact)
+    assert worst < math.log(1e-20)
+
+
+def test_a_value_of_probability_1e_67():
+    tails = [(x, p) for x, p in integer_tails([60, 30, 20, 15, 12, 10], 90) if p < math.log(1e-66)]
+    x, exact = tails[-1]
+    assert log_p_value(MRR, x / 60 / 90, [6] * 90) == pytest.approx(exact, abs=1e-7)
+
+
+@pytest.mark.parametrize(("n", "value"), [(8, 0.5), (8, 0.8), (14, 0.6), (10, 0.3)])
+def test_what_a_line_cannot_resolve_counts(n, value, monkeypatch):
+    law = TransformSumLaw(MRR.f, CandidateCounts.of([14] * n), 1)
+    t0 = away_from_pole(law, value)
+    exact = log_tail_by_convolution(law, value, t0)
+    law.span = None
+    for terms in (1 << 12, 1 << 16, 1 << 20):
+        monkeypatch.setattr("torchrankmetrics.theory.tails.inversion._MOST_TERMS", terms)
+        monkeypatch.setattr("torchrankmetrics.theory.tails.inversion._WATCHED", terms)
+        above = log_tail_by_inversion(law, value)
+        assert log_tail_by_inversion(law, value, below=True) - 1e-9 <= exact <= above + 1e-9
+    assert above == pytest.approx(exact, abs=0.02)
+
+
+def test_grid_and_convolution_agree():
+    law = TransformSumLaw(MRR.f, CandidateCounts.of([9] * 12), 1)
+    for short in (0.1, 0.3, 0.5, 0.6):
+        s = law.highest - round(short * law.highest / law.span) * law.span
+        t0 = away_from_pole(law, s)
+        exact = log_tail_by_convolution(law, s - law.span / 4, t0)
+        assert log_tail_on_grid(law, s, t0) == pytest.approx(exact, abs=1e-8)
+
+
+CONSTANT = [d.hits_at(10), d.MEAN_RANK, MRR, GMR, d.power_mean_rank(3), d.power_mean_rank(math.inf), d.hits_at(1)]
+
+
+@pytest.mark.parametrize("definition", CONSTANT, ids=lambda x: x.name)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_constant_has_p_one(definition, weighted):
+    n = 49
+    N = [4 if definition.name == "hits_at_10" else 1] * n
+    weights = np.random.default_rng(0).random(n) + 0.01 if weighted else None
+    assert log_p_value(definition, 1.0, N, weights) == 0.0
+    if definition.aggregation == "mean":
+        assert log_p_value(definition, 1 - 1e-15, N, weights) == 0.0
+    if definition.name == "hits_at_10":
+        with warnings.catch_warnings(action="ignore"):
+            values = trm.evaluate([1] * n, N, ["p_hits@10", "z_hits@10"], weight=weights)
+        assert values["p_hits_at_10"] == 1.0
+        assert math.isnan(values["z_hits_at_10"])
+        assert trm.adjust(1.0, "hits@10", N, view="p_value") == 1.0
+
+
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, MRR, d.hits_at(2), d.power_mean_rank(2)], ids=lambda x: x.name)
+@pytest.mark.parametrize("n", [8, 30])
+def test_nearly_equal_weights_are_equal(definition, n):
+    rng = np.random.default_rng(n)
+    weights, ranks = 1 + 1e-7 * rng.random(n), rng.integers(1, 6, n)
+    f = definition.f(torch.from_numpy(ranks.astype(float))).numpy()
+    equal = p_value(definition, of_mean(definition, f.mean()), [5] * n)
+    got = p_value(definition, of_mean(definition, f @ weights / weights.sum()), [5] * n, weights)
+    assert got >= equal * (1 - 1e-9)
+    assert got == pytest.approx(equal, rel=1e-4)
+
+
+@pytest.mark.parametrize("definition", [d.MEAN_RANK, d.hits_at(2), MRR], ids=lambda x: x.name)
+def test_single_precision_weights_are_the_decimals_they_stand_for(definition):
+    rng = np.random.default_rng(3)
+    decimals, ranks = np.resize([0.1, 0.3, 0.7], 24), rng.integers(1, 5, 24)
+    f = definition.f(torch.from_numpy(ranks.astype(float))).numpy()
+    single = decimals.astype(np.float32).astype(float)
+    exact = p_value(definition, f @ decimals / decimals.sum(), [4] * 24, decimals)
+    assert p_value(definition, f @ single / single.sum(), [4] * 24, single) == pytest.approx(exact, rel=1e-9)
+
+
+@pytest.mark.parametrize("f", [d.Power(-1), d.Log(), d.Power(2)], ids=str)
+@pytest.mark.parametrize("spread", [0.3, 2.0])
+def test_condensed_weights_have_the_cumulants_of_all(f, spread):
+    rng = np.random.default_rng(0)
+    counts = CandidateCounts.of(rng.integers(2, 900, 1500), np.exp(spread * rng.standard_normal(1500)))
+    law, direct = TransformSumLaw(f, counts, 1), TransformSumLaw(f, counts, 1)
+    parts = [direct._part(shared) for shared in by_weight(counts)]
+    direct._all = parts
+    t0 = 1 / math.sqrt(direct.cumulants(0.0)[1])
+    assert law.cumulants(t0) == pytest.approx(direct.cumulants(t0), rel=1e-9)
+    line, exact = law.line(t0, t0 / 4, 16)(0.0), direct.line(t0, t0 / 4, 16)(0.0)
+    assert np.exp(line - line[0].real) == pytest.approx(np.exp(exact - line[0].real), abs=1e-9)
+    assert law.effort(t0) < direct.effort(t0)
+
+
+@pytest.mark.parametrize("definition", [MRR, GMR], ids=lambda x: x.name)
+def test_many_weights_are_as_good_as_all_of_them(definition, monkeypatch):
+    rng = np.random.default_rng(1)
+    N, weights = rng.choice([14, 90, 1000], 300), rng.random(300) + 0.5
+    values = [0.05, 0.08, 0.12] if definition is MRR else [80.0, 60.0, 40.0]
+    quick = [log_p_value(definition, x, N, weights) for x in values]
+    monkeypatch.setattr(transform_law, "condense", lambda counts, reach, smooth: by_weight(counts))
+    for x, got in zip(values, quick, strict=True):
+        assert got == pytest.approx(log_p_value(definition, x, N, weights), rel=1e-7, abs=1e-7)
+
+
+def test_hits_with_rare_hits_and_many_weights_by_their_number():
+    # hits are so rare that there are none, one or two; which two is spread over many weights
+    n, N = 400, 20000
+    weights = np.random.default_rng(0).random(n) + 0.5
+    for value in (weights.min() / weights.sum(), np.median(weights) / weights.sum()):
+        v = weights / weights.sum()
+        one = (v >= value * (1 - 1e-9)).mean() * n / N * (1 - 1 / N) ** (n - 1)
+        two = (np.add.outer(v, v) >= value)[np.triu_indices(n, 1)].sum() / N**2 * (1 - 1 / N) ** (n - 2)
+        exact = one + two
+        got = p_value(d.hits_at(1), value, [N] * n, weights)
+        assert exact * (1 - 1e-4) <= got + 1e-6
+        assert got == pytest.approx(exact, rel=2e-2)
+
+
+def test_optimistic_ranks_have_no_p_value():
+    kept = trm.RankCollection(["mrr"], views=["base", "p_value"], rank_types=["realistic", "optimistic"])
+    assert list(kept.keys()) == ["mrr", "p_mrr", "optimistic_mrr"]
+    for wrong in (
+        lambda: trm.RankMetric(MRR, view="p_value", rank_type="optimistic"),
+        lambda: trm.RankCollection(["optimistic_p_mrr"]),
+        lambda: trm.RankCollection(["mrr"], views=["p_value"], rank_types=["optimistic"]),
+    ):
+        with pytest.raises(ValueError, match=r"optimistic.*use 'expected'"):
+            wrong()
+    with pytest.raises(ValueError, match="use 'pessimistic'"):
+        trm.RankMetric(d.HARMONIC_MEAN_RANK, view="p_value", rank_type="optimistic")
+
+
+def test_rank_law_with_distinct_weights_by_enumeration():
+    N, weights = [4, 3, 5, 2], [0.31, 0.22, 1.7, 0.05]
+    law = RankSumLaw(CandidateCounts.of(N, weights), -1)
+    assert law.span == pytest.approx(0.01 / 2.28)
+    check_exactly("mr", N, [Fraction(w).limit_denominator(100) for w in weights])
+    outcomes = np.array(list(itertools.product(*(range(1, n + 1) for n in N))), float) @ weights / sum(weights)
+    for x in np.quantile(outcomes, [0.0, 0.1, 0.5, 0.9, 1.0], method="nearest"):
+        assert p_value(d.MEAN_RANK, x, N, weights) == pytest.approx((outcomes <= x + 1e-12).mean(), rel=1e-9)
