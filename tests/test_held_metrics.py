@@ -5,6 +5,7 @@ import gc
 import pickle
 
 import pytest
+from torch import nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import MetricTracker
@@ -76,6 +77,16 @@ def test_a_plain_collection_that_takes_the_metrics_over_updates_them(take, compu
     assert bits(metrics) == bits(made(4))
     with pytest.raises(TorchMetricsUserError, match=HELD):
         plain.update(*scores(5))
+
+
+def test_copies_of_a_module_with_both_collections_hold_as_it_does():
+    module = nn.ModuleDict({"ranks": made(), "apart": made()})
+    module["plain"] = MetricCollection([module["ranks"]])
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        other["plain"].update(*scores(1))
+        assert bits(other["plain"]) == bits(made(1))
+        with pytest.raises(TorchMetricsUserError, match=HELD):
+            other["apart"]["mr"].update(*scores(1))
 
 
 def test_metrics_updated_apart_are_told_and_not_lost():
