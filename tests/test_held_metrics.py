@@ -63,7 +63,7 @@ def test_copies_of_a_held_metric_are_free(copied):
 
 
 @pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
-@pytest.mark.parametrize("take", [lambda m: [m], lambda m: m], ids=["in a list", "itself"])
+@pytest.mark.parametrize("take", [lambda m: [m], lambda m: dict(m.items())], ids=["in a list", "metric by metric"])
 def test_a_plain_collection_that_takes_the_metrics_over_updates_them(take, compute_groups):
     metrics = made()
     plain = MetricCollection(take(metrics), compute_groups=compute_groups)
