@@ -24,7 +24,7 @@ from torchmetrics.utilities import dim_zero_cat
 
 from torchrankmetrics import HitsAtK, RankCollection, Ranks
 
-COLLECTIVES = ("barrier", "all_gather", "all_reduce")
+COLLECTIVES = ("barrier", "all_gather")
 CANDIDATES = 14541
 
 
@@ -87,7 +87,7 @@ def measure(rank: int, store: str, tasks: int, number: int, repeats: int) -> Non
     reference: dict[str, Tensor] = {}
     if rank == 0:
         print(f"{number} metrics, 2 processes, {2 * 1024 * len(batches)} tasks, median of {repeats}")
-        print(f"{'':34}{'barriers':>9}{'all_gather':>12}{'votes':>7}{'ms':>9}")
+        print(f"{'':34}{'barriers':>9}{'all_gather':>12}{'ms':>9}")
     for name, (metrics, compute) in ways(number).items():
         times = []
         for _ in range(repeats):
@@ -102,7 +102,7 @@ def measure(rank: int, store: str, tasks: int, number: int, repeats: int) -> Non
         reference = reference or values
         assert all(abs(values[key] - value) < 1e-12 for key, value in reference.items())
         if rank == 0:
-            row = "".join(f"{calls[call]:>{width}}" for call, width in zip(COLLECTIVES, (9, 12, 7), strict=True))
+            row = "".join(f"{calls[call]:>{width}}" for call, width in zip(COLLECTIVES, (9, 12), strict=True))
             print(f"{name:34}{row}{1000 * statistics.median(times):>9.1f}")
     distributed.destroy_process_group()
 

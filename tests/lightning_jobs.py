@@ -70,6 +70,10 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
             else:
                 self.ranks.update(*arguments, **columns)
 
+        def on_validation_epoch_start(self) -> None:
+            if persistent:  # the rows of a checkpoint are of a validation that is not gone on with
+                self.ranks.reset()
+
         def on_validation_epoch_end(self) -> None:
             if how == "epoch end":
                 self.log_dict(self.ranks)
@@ -79,7 +83,7 @@ def lightning_model(how: str, persistent: bool = False) -> Any:
 
         def test_step(self, batch: list[Tensor], index: int) -> None:
             arguments, columns = self.scores(batch)
-            self.test_ranks.update(*arguments, **columns)
+            self.test_ranks(*arguments, **columns)
 
         def on_test_epoch_end(self) -> None:
             self.log_dict(self.test_ranks)
@@ -230,12 +234,12 @@ def resume(persistent: bool) -> Callable[[int, str], Any]:
         trainer.fit(lightning_model("epoch end", persistent), loader(devices), loader(devices))
         state = torch.load(path, weights_only=True)["state_dict"]
         again, resumed = trainer_for(devices, folder, max_epochs=4)
-        if persistent:
-            loaded = lightning_model("epoch end", persistent)
-            loaded.load_state_dict(state)
-            return sorted(set(state) - {"table", "weight"}), loaded.ranks.table().num_tasks
-        again.fit(lightning_model("epoch end"), loader(devices), loader(devices), ckpt_path=path)
-        return whole, resumed
+        again.fit(lightning_model("epoch end", persistent), loader(devices), loader(devices), ckpt_path=path)
+        loaded = lightning_model("epoch end", persistent)
+        loaded.load_state_dict(state)
+        blocks = loaded.ranks.values(copy_state=False)
+        tasks = sum(map(len, next(iter(blocks)).rows))
+        return whole, resumed, sorted(set(state) - {"table", "weight"}), tasks
 
     return scenario
 

@@ -137,15 +137,17 @@ def test_early_stopping_checkpoints_and_loggers(results: dict[str, list[Results]
 
 
 def test_resume_from_amid_a_validation(results: dict[str, list[Results]]) -> None:
-    for whole, resumed in runs(results, "resume"):
-        assert whole == [direct(epoch) for epoch in range(3)]
-        assert resumed == [direct(epoch) for epoch in (2, 3)]
+    for scenario in ("resume", "persistent"):
+        for whole, resumed, *_ in runs(results, scenario):
+            assert whole == [direct(epoch) for epoch in range(3)]
+            assert resumed == [direct(epoch) for epoch in (2, 3)]
 
 
-def test_persistent_rows_are_saved_once(results: dict[str, list[Results]]) -> None:
-    for (keys, tasks), expected in zip(runs(results, "persistent"), (SAMPLES, 6, 6), strict=True):
+def test_persistent_rows_are_saved_once_and_come_back_once(results: dict[str, list[Results]]) -> None:
+    assert all(found[2:] == ([], 0) for found in runs(results, "resume"))
+    for (*_, keys, tasks), expected in zip(runs(results, "persistent"), (SAMPLES, 6, 0), strict=True):
         assert keys == ["loaders.0.rows", "loaders.1.rows", "ranks.rows", "test_ranks.rows"]
-        assert tasks == expected  # on two processes those of the first, which writes the checkpoint
+        assert tasks == expected  # on two processes those of the first, which writes the checkpoint, and to it alone
 
 
 DEFAULTS = {

@@ -17,15 +17,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
 
-_OPTIONS = itemgetter(
-    "dist_sync_fn",
-    "process_group",
-    "distributed_available_fn",
-    "compute_with_cache",
-    "_to_sync",
-    "_is_synced",
-    "_device",
-)
+_SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
 
 
 class TiedCollection(MetricCollection):
@@ -73,12 +65,12 @@ class TiedCollection(MetricCollection):
         alike = all(
             member.rows is leader.rows
             and type(member).compute is RankMetric.compute
-            and _OPTIONS(vars(member)) == _OPTIONS(vars(leader))
+            and _SYNC(vars(member)) == _SYNC(vars(leader))
             for member in members
         )
         if not alike or not leader.update_called or leader._computed is not None:
             return super().compute()
-        # what each would do, without torchmetrics' wrapper: that takes as long as ten values
+        # what each would do, without torchmetrics' wrapper, which takes longer than the values
         analysis = self._synced_analysis()
         values = as_values([member.measure.value(analysis) for member in members], leader._value_device)
         for member, value in zip(members, values, strict=True):
@@ -166,13 +158,14 @@ class TiedCollection(MetricCollection):
             return leader.rows.analysis()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in vars(self).items() if key != "_self"}
+        return {**vars(self), "_self": self._leader._holder is self._self}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self._self = ref(self)
-        for member in self._members():
-            member._holder = self._self
+        if state["_self"]:  # a copy holds its members if this one does
+            for member in self._members():
+                member._holder = self._self
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

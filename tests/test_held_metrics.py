@@ -1,0 +1,120 @@
+"""A metric that a RankCollection holds is updated by it alone; copies, and what another one took over, are free."""
+
+import copy
+import gc
+import pickle
+
+import pytest
+from torch import nn
+from torchmetrics import MetricCollection
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.wrappers import MetricTracker
+
+from bits import bits
+from public_metrics import scores
+from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount
+
+HELD = "held by a RankCollection.* update the collection"
+
+
+def made(*seeds: int) -> RankCollection:
+    metrics = RankCollection(["mrr", "mr", "count"])
+    for seed in seeds:
+        metrics.update(*scores(seed))
+    return metrics
+
+
+@pytest.mark.parametrize("key", ["mrr", "mr", "count"])
+@pytest.mark.parametrize("copied", [lambda c: c, copy.deepcopy, lambda c: pickle.loads(pickle.dumps(c))])
+def test_a_held_metric_refuses_and_nothing_changes(key, copied):
+    metrics = copied(made(1))
+    member = metrics[key]
+    for refused in (member.update, member, lambda *_: member.merge_state({"rows": MeanRank().rows})):
+        with pytest.raises(TorchMetricsUserError, match=HELD):
+            refused(*scores(2))
+    assert bits(metrics) == bits(made(1))
+    metrics(*scores(2))
+    assert member._forward_cache is not None
+    assert bits(metrics) == bits(made(1, 2))
+
+
+def test_a_metric_that_was_given_in_is_held_until_the_collection_is_gone():
+    metric = MeanReciprocalRank()
+    metrics = RankCollection([metric])
+    with pytest.raises(TorchMetricsUserError, match=HELD):
+        metric.update(*scores(1))
+    del metrics
+    gc.collect()
+    metric.update(*scores(1))
+    assert metric.update_count == 1
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [lambda m: m.clone(), copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))],
+    ids=["clone", "deep", "pickle"],
+)
+def test_copies_of_a_held_metric_are_free(copied):
+    metrics = made(1)
+    for member in (copied(metrics["mr"]), copied(dict(metrics.items())["mr"])):
+        member.update(*scores(2))
+        assert bits(member)[""] == bits(made(1, 2))["mr"]
+    assert bits(metrics) == bits(made(1))
+
+
+@pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
+@pytest.mark.parametrize("take", [lambda m: [m], lambda m: dict(m.items())], ids=["in a list", "metric by metric"])
+def test_a_plain_collection_that_takes_the_metrics_over_updates_them(take, compute_groups):
+    metrics = made()
+    plain = MetricCollection(take(metrics), compute_groups=compute_groups)
+    plain.update(*scores(1))
+    plain(*scores(2))
+    plain.update(*scores(3))
+    assert bits(plain) == bits(made(1, 2, 3))
+    metrics.reset()
+    assert not plain["mr"].rows  # they are the same metrics
+    metrics.update(*scores(4))  # which takes them back
+    assert bits(metrics) == bits(made(4))
+    with pytest.raises(TorchMetricsUserError, match=HELD):
+        plain.update(*scores(5))
+
+
+def test_copies_of_a_module_with_both_collections_hold_as_it_does():
+    module = nn.ModuleDict({"ranks": made(), "apart": made()})
+    module["plain"] = MetricCollection([module["ranks"]])
+    for other in (copy.deepcopy(module), pickle.loads(pickle.dumps(module))):
+        other["plain"].update(*scores(1))
+        assert bits(other["plain"]) == bits(made(1))
+        with pytest.raises(TorchMetricsUserError, match=HELD):
+            other["apart"]["mr"].update(*scores(1))
+
+
+def test_metrics_updated_apart_are_told_and_not_lost():
+    for key in ("mrr", "count"):
+        metrics = made(1)
+        dict(metrics.items())[key].update(*scores(2))
+        with pytest.raises(TorchMetricsUserError, match="updated apart from its RankCollection"):
+            metrics.update(*scores(3))
+        metrics.reset()
+        metrics.update(*scores(3))
+        assert bits(metrics) == bits(made(3))
+
+
+def test_a_foreign_metric_tied_to_the_collection_sees_none_of_its_updates():
+    metrics, count = made(), RankCount()
+    plain = MetricCollection({"ranks": metrics, "own": count})
+    plain.update(*scores(1))
+    assert count.rows is metrics._leader.rows
+    metrics.update(*scores(2))
+    assert count.compute() == 7
+    assert metrics.compute()["count"] == 14
+
+
+def test_trackers_and_clones_hold_metrics_of_their_own():
+    tracker = MetricTracker(made(), maximize=[True, False, True])
+    for seed in (1, 2):
+        tracker.increment()
+        tracker.update(*scores(seed))
+        with pytest.raises(TorchMetricsUserError, match=HELD):
+            tracker[-1]["mr"].update(*scores(3))
+        assert bits(tracker.compute()) == bits(made(seed))

@@ -1,0 +1,141 @@
+"""Rows that leave a metric and come back, in checkpoints and merges: once, and only what an update would have kept."""
+
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
+
+from bits import bits
+from public_metrics import scores
+from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
+from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, Ranks
+from torchrankmetrics.ranking import columns
+from torchrankmetrics.ranking.rows import rows_of
+from worker_pool import WorkerPool
+
+ROWS = rows_of(Ranks([1, 4], None, 9), side="head")
+
+
+def changed(column: int, value: int) -> torch.Tensor:
+    rows = ROWS.clone()
+    rows[1, column] = value
+    return rows
+
+
+BAD_ROWS = {
+    "dtype": (ROWS.int(), "int64"),
+    "float": (ROWS.double(), "int64"),
+    "width": (ROWS[:, :7], r"\(n, 8\), got \(2, 7\)"),
+    "shape": (ROWS[0], r"\(n, 8\), got \(8,\)"),
+    "rank 0": (changed(columns.OPTIMISTIC, 0), "ranks must"),
+    "rank above N": (changed(columns.PESSIMISTIC, 10), "ranks must"),
+    "order": (changed(columns.OPTIMISTIC, 5), "optimistic"),
+    "side": (changed(columns.SIDE, 3), "side must be"),
+    "fault": (changed(columns.SIDE, -1), "told at compute"),
+    "weight": (changed(columns.WEIGHT, -1), "weight must be finite"),
+    "count": (changed(columns.COUNT, 0), "count must be at least 1"),
+    "no tensor": ("rows", "int64"),
+}
+
+
+@pytest.mark.parametrize("make", [MeanRank, lambda: RankCollection(["mr", "amri"])], ids=["metric", "collection"])
+@pytest.mark.parametrize(("rows", "message"), BAD_ROWS.values(), ids=BAD_ROWS)
+def test_rows_that_no_update_keeps_are_refused_before_anything_changes(make: Any, rows: Any, message: str) -> None:
+    metric = make()
+    metric.update(Ranks([2], None, 9))
+    before = bits(metric)
+    with pytest.raises(RuntimeError, match=message):
+        metric.load_state_dict({"rows": rows})
+    if isinstance(metric, MeanRank):
+        with pytest.raises((TypeError, ValueError, IndexError), match=message):
+            metric.merge_state({"rows": rows})
+    assert bits(metric) == before
+    nn.ModuleDict({"metric": metric}).load_state_dict({"metric.rows": [ROWS, ROWS[:1]]})
+    assert next(iter(bits(metric).values())) == float(2).hex()
+
+
+@pytest.mark.parametrize(
+    ("metric", "incoming", "message"),
+    [
+        (HitsAtK(1), HitsAtK(3), "same metric, hits_at_1 micro; got hits_at_3 micro"),
+        (MeanRank(), MeanRank(view="z_score"), "same metric, mr micro; got z_mr micro"),
+        (MeanRank(), MeanRank(average="macro"), "same metric, mr micro; got mr macro"),
+        (MeanRank(side="tail"), {"rows": rows_of(Ranks([1], None, 9))}, "side must be passed"),
+        (MeanRank(average="macro"), {"rows": [ROWS]}, "group must be passed"),
+        (RankCollection(["tail_mr"]), RankCollection(["mr"]), "side must be passed"),
+        (RankCollection([MeanRank(average="macro")]), RankCollection(["mr"]), "group must be passed"),
+    ],
+)
+def test_merge_state_refuses_what_update_refuses(metric: Any, incoming: Any, message: str) -> None:
+    if not isinstance(incoming, dict):
+        incoming.update(Ranks([1], None, 9), **({"group": 0} if getattr(incoming, "average", "") == "macro" else {}))
+    with pytest.raises(ValueError, match=message):
+        metric.merge_state(incoming)
+    assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._leader).rows
+
+
+def test_merge_state_clears_the_cached_result() -> None:
+    for make in (MeanRank, lambda: RankCollection(["mr"])):
+        metric, other = make(), make()
+        metric.update(*scores(1))
+        other.update(*scores(2))
+        metric.compute()
+        metric.merge_state(other)
+        both = make()
+        both.update(*scores(1))
+        both.update(*scores(2))
+        assert bits(metric) == bits(both)
+
+
+def test_merge_state_of_a_synced_metric_is_refused() -> None:
+    metric = MeanRank(dist_sync_fn=lambda rows, group: [rows, rows], distributed_available_fn=lambda: True)
+    metric.update(*scores(1))
+    metric.sync(dist_sync_fn=metric.dist_sync_fn)
+    with pytest.raises(TorchMetricsUserError, match="unsync"):
+        metric.merge_state({"rows": ROWS})
+
+
+def saved(metric: Any) -> bytes:
+    metric.persistent(True)
+    file = io.BytesIO()
+    torch.save(nn.ModuleDict({"metric": metric}).state_dict(), file)
+    return file.getvalue()
+
+
+def restored(state: bytes, storage: str) -> Any:
+    metrics = collection(storage)
+    nn.ModuleDict({"metric": metrics}).load_state_dict(torch.load(io.BytesIO(state), weights_only=True))
+    return metrics
+
+
+def job_restore(rank: int, storage: str) -> dict[str, dict[str, str]]:
+    metrics = collection(storage)
+    update(metrics, [HEAD, TAIL][rank])
+    states: list[Any] = [None, None]
+    dist.all_gather_object(states, saved(metrics))
+    found = {}
+    for name, state in {"own": states[rank], "first": states[0], "second": states[1]}.items():
+        back = restored(state, storage)
+        found[name] = bits(back)
+        update(back, [MORE, EMPTY][rank])
+        found[name + " and more"] = bits(back)
+    single = MeanReciprocalRank()
+    single.load_state_dict({"rows": [ROWS]})
+    found["single"] = bits(single)
+    return found
+
+
+@pytest.mark.parametrize("storage", ["ranks", "counts"])
+def test_rows_of_a_checkpoint_come_back_once_on_several_processes(pool: WorkerPool, storage: str) -> None:
+    """Every process loads: its own checkpoint, that of the first, that of the second, and one that nobody signed."""
+    alone = MeanReciprocalRank()
+    alone.load_state_dict({"rows": ROWS})
+    for found in pool.run(job_restore, [(0, storage), (1, storage)]):
+        for name, batches in {"own": [HEAD, TAIL], "first": [HEAD], "second": [TAIL]}.items():
+            assert found[name] == of_one_process(batches)
+            assert found[name + " and more"] == of_one_process([*batches, MORE])
+        assert found["single"] == bits(alone)
