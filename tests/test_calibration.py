@@ -34,7 +34,8 @@ def test_what_covers_too_rarely_is_warned_of(row):
     """Below 93 %, or above 6 % for a size, by more than simulation error: the warning comes more often than not."""
     exact = row["kind"].startswith("exact")
     slack = 0.0 if exact else 2 * RESULTS["error"]
-    if row["kind"] != "seeds" and row["method"] not in ("clopper-pearson", "mid-p"):
+    # the page advises against intervals of the standard deviation
+    if row["metric"] != "rank_std" and row["method"] not in ("clopper-pearson", "mid-p"):
         assert row["coverage"] >= 0.93 - slack or row["warned"] > 0.5
     if row["kind"] in ("equal", "seeds", "exact equal"):
         assert row["rejected"] <= 0.06 + slack

@@ -160,6 +160,7 @@ def test_two_tasks_say_nothing_and_it_is_told():
         found = compare(a, b, ["mr", "mrr"])
     assert "nothing can be rejected at level 0.95: the interval of 'mr', 'mrr' is all that is possible" in str(told[1])
     assert "its error rests on fewer than 5" in str(told[0])
+    assert {one.filename for one in told} == {__file__}
     assert (found["mr"].low, found["mr"].high) == (-39, 39)
     assert (found["mrr"].low, found["mrr"].high) == pytest.approx((-39 / 40, 39 / 40))
     assert not found["mr"].bounded

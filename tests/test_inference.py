@@ -340,8 +340,11 @@ def test_an_error_that_rests_on_few_tasks_is_warned_of(method, level):
     """A good model, 37 of 40 at rank 1: MR rests on the worst task, MRR on the other three; hits need no error."""
     collection = RankCollection(["mr", "amri", "mrr", "hits@1"])
     collection.update(Ranks([1] * 37 + [2, 3, 4000], None, 14_505))
-    with pytest.warns(RankMetricWarning, match=r"interval of 'mr' \(on 1.1\), 'amri' \(on 1.1\), 'mrr' \(on 2.5\)"):
+    with pytest.warns(
+        RankMetricWarning, match=r"interval of 'mr' \(on 1.1\), 'amri' \(on 1.1\), 'mrr' \(on 2.5\)"
+    ) as told:
         found = collection.confidence_intervals(level, method, resamples=200)
+    assert told[0].filename == __file__  # it points at who asked
     u = np.array([1] * 37 + [2, 3, 4000]) - 4042 / 40
     assert found["mr"].support == found["amri"].support == pytest.approx((u**2).sum() ** 2 / (u**4).sum())
 

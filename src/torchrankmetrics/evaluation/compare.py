@@ -125,7 +125,7 @@ def compare(
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
     for i, p in zip(tested, holm(list(tested.values())), strict=True):
         results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
-    warn_of_support({result.metric: result.support for result in results})
+    warn_of_support({result.metric: result.support for result in results}, 3)
     _warn_of_no_bound([result.metric for result in results if not result.bounded], level)
     return results[0] if single else Comparisons(tuple(results))
 

@@ -116,7 +116,7 @@ def confidence_intervals(
             own = None if keys is None else keys[used]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
         rows.append(_in_view(key, measure, measure.base(analysis), found[base], sample))
-    warn_of_support({row.metric: row.support for row in rows})
+    warn_of_support({row.metric: row.support for row in rows}, 4)
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
         units = units_of(
@@ -126,8 +126,8 @@ def confidence_intervals(
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
 
 
-def warn_of_support(support: Mapping[str, float]) -> None:
-    """Warn of the metrics whose error rests on too few tasks or clusters."""
+def warn_of_support(support: Mapping[str, float], stacklevel: int) -> None:
+    """Warn of the metrics whose error rests on too few tasks or clusters; 2 is the caller, as in ``warnings.warn``."""
     few = {key: number for key, number in support.items() if number < LEAST_SUPPORT}
     if few:
         told = ", ".join(
@@ -138,7 +138,7 @@ def warn_of_support(support: Mapping[str, float]) -> None:
             "A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: use more "
             "tasks, or a metric that the tail does not rule, such as hits@10",
             RankMetricWarning,
-            stacklevel=4,
+            stacklevel=stacklevel,
         )
 
 
