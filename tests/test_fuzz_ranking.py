@@ -74,7 +74,7 @@ def values_of(scores):
     return (scores.double() if scores.is_floating_point() else scores).tolist()
 
 
-@cases(150, 60_000)
+@cases(150, 20_000)
 @given(problems(), st.sampled_from(KINDS), st.sampled_from(WAYS), st.data())
 def test_ranks_are_those_of_plain_loops(problem, kind, way, data):
     scores, form, tasks, pairs = problem
@@ -105,7 +105,7 @@ def test_ranks_are_those_of_plain_loops(problem, kind, way, data):
     assert flagged_lines(ranks) == reference.ranks(rows, tasks, gone)
 
 
-@cases(40, 6_000)
+@cases(40, 3_000)
 @given(
     st.integers(1, 6),
     st.integers(1, 40),
@@ -129,7 +129,7 @@ def test_embeddings_rank_as_integers_do(B, N, similarity, dtype, seed, chunk_siz
     assert flagged_lines(ranks) == reference.ranks(scores.tolist(), tasks, gone)
 
 
-@cases(40, 6_000)
+@cases(40, 3_000)
 @given(st.lists(st.tuples(*[st.integers(0, 5)] * 3), max_size=40), st.lists(st.tuples(*[st.integers(-1, 7)] * 2)))
 def test_look_ups_are_those_of_dictionaries(facts, queries):
     graph: dict[tuple[int, int], set[int]] = {}
@@ -141,7 +141,7 @@ def test_look_ups_are_those_of_dictionaries(facts, queries):
     assert pairs == [[i, answer] for i, query in enumerate(queries) for answer in sorted(graph.get(query, ()))]
 
 
-@cases(25, 4_000)
+@cases(25, 2_000)
 @given(problems(), st.sampled_from(KINDS))
 def test_a_collection_has_the_mean_of_the_loops(problem, kind):
     scores, form, tasks, pairs = problem

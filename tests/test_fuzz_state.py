@@ -143,10 +143,10 @@ class CollectionMachine(RuleBasedStateMachine):
 
 
 TestCollection = CollectionMachine.TestCase
-TestCollection.settings = cases(20, 4_000, steps=25)
+TestCollection.settings = cases(20, 1_000, steps=25)
 
 
-@cases(30, 3_000)
+@cases(30, 2_000)
 @given(
     st.lists(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3), st.integers(0, 3)), min_size=1), min_size=1),
     st.randoms(use_true_random=False),
