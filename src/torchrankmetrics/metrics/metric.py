@@ -17,7 +17,7 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.names import key_of
 from torchrankmetrics.metrics.saved import checked, loaded, sign
-from torchrankmetrics.metrics.store import Gather, RowStore
+from torchrankmetrics.metrics.store import Gather, RowStore, as_values
 from torchrankmetrics.metrics.views import check_member, view_value
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
@@ -195,14 +195,13 @@ class RankMetric(Metric):
         """
         self._check_free()
         if isinstance(incoming_state, RankMetric):
-            ours, theirs = ((metric.key, metric.average) for metric in (self, incoming_state))
+            ours, theirs = (f"{metric.key} {metric.average}" for metric in (self, incoming_state))
             if ours != theirs:
-                raise ValueError(f"incoming_state must be the same metric, {' '.join(ours)}; got {' '.join(theirs)}")
+                raise ValueError(f"incoming_state must be the same metric, {ours}; got {theirs}")
             self._check_update(RankTable(incoming_state.rows.as_one(self.device)), None, None)
         elif isinstance(incoming_state, dict) and "rows" in incoming_state:
-            rows = checked(incoming_state["rows"]).to(self.device)
-            self._check_update(RankTable(rows), None, None)
-            incoming_state = {"rows": [rows]}
+            incoming_state = {"rows": [checked(incoming_state["rows"]).to(self.device)]}
+            self._check_update(RankTable(incoming_state["rows"][0]), None, None)
         super().merge_state(incoming_state)
         self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
         self._bound()
@@ -338,12 +337,6 @@ class RankMetric(Metric):
         if rows is not None:
             self.rows = [rows.to(self.device)]
             self._update_count = max(self._update_count, 1)
-
-
-def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
-    """Put numbers on the device of their metrics as 0-d float64 tensors."""
-    device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
-    return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:

@@ -10,8 +10,9 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.metric import RankMetric, as_values
+from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, loaded, sign
+from torchrankmetrics.metrics.store import as_values
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.table import RankTable
