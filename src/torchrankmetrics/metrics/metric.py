@@ -1,11 +1,7 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
-import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal, get_args
-from weakref import ref
 
 import numpy.typing as npt
 import torch
@@ -16,8 +12,9 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.names import key_of
-from torchrankmetrics.metrics.saved import checked, loaded, sign
-from torchrankmetrics.metrics.store import Gather, RowStore, as_values
+from torchrankmetrics.metrics.saved import checked
+from torchrankmetrics.metrics.state import RowState
+from torchrankmetrics.metrics.store import Gather, as_values
 from torchrankmetrics.metrics.views import check_member, view_value
 from torchrankmetrics.ranking.blocks import make_block
 from torchrankmetrics.ranking.canonical import canonical_rows
@@ -35,7 +32,7 @@ Storage = Literal["ranks", "counts"]
 _COMPACT_FROM = 1 << 16
 
 
-class RankMetric(Metric):
+class RankMetric(RowState):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
@@ -88,7 +85,7 @@ class RankMetric(Metric):
         self.average = average
         self.expectation = expectation
         self.storage = storage
-        self._holder: ref[Any] | None = None
+        self._holder = None
         self.add_state("rows", [], dist_reduce_fx="cat")
 
     @property
@@ -102,28 +99,6 @@ class RankMetric(Metric):
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][view_]name``, as a ``RankCollection`` logs it."""
         return key_of(self.definition, self.view, self.rank_type, self.side)
-
-    @property
-    def rows(self) -> RowStore:
-        """The blocks of rows, the state of the metric."""
-        store: RowStore = vars(self)["_rows"]
-        return store
-
-    @rows.setter
-    def rows(self, blocks: Iterable[Tensor]) -> None:
-        if isinstance(blocks, RowStore):
-            blocks.shared = True  # so torchmetrics ties the metrics of a compute group
-        vars(self)["_rows"] = blocks if isinstance(blocks, RowStore) else RowStore(blocks)
-
-    @property
-    def _computed(self) -> Any:
-        """What ``compute`` gave for these rows: an update need not tell each metric that shares them."""
-        value, version = vars(self)["_answer"]
-        return value if version is self.rows.version else None
-
-    @_computed.setter
-    def _computed(self, value: Any) -> None:
-        vars(self)["_answer"] = (value, None if value is None else self.rows.version)
 
     def update(
         self,
@@ -223,29 +198,6 @@ class RankMetric(Metric):
         """Show the key in ``print(metric)``."""
         return self.key
 
-    @contextmanager
-    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
-        """Synchronise inside, and restore the rows of this process afterwards even if something raises."""
-        self.sync(*args, **kwargs)
-        try:
-            yield
-        finally:
-            self.unsync(should_unsync=self._is_synced and should_unsync)
-
-    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
-        counted = super()._wrap_update(update)
-
-        @functools.wraps(update)
-        def wrapped(*args: Any, **kwargs: Any) -> None:
-            count = self._update_count
-            try:
-                counted(*args, **kwargs)
-            except Exception:
-                self._update_count = count  # torchmetrics counts before it calls
-                raise
-
-        return wrapped
-
     def _as_value(self, analysis: Analysis) -> Tensor:
         return as_values([self._number(analysis)], self.device)[0]
 
@@ -302,41 +254,6 @@ class RankMetric(Metric):
     def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
         group = process_group or self.process_group
         self.rows = self.rows.gathered(self._local_rows, self.device, dist_sync_fn, group)
-
-    def _copy_state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}  # the list itself: blocks are never written in place
-
-    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
-        super()._apply(fn, (*exclude_state, "rows"))
-        # rows follow the device and no dtype
-        if not self.compute_on_cpu and any(block.device != self.device for block in self.rows):
-            with torch.inference_mode(False):
-                self.rows.rewrite([block.to(self.device) for block in self.rows])
-        return self
-
-    def _move_list_states_to_cpu(self) -> None:
-        # only what is not there yet, in place: a new list per update would be quadratic and untie members
-        for i in range(len(self.rows) - 1, -1, -1):
-            if self.rows[i].device.type == "cpu":
-                break
-            self.rows[i] = self.rows[i].cpu()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_holder": None}  # a copy is free; a copied collection takes its own again
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._persistent["rows"]:
-            sign(destination, prefix)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
-    ) -> None:
-        rows = loaded(state_dict, prefix, metadata, lists[-1])
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
-        if rows is not None:
-            self.rows = [rows.to(self.device)]
-            self._update_count = max(self._update_count, 1)
 
 
 def _check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
