@@ -6,7 +6,7 @@ import torch
 from reference import METRICS
 from torchrankmetrics import RankCollection, Ranks, evaluate
 from torchrankmetrics.evaluation import analysis as analysis_module
-from torchrankmetrics.ranking import blocks as blocks_module
+from torchrankmetrics.table import blocks as blocks_module
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 
 

@@ -48,7 +48,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
     @rule(
         one=held,
-        samples=st.lists(st.integers(0, 20), min_size=1, max_size=5),
+        samples=st.lists(st.integers(0, 20), min_size=1, max_size=5, unique=True),
         side=st.sampled_from(SIDES),
         named=st.booleans(),
         inside=st.booleans(),

@@ -36,7 +36,9 @@ from torchrankmetrics import (
     evaluate,
     rank_scores,
 )
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.metrics import named
+from torchrankmetrics.theory.definitions import MEAN_RANK
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
@@ -141,7 +143,7 @@ def test_directions_are_those_of_the_papers() -> None:
     assert MeanReciprocalRank(view="p_value").higher_is_better is False
 
     class Own(MeanRank):
-        view = "adjusted_index"
+        measure = Measure(MEAN_RANK, "adjusted_index")
 
     assert Own.higher_is_better is Own().higher_is_better is True
 

@@ -11,19 +11,21 @@ PACKAGE = Path(__file__).parent.parent / "src" / "torchrankmetrics"
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "sklearn")
 # every room with the rooms it may know, all of them; a room knows only rooms that stand before it
 NEIGHBOURS: dict[str, set[str]] = {
+    "digits": set(),
     "errors": set(),
     "files": set(),
     "theory": set(),
-    "ranking": set(),
+    "ranking": {"errors"},
     "table": {"files", "ranking"},
     "protocols": {"ranking", "table"},
     "datasets": {"protocols", "theory"},
-    "evaluation": {"datasets", "errors", "ranking", "table", "theory"},
+    "evaluation": {"datasets", "digits", "errors", "ranking", "table", "theory"},
     "metrics": {"errors", "evaluation", "ranking", "table", "theory"},
-    "__init__": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
+    "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
+    "__init__": {"api"},
     "plots": {"evaluation", "theory"},
-    "integrations": {"evaluation", "metrics", "protocols", "table", "theory"},
-    "cli": {"datasets", "errors", "evaluation", "files", "table", "theory"},
+    "integrations": {"errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
+    "cli": {"datasets", "digits", "errors", "evaluation", "files", "table", "theory"},
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it

@@ -36,6 +36,11 @@ NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expect
 TAKEN = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8, torch.uint16]
 TAKEN += [torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, torch.bool]
 
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
+    pytest.mark.filterwarnings("ignore:so few tasks or clusters:torchrankmetrics.RankMetricWarning"),
+]
+
 
 @pytest.fixture(scope="module")
 def device():

@@ -39,7 +39,7 @@ def task_lists(draw, most=8, candidates=9, widest=None):
 
 def updated(metrics, tasks, average="micro", **options):
     """A collection that has seen the tasks, in one update."""
-    collection = RankCollection([f"{average}_{name}" for name in metrics], **options)
+    collection = RankCollection(metrics, average=average, **options)
     collection.update(
         Ranks(
             torch.tensor([task.optimistic for task in tasks]),

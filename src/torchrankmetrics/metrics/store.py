@@ -99,8 +99,7 @@ class RowStore(list[Tensor]):
 
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
-    if device.type in ("mps", "meta"):  # MPS has no float64, and meta, a default device for dry runs, no values
-        device = torch.device("cpu")
+    device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
 
 

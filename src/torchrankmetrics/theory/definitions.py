@@ -215,7 +215,7 @@ def hits_at(k: int) -> RankDefinition:
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {k!r} of type {type(k).__name__}")
     if not 1 <= k < 2**63:
-        raise ValueError(f"k must be at least 1 and fit in int64, got {k}")
+        raise ValueError(f"k must be at least 1{'' if k < 1 else ' and fit in int64'}, got {k}")
     return RankDefinition(f"hits_at_{k}", f=AtMost(k), optimum=1.0, higher_is_better=True)
 
 

@@ -100,7 +100,7 @@ def percentile_support(definition: RankDefinition, sample: RankSample, cluster: 
             f"{definition.name!r} has no interval: the extreme of a sample says nothing of ranks beyond it. Ask for a "
             "finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
         )
-    x = apply_transform(definition.f, sample.rank("realistic"))
+    x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)
     if definition.aggregation == "variance":
         x = (x - weighted_mean(x, sample.mass)) ** 2
     units = units_of(x, sample.weight, sample.count, cluster)
