@@ -26,14 +26,15 @@ from benchmarks.graphs import read_ids, read_splits
 from scipy.sparse import csr_matrix
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
-from torchrankmetrics.evaluation.names import key_of, parse_name
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import parse_name
 
 METRICS = ("mr", "mrr", "auc", "hits_at_1", "hits_at_10", "imr", "hmr", "gmr", "igmr")
 METRICS += ("power_mean_rank_2", "power_mean_rank_0p5", "median_rank", "inverse_median_rank")
 VIEWS = ("base", "normalized", "adjusted_index", "z_score")
 SIZES = (14, 100, 1000, 10_000)
 SIMULATED = (14, 100, 1000, 40_000)
-KEYS = {(metric, view): key_of(parse_name(metric).definition, view) for metric in METRICS for view in VIEWS}
+KEYS = {(metric, view): Measure(parse_name(metric).definition, view).key for metric in METRICS for view in VIEWS}
 
 
 def main() -> None:

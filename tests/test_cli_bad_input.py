@@ -75,7 +75,7 @@ BAD = [
     (["compare", "a.npz", "b.npz", "-m", "p_mrr"], "'p_mrr' cannot be compared"),
     (["compare", "a.npz", "b.npz", "--cluster", "day"], "--cluster must be of group, sample_id"),
     (["datasets", "fb15k"], "unknown dataset 'fb15k'; did you mean 'fb15k237'"),
-    (["datasets", "--moments", "-m", "amri"], "--metric must name base metrics"),
+    (["datasets", "--moments", "-m", "amri"], "metric must name a base metric"),
     (["datasets", "--split", "dev"], "--split must be of train, valid, test; got 'dev'"),
     (["datasets", "--moments", "--provenance"], "are two tables"),
     (["adjust", "-d", "freebase", "-m", "mrr", "--value", "0.3"], "unknown dataset 'freebase'"),

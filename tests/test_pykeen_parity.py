@@ -99,18 +99,19 @@ def theirs(average, batches):
 def ours(average, batches):
     metrics = list(THEIRS)
     collection = RankCollection(
-        metrics, rank_types=["optimistic", "realistic", "pessimistic"], sides=["both", "head", "tail"]
+        metrics,
+        rank_types=["optimistic", "realistic", "pessimistic"],
+        sides=["both", "head", "tail"],
+        average=average,
     )
-    for member in collection.values(copy_state=False):
-        member.average = average
     for number, (side, triples, scores, _, target, exclude) in enumerate(batches):
         query = triples[:, 1:] if side == "head" else triples[:, :2]
         group = (query[:, 0] * 1000 + query[:, 1]) * 2 + number
         collection.update(scores, target, exclude=exclude, side=side, group=group)
-    members = collection.values(copy_state=False)
+    measures = collection.measures.values()
     return {
-        (member.side or "both", member.rank_type, key): float(value)
-        for (key, value), member in zip(collection.compute().items(), members, strict=True)
+        (measure.side, measure.rank_type, key.replace("macro_", "")): float(value)
+        for (key, value), measure in zip(collection.compute().items(), measures, strict=True)
     }
 
 

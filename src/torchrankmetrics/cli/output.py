@@ -92,7 +92,7 @@ def emit(records: Records, form: Format | None, output: Path | None) -> None:
         for note in records.notes:
             typer.echo(note, err=True)
     if output is None:
-        typer.echo(text, nl=False)
+        sys.stdout.write(text)  # click's echo takes an ASCII terminal for one of UTF-8
         return
     try:
         write_whole(output, text.encode("utf-8"))
