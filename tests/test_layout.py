@@ -12,18 +12,20 @@ EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "sk
 # every room with the rooms it may know, all of them; a room knows only rooms that stand before it
 NEIGHBOURS: dict[str, set[str]] = {
     "errors": set(),
+    "checks": set(),
+    "digits": set(),
     "files": set(),
     "theory": set(),
-    "ranking": set(),
-    "table": {"files", "ranking"},
-    "protocols": {"ranking", "table"},
-    "datasets": {"protocols", "theory"},
-    "evaluation": {"datasets", "errors", "ranking", "table", "theory"},
-    "metrics": {"errors", "evaluation", "ranking", "table", "theory"},
+    "ranking": {"checks", "errors"},
+    "table": {"checks", "files", "ranking"},
+    "protocols": {"checks", "ranking", "table"},
+    "datasets": {"checks", "protocols", "theory"},
+    "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "table", "theory"},
+    "metrics": {"checks", "errors", "evaluation", "ranking", "table", "theory"},
     "__init__": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
-    "plots": {"evaluation", "theory"},
+    "plots": {"checks", "evaluation", "theory"},
     "integrations": {"evaluation", "metrics", "protocols", "table", "theory"},
-    "cli": {"datasets", "errors", "evaluation", "files", "table", "theory"},
+    "cli": {"datasets", "digits", "errors", "evaluation", "files", "protocols", "table", "theory"},
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.counts import counts_of_dataset, counts_of_file
+from torchrankmetrics.cli.counts import SIDES, counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import (
     Cell,
     FormatOption,
@@ -21,7 +21,7 @@ from torchrankmetrics.cli.output import (
 from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.measure import SIDES, Measure
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.views import VIEWS

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
-from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.protocols.known_triples import EntitySide, KnownTriples
 from torchrankmetrics.theory.candidates import IntArray
 
 
@@ -14,7 +14,7 @@ def candidate_histogram(
     splits: Mapping[str, IntArray],
     tasks: str,
     known: Sequence[str],
-    side: str,
+    side: EntitySide,
     *,
     entities: Entities = "all",
     num_entities: int | None = None,

@@ -13,8 +13,9 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
-from torchrankmetrics.evaluation.measure import Measure, check_choice
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
