@@ -1,7 +1,9 @@
 """What holds the ranks of an evaluation: Ranks, a RankTable, or a collection of metrics that has seen them."""
 
+from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -11,6 +13,7 @@ class Collected(Protocol):
     """A ``RankCollection``, as far as questions about its rows go."""
 
     storage: str
+    measures: Mapping[str, Measure]
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted."""
@@ -19,6 +22,12 @@ class Collected(Protocol):
     def local_table(self) -> RankTable:
         """The rows of this process in the order they came; nothing is synchronised."""
         ...
+
+
+class Measured(Protocol):
+    """A ``RankMetric``, as far as what it measures goes."""
+
+    measure: Measure
 
 
 Evaluation = Ranks | RankTable | Collected

@@ -1,10 +1,6 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, Literal, get_args
-from weakref import ref
 
 import numpy.typing as npt
 import torch
@@ -20,8 +16,9 @@ from torchrankmetrics.evaluation.names import MetricName, asked
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.of_measure import OfMeasure
-from torchrankmetrics.metrics.saved import checked, loaded, sign
-from torchrankmetrics.metrics.store import Gather, RowStore
+from torchrankmetrics.metrics.saved import checked
+from torchrankmetrics.metrics.state import RowState
+from torchrankmetrics.metrics.store import Gather, as_values
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
@@ -36,7 +33,7 @@ Storage = Literal["ranks", "counts"]
 _COMPACT_FROM = 1 << 16
 
 
-class RankMetric(Metric):
+class RankMetric(RowState):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
@@ -99,35 +96,13 @@ class RankMetric(Metric):
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
-        self._holder: ref[Any] | None = None
+        self._holder = None
         self.add_state("rows", [], dist_reduce_fx="cat")
 
     @property
     def dtype(self) -> torch.dtype:
         """float64, that of the value, whatever the metric was cast to; rows are int64."""
         return torch.float64
-
-    @property
-    def rows(self) -> RowStore:
-        """The blocks of rows, the state of the metric."""
-        store: RowStore = vars(self)["_rows"]
-        return store
-
-    @rows.setter
-    def rows(self, blocks: Iterable[Tensor]) -> None:
-        if isinstance(blocks, RowStore):
-            blocks.shared = True  # so torchmetrics ties the metrics of a compute group
-        vars(self)["_rows"] = blocks if isinstance(blocks, RowStore) else RowStore(blocks)
-
-    @property
-    def _computed(self) -> Any:
-        """What ``compute`` gave for these rows: an update need not tell each metric that shares them."""
-        value, version = vars(self)["_answer"]
-        return value if version is self.rows.version else None
-
-    @_computed.setter
-    def _computed(self, value: Any) -> None:
-        vars(self)["_answer"] = (value, None if value is None else self.rows.version)
 
     @with_host_keywords
     def update(
@@ -205,9 +180,8 @@ class RankMetric(Metric):
                 raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
             self._check_update(RankTable(incoming_state.rows.as_one(self.device)), None, None)
         elif isinstance(incoming_state, dict) and "rows" in incoming_state:
-            rows = checked(incoming_state["rows"]).to(self.device)
-            self._check_update(RankTable(rows), None, None)
-            incoming_state = {"rows": [rows]}
+            incoming_state = {"rows": [checked(incoming_state["rows"]).to(self.device)]}
+            self._check_update(RankTable(incoming_state["rows"][0]), None, None)
         super().merge_state(incoming_state)
         self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
         self._bound()
@@ -228,29 +202,6 @@ class RankMetric(Metric):
     def extra_repr(self) -> str:
         """Show the key in ``print(metric)``."""
         return self.measure.key
-
-    @contextmanager
-    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
-        """Synchronise inside, and restore the rows of this process afterwards even if something raises."""
-        self.sync(*args, **kwargs)
-        try:
-            yield
-        finally:
-            self.unsync(should_unsync=self._is_synced and should_unsync)
-
-    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
-        counted = super()._wrap_update(update)
-
-        @functools.wraps(update)
-        def wrapped(*args: Any, **kwargs: Any) -> None:
-            count = self._update_count
-            try:
-                counted(*args, **kwargs)
-            except Exception:
-                self._update_count = count  # torchmetrics counts before it calls
-                raise
-
-        return wrapped
 
     def _as_value(self, analysis: Analysis) -> Tensor:
         return as_values([self.measure.value(analysis)], self._value_device)[0]
@@ -305,45 +256,3 @@ class RankMetric(Metric):
     def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
         group = process_group or self.process_group
         self.rows = self.rows.gathered(self._local_rows, self.device, dist_sync_fn, group)
-
-    def _copy_state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}  # the list itself: blocks are never written in place
-
-    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
-        super()._apply(fn, (*exclude_state, "rows"))
-        # rows follow the device and no dtype
-        if not self.compute_on_cpu and any(block.device != self.device for block in self.rows):
-            with torch.inference_mode(False):
-                self.rows.rewrite([block.to(self.device) for block in self.rows])
-        return self
-
-    def _move_list_states_to_cpu(self) -> None:
-        # only what is not there yet, in place: a new list per update would be quadratic and untie members
-        for i in range(len(self.rows) - 1, -1, -1):
-            if self.rows[i].device.type == "cpu":
-                break
-            self.rows[i] = self.rows[i].cpu()
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_holder": None}  # a copy is free; a copied collection takes its own again
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._persistent["rows"]:
-            sign(destination, prefix)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
-    ) -> None:
-        rows = loaded(state_dict, prefix, metadata, lists[-1])
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
-        if rows is not None:
-            self.rows = [rows.to(self.device)]
-            self._update_count = max(self._update_count, 1)
-
-
-def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
-    """Put numbers on the device of their metrics as 0-d float64 tensors."""
-    if device.type in ("mps", "meta"):  # MPS has no float64, and meta, a default device for dry runs, no values
-        device = torch.device("cpu")
-    return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()

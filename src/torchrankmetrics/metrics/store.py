@@ -1,6 +1,6 @@
 """RowStore: the list state of a metric, and what was worked out from its blocks."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -95,6 +95,13 @@ class RowStore(list[Tensor]):
         self.version = Version()
         self._analysed: list[Analysis] = []
         self._gathered: list[tuple[Gather, Any, RowStore]] = []
+
+
+def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
+    """Put numbers on the device of their metrics as 0-d float64 tensors."""
+    if device.type in ("mps", "meta"):  # MPS has no float64, and meta, a default device for dry runs, no values
+        device = torch.device("cpu")
+    return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
 
 
 def _group_device(group: Any, device: torch.device) -> torch.device:

@@ -11,8 +11,9 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.keywords import with_host_keywords
-from torchrankmetrics.metrics.metric import RankMetric, as_values
+from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, loaded, sign
+from torchrankmetrics.metrics.store import as_values
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable

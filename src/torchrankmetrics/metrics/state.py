@@ -1,0 +1,100 @@
+"""RowState: what torchmetrics asks of the state of a metric, where that is a ``RowStore``."""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import ref
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from torchrankmetrics.metrics.saved import loaded, sign
+from torchrankmetrics.metrics.store import RowStore
+
+
+class RowState(Metric):
+    """A metric whose one state is ``rows``, a list of int64 (n_i, 8) blocks."""
+
+    _holder: ref[Any] | None
+
+    @property
+    def rows(self) -> RowStore:
+        """The blocks of rows, the state of the metric."""
+        store: RowStore = vars(self)["_rows"]
+        return store
+
+    @rows.setter
+    def rows(self, blocks: Iterable[Tensor]) -> None:
+        if isinstance(blocks, RowStore):
+            blocks.shared = True  # so torchmetrics ties the metrics of a compute group
+        vars(self)["_rows"] = blocks if isinstance(blocks, RowStore) else RowStore(blocks)
+
+    @property
+    def _computed(self) -> Any:
+        """What ``compute`` gave for these rows: an update need not tell each metric that shares them."""
+        value, version = vars(self)["_answer"]
+        return value if version is self.rows.version else None
+
+    @_computed.setter
+    def _computed(self, value: Any) -> None:
+        vars(self)["_answer"] = (value, None if value is None else self.rows.version)
+
+    @contextmanager
+    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
+        """Synchronise inside, and restore the rows of this process afterwards even if something raises."""
+        self.sync(*args, **kwargs)
+        try:
+            yield
+        finally:
+            self.unsync(should_unsync=self._is_synced and should_unsync)
+
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        counted = super()._wrap_update(update)
+
+        @functools.wraps(update)
+        def wrapped(*args: Any, **kwargs: Any) -> None:
+            count = self._update_count
+            try:
+                counted(*args, **kwargs)
+            except Exception:
+                self._update_count = count  # torchmetrics counts before it calls
+                raise
+
+        return wrapped
+
+    def _copy_state_dict(self) -> dict[str, Any]:
+        return {"rows": self.rows}  # the list itself: blocks are never written in place
+
+    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RowState":
+        super()._apply(fn, (*exclude_state, "rows"))
+        # rows follow the device and no dtype
+        if not self.compute_on_cpu and any(block.device != self.device for block in self.rows):
+            with torch.inference_mode(False):
+                self.rows.rewrite([block.to(self.device) for block in self.rows])
+        return self
+
+    def _move_list_states_to_cpu(self) -> None:
+        # only what is not there yet, in place: a new list per update would be quadratic and untie members
+        for i in range(len(self.rows) - 1, -1, -1):
+            if self.rows[i].device.type == "cpu":
+                break
+            self.rows[i] = self.rows[i].cpu()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_holder": None}  # a copy is free; a copied collection takes its own again
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._persistent["rows"]:
+            sign(destination, prefix)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        rows = loaded(state_dict, prefix, metadata, lists[-1])
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+        if rows is not None:
+            self.rows = [rows.to(self.device)]
+            self._update_count = max(self._update_count, 1)
