@@ -22,7 +22,7 @@ from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
 from torchrankmetrics.datasets.files import Graph, number_triples, read_triples
 from torchrankmetrics.datasets.histograms import candidate_histogram
-from torchrankmetrics.protocols.known_triples import ENTITY_SIDES
+from torchrankmetrics.sides import ENTITY_SIDES
 
 MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
 

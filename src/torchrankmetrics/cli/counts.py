@@ -3,16 +3,16 @@
 import csv
 import io
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from torchrankmetrics.datasets import candidate_counts, dataset_facts
 from torchrankmetrics.datasets.facts import Entities, Split
 from torchrankmetrics.datasets.files import read_text
-from torchrankmetrics.protocols.known_triples import ENTITY_SIDES, EntitySide
+from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts
 
-Side = Literal["both"] | EntitySide
-SIDES: tuple[Side, ...] = ("both", *ENTITY_SIDES)
+Side = Literal["both", EntitySide]
+SIDES: tuple[Side, ...] = get_args(Side)
 HISTOGRAM = ("split", "entities", "side", "num_candidates", "count")
 """Columns of the CSV that ``candidates --histogram`` writes and ``adjust --counts`` reads."""
 

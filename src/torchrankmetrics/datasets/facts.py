@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.protocols.known_triples import ENTITY_SIDES, EntitySide
+from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts, IntArray
 
 Split = Literal["train", "valid", "test"]

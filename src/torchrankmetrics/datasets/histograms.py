@@ -6,7 +6,8 @@ import numpy as np
 import torch
 
 from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
-from torchrankmetrics.protocols.known_triples import EntitySide, KnownTriples
+from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.theory.candidates import IntArray
 
 

@@ -13,8 +13,7 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.table import columns
-from torchrankmetrics.table.columns import ABSENT, Rows
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import (
@@ -112,16 +111,14 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            used = columns.used(analysis.rows, measure.side, measure.definition.min_candidates)
-            own = None if keys is None else keys[used]
+            counted = used(analysis.rows, measure.side, measure.definition.min_candidates)
+            own = None if keys is None else keys[counted]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
         rows.append(_in_view(key, measure, measure.base(analysis), found[base], sample))
     warn_of_support({row.metric: row.support for row in rows}, 4)
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
-        units = units_of(
-            np.zeros(len(sample.weight)), sample.weight, sample.count, keys[columns.used(analysis.rows, "both")]
-        )
+        units = units_of(np.zeros(len(sample.weight)), sample.weight, sample.count, keys[used(analysis.rows, "both")])
         number, effective = units.size, units.effective
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
 
@@ -176,7 +173,7 @@ def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(rows, cluster)
     keys = given_clusters(cluster, len(rows), "table()")
-    if (rows[:, columns.SAMPLE_ID] == ABSENT).any():
+    if (Columns(rows).sample_id == ABSENT).any():
         raise ValueError(
             "cluster as an array needs a sample_id for every task: rows without one are sorted and merged, and "
             "nothing tells which task is which; pass sample_id= to every update, or cluster='group'"

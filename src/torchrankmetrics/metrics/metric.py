@@ -19,7 +19,11 @@ from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, as_values
+from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.rank_table import RankTable
@@ -108,13 +112,13 @@ class RankMetric(RowState):
     def update(
         self,
         preds: Tensor | Ranks | RankTable,
-        target: Any = None,
+        target: Target | None = None,
         *,
-        exclude: Any = None,
-        side: str | None = None,
-        group: Any = None,
-        weight: Any = None,
-        sample_id: Any = None,
+        exclude: Exclude = None,
+        side: TaskSide | None = None,
+        group: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
 

@@ -13,6 +13,7 @@ from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
 
 _QUERIES, _SCORES = 4096, 1 << 22
@@ -65,7 +66,8 @@ def rank_alignment(
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])
     tables = []
-    for side, query, answer in (("tail", 0, 1), ("head", 1, 0)):
+    directions: tuple[tuple[EntitySide, int, int], ...] = (("tail", 0, 1), ("head", 1, 0))
+    for side, query, answer in directions:
         ids = torch.arange(sizes[answer], device=device) if candidates == "all" else torch.unique(test[:, answer])
         column = torch.full((sizes[answer],), -1, device=device).index_put_(
             (ids,), torch.arange(len(ids), device=device)

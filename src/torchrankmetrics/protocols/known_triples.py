@@ -1,7 +1,6 @@
 """Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
 
 from functools import cached_property
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -10,9 +9,7 @@ from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.excluded import KnownSlices
-
-EntitySide = Literal["head", "tail"]
-ENTITY_SIDES: tuple[EntitySide, ...] = get_args(EntitySide)
+from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 
 
 class KnownTriples:

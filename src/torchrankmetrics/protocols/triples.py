@@ -9,10 +9,11 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.protocols.known_triples import EntitySide, KnownTriples, as_triples, excluded_by
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.scores import rank_filtered
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]

@@ -34,6 +34,8 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
     if array.dtype.kind in "iuf":  # torch does not take other byte orders, nor C's second name of a 64-bit integer
         native = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}")
         array = array.astype(native, copy=False).view(native)
+    if not array.flags.writeable:  # torch warns of those, and none is written to here
+        array = array.copy()
     try:
         return torch.as_tensor(array, device="cpu")  # whatever the default device: NumPy's arrays are there
     except TypeError as error:
