@@ -152,7 +152,7 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         ({"pessimistic": [9, 9]}, ValueError, "between 1 and num_candidates"),
         ({"optimistic": [2, 2], "pessimistic": [1, 2]}, ValueError, "must not be above pessimistic"),
         ({"num_candidates": 0}, ValueError, "num_candidates must be at least 1"),
-        ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must fit in int64"),
+        ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must be below 2\\^63"),
         (
             {"side": [0, 4]},
             ValueError,
@@ -263,6 +263,23 @@ def test_a_damaged_file_never_gives_other_ranks(tmp_path):
             else:
                 assert torch.equal(loaded.rows, table.rows)  # a date of the archive was hit, say, not its content
     assert refused > len(whole) // 5  # every cut, and much else
+
+
+def test_an_entry_of_the_directory_that_swallows_the_next_is_refused_and_a_comment_of_the_archive_is_none(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
+    path = tmp_path / "a.npz"
+    table.save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"of the second run"
+    assert torch.equal(RankTable.load(path).rows, table.rows)
+    whole = path.read_bytes()
+    entries = [match.start() for match in re.finditer(rb"PK\x01\x02", whole)]
+    for first, second, third in zip(entries, entries[1:], [*entries[2:], whole.rindex(b"PK\x05\x06")], strict=True):
+        for field in (30, 32):  # the lengths of what else an entry may hold: extra fields, a comment
+            length = int.from_bytes(whole[first + field : first + field + 2], "little") + third - second
+            path.write_bytes(whole[: first + field] + length.to_bytes(2, "little") + whole[first + field + 2 :])
+            with pytest.raises(ValueError, match="no whole RankTable file"):
+                RankTable.load(path)
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):

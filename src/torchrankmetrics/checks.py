@@ -2,18 +2,21 @@
 
 import operator
 from collections.abc import Iterable
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
+
+Choice = TypeVar("Choice")
 
 
-def check_choice(name: str, value: Any, choices: Iterable[Any]) -> None:
-    """Refuse an option that is none of the choices.
+def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
+    """Read an option that is one of some choices.
 
     Raises:
-        ValueError: with the choices.
+        ValueError: if it is none of them.
     """
-    choices = tuple(choices)
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
 def check_int(name: str, value: Any, least: int, below: int | None = None) -> int:

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.counts import SIDES, counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import (
     Cell,
@@ -12,7 +13,6 @@ from torchrankmetrics.cli.output import (
     OutputOption,
     PValue,
     Records,
-    choice_of,
     choices_of,
     emit,
     given,
@@ -66,9 +66,9 @@ def adjust_command(
     """
     asked = choices_of(views, "--view", VIEWS[1:])
     tasks = (
-        choice_of(split, "--split", SPLITS),
-        choice_of(side, "--side", SIDES),
-        choice_of(entities, "--entities", ENTITIES),
+        check_choice("--split", split, SPLITS),
+        check_choice("--side", side, SIDES),
+        check_choice("--entities", entities, ENTITIES),
     )
     if sum(source is not None for source in (dataset, counts, num_candidates)) != 1:
         raise ValueError(

@@ -1,6 +1,7 @@
 """Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
 
 import math
+import warnings
 from copy import copy
 from typing import Any
 
@@ -104,14 +105,21 @@ class KnownAnswers:
             self._copies[device] = there
         return self._copies[device]
 
-    def count(self, queries: Tensor, own: Tensor, excluded: Tensor | None = None) -> Tensor:
+    def count(
+        self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
         """Count the known answers other than one's own, (B,) int64.
 
         Args:
             queries: (B, k) integers.
             own: (B,) the answer that is not counted, known or not.
             excluded: bool (num_answers or more,), True = the answer does not count; None: all count.
+            keep: the opposite of ``excluded``, its name up to 0.1.
         """
+        if keep is not None:
+            message = "KnownAnswers.count(keep=...) is deprecated and goes with 0.3: pass excluded=~keep"
+            warnings.warn(message, FutureWarning, stacklevel=2)
+            excluded = ~keep
         start, length = self._slices(queries)
         stop = start + length
         own_known = self.contains(queries, own)

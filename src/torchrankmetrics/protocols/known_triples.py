@@ -82,7 +82,7 @@ class KnownTriples:
             if excluded[own].any():
                 first = int(excluded[own].nonzero()[0])
                 raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
-        return total - index.to(own.device).count(queries, own, excluded)
+        return total - index.to(own.device).count(queries, own, excluded=excluded)
 
     def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
         """Group tasks by query, so that each query is scored once for all its answers.
