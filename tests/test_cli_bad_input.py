@@ -71,7 +71,7 @@ BAD = [
     (["report", "a.npz", "--view", "index"], "--view must be one of 'base', 'normalized', 'adjusted_index'"),
     (["report", "a.npz", "--side", "left"], "--side must be one of 'both', 'head', 'tail', 'relation'; got 'left'"),
     (["report", "plain.npz", "--side", "tail"], "plain.npz has no ranks of side 'tail'"),
-    (["report", "a.npz", "--rank-type", "fair"], "--rank-type must be of"),
+    (["report", "a.npz", "--rank-type", "fair"], "--rank-type must be one of"),
     (["compare", "a.npz", "b.npz", "-m", "p_mrr"], "'p_mrr' cannot be compared"),
     (["compare", "a.npz", "b.npz", "--cluster", "day"], "--cluster must be one of 'group', 'sample_id'"),
     (["datasets", "fb15k"], "unknown dataset 'fb15k'; did you mean 'fb15k237'"),
