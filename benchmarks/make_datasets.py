@@ -16,9 +16,10 @@ from pathlib import Path
 
 import numpy as np
 
-from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SIDES, SPLITS
+from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS
 from torchrankmetrics.datasets.files import Triple, number_triples, read_triples
 from torchrankmetrics.datasets.histograms import candidate_histogram
+from torchrankmetrics.sides import ENTITY_SIDES
 
 _PYKEEN = ("files of the pykeen 1.11.1 wheel", "MIT (PyKEEN)")
 _CONVE = "github.com/TimDettmers/ConvE"
@@ -54,7 +55,7 @@ def facts_of(folder: Path, title: str, source: str, licence: str) -> dict[str, o
     histograms = []
     for split in SPLITS:
         for entities in ENTITIES:
-            for side in SIDES:
+            for side in ENTITY_SIDES:
                 numbers, count = candidate_histogram(
                     graph.splits, split, KNOWN[split], side, entities=entities, num_entities=len(graph.entities)
                 )

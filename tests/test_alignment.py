@@ -74,6 +74,18 @@ def test_similarities_rank_as_brute_force(pairs, known, candidates, dtype):
     assert rows_of(rank_alignment(pairs, scores, known=known or None, candidates=candidates)) == expected
 
 
+@pytest.mark.parametrize("counting", ["torch", "numba"])
+def test_every_way_of_counting_gives_the_same_ranks(counting):
+    if counting == "numba":
+        pytest.importorskip("numba")
+    left, right = embeddings()
+    for arguments in ((left, right), (left @ right.T,)):
+        expected = rank_alignment(SEVERAL, *arguments)
+        assert torch.equal(rank_alignment(SEVERAL, *arguments, counting=counting).rows, expected.rows)
+        with pytest.raises(ValueError, match="counting must be one of"):
+            rank_alignment(SEVERAL, *arguments, counting="fast")
+
+
 def test_cosine_ranks_by_the_angle():
     left, right = embeddings()
     left, right = left + 5, right + 5  # no zero vectors; 5 is far from making all alike
@@ -140,8 +152,8 @@ def test_no_pairs_no_tasks():
         ({"pairs": [["a", "b"]]}, TypeError, "pairs must hold numbers, got list of <U1"),
         ({"known": [[0, 11]]}, IndexError, "known must hold right entities"),
         ({"known": [0, 1]}, ValueError, r"known must be \(n, 2\)"),
-        ({"candidates": "train"}, ValueError, 'candidates must be "test" or "all", got \'train\''),
-        ({"similarity": "csls"}, ValueError, "similarity must be one of \"dot\", .*; got 'csls'"),
+        ({"candidates": "train"}, ValueError, "candidates must be one of 'test', 'all'; got 'train'"),
+        ({"similarity": "csls"}, ValueError, "similarity must be one of 'dot', .*; got 'csls'"),
         ({"right": None, "similarity": "dot"}, ValueError, "similarity is for embeddings; without right"),
         ({"right": torch.zeros(R, D + 1)}, ValueError, r"left and right must share d, got \(9, 4\) and \(11, 5\)"),
         ({"right": torch.zeros(R)}, ValueError, r"right must be embeddings \(entities, d\), .*; got \(11,\)"),

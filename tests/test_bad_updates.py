@@ -58,7 +58,7 @@ BAD_UPDATES = {
     "target beside ranks": (ValueError, "target must not be given", lambda m: m.update(RANKS, TARGET)),
     "exclude beside ranks": (ValueError, "exclude must not be given", lambda m: m.update(RANKS, exclude=TARGET)),
     # what is said about the tasks
-    "side unknown": (ValueError, 'side must be "head", "tail", "relation" or None, got \'both\'', {"side": "both"}),
+    "side unknown": (ValueError, "side must be one of None, 'head', 'tail', 'relation'; got 'both'", {"side": "both"}),
     "group of floats": (TypeError, "group must hold integers, got torch.float", {"group": [0.5, 1.0]}),
     "group too long": (ValueError, r"group must be .*\(2,\).*\(3,\)", {"group": torch.tensor([1, 2, 3])}),
     "group (B, 1)": (ValueError, r"group must be .*\(2, 1\)", {"group": torch.tensor([[1], [2]])}),

@@ -1,5 +1,6 @@
 """The table by group: each row is what the metrics say of that group alone."""
 
+import inspect
 import math
 import sys
 
@@ -90,7 +91,7 @@ def test_sort_puts_nan_last_and_changes_no_original():
     for descending in (False, True):
         assert breakdown.sort("z_mrr", descending=descending)["group"][-1] == 7  # NaN
     assert breakdown["group"] == [-2, 5, 7]
-    with pytest.raises(ValueError, match=r"column must be one of group, count, mrr, .*; got 'mrrr'"):
+    with pytest.raises(ValueError, match=r"column must be one of 'group', 'count', 'mrr', .*; got 'mrrr'"):
         breakdown.sort("mrrr")
 
 
@@ -188,11 +189,24 @@ def test_no_tasks_no_rows():
 
 def test_what_cannot_be_broken_down_is_refused():
     collection = filled()
-    with pytest.raises(ValueError, match='by must be "group", got'):
+    with pytest.raises(ValueError, match="by must be one of 'group'; got 'relation'"):
         collection.breakdown(by="relation")
     collection.update(Ranks([1], None, 3), side="head")
     with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):
         collection.breakdown()
+
+
+def test_the_option_with_one_value_is_still_taken():
+    collection = filled()
+    assert list(inspect.signature(collection.breakdown).parameters) == ["names"]
+    names = {5: "a", -2: "b", 7: "c"}
+    for args, options in (
+        ((), {"by": "group", "names": names}),
+        (("group", names), {}),
+        (("group",), {"names": names}),
+    ):
+        with pytest.warns(FutureWarning, match="by group"):
+            assert str(collection.breakdown(*args, **options)) == str(collection.breakdown(names))
 
 
 @pytest.mark.parametrize(

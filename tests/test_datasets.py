@@ -202,9 +202,9 @@ def test_adjust_warns_where_no_split_leaves_room():
     [
         (("fb15k",), r"unknown dataset 'fb15k'; did you mean 'fb15k237'.*Known are countries_s1, fb15k237, kinships"),
         (("",), "unknown dataset ''. Known are countries_s1"),
-        (("nations", "dev"), "split must be 'train' or 'valid' or 'test'; got 'dev'"),
-        (("nations", "test", "both"), "side must be None or 'head' or 'tail'; got 'both'"),
-        (("nations", "test", None, "seen"), "entities must be 'all' or 'train'; got 'seen'"),
+        (("nations", "dev"), "split must be one of 'train', 'valid', 'test'; got 'dev'"),
+        (("nations", "test", "both"), "side must be one of None, 'head', 'tail'; got 'both'"),
+        (("nations", "test", None, "seen"), "entities must be one of 'all', 'train'; got 'seen'"),
     ],
 )
 def test_unknown_names_are_refused(arguments, message):

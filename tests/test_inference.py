@@ -408,7 +408,7 @@ def test_synchronises_and_keeps_prefix_side_and_macro():
     ("options", "message"),
     [
         ({"level": 95}, "level must be in"),
-        ({"method": "wald"}, "'normal' or 'bootstrap'"),
+        ({"method": "wald"}, "method must be one of 'normal', 'bootstrap'"),
         ({"method": "bootstrap", "resamples": 10}, "resamples must be an int of at least 100"),
         ({"cluster": "group"}, "needs a group for every task"),
         ({"cluster": "query"}, "'group', 'sample_id' or an int64 array"),

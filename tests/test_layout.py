@@ -11,21 +11,23 @@ PACKAGE = Path(__file__).parent.parent / "src" / "torchrankmetrics"
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "sklearn")
 # every room with the rooms it may know, all of them; a room knows only rooms that stand before it
 NEIGHBOURS: dict[str, set[str]] = {
-    "digits": set(),
     "errors": set(),
+    "checks": set(),
+    "digits": set(),
     "files": set(),
+    "sides": set(),
     "theory": set(),
-    "ranking": {"errors"},
-    "table": {"files", "ranking"},
-    "protocols": {"ranking", "table"},
-    "datasets": {"protocols", "theory"},
-    "evaluation": {"datasets", "digits", "errors", "ranking", "table", "theory"},
-    "metrics": {"errors", "evaluation", "ranking", "table", "theory"},
+    "ranking": {"checks", "errors"},
+    "table": {"checks", "files", "ranking", "sides"},
+    "protocols": {"checks", "ranking", "sides", "table"},
+    "datasets": {"checks", "protocols", "sides", "theory"},
+    "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "sides", "table", "theory"},
+    "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
     "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "__init__": {"api"},
-    "plots": {"evaluation", "theory"},
+    "plots": {"checks", "evaluation", "theory"},
     "integrations": {"errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
-    "cli": {"datasets", "digits", "errors", "evaluation", "files", "table", "theory"},
+    "cli": {"checks", "datasets", "digits", "errors", "evaluation", "files", "sides", "table", "theory"},
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it

@@ -62,7 +62,12 @@ BAD = {
         IndexError,
         "exclude.*5",
     ),
-    "counting": ((SCORES, torch.arange(3)), {"counting": "fast"}, ValueError, 'counting.*"auto".*fast'),
+    "counting": (
+        (SCORES, torch.arange(3)),
+        {"counting": "fast"},
+        ValueError,
+        "counting must be one of 'auto', .*'fast'",
+    ),
     "triton": ((SCORES, torch.arange(3)), {"counting": "triton"}, ValueError, "counting"),
     "wrong device": ((SCORES, torch.arange(3, device="meta")), {}, ValueError, "target.*device.*cpu"),
     "exclude elsewhere": (

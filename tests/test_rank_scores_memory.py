@@ -12,7 +12,7 @@ from allocations import Allocations
 from ranking_problems import lay_out, problems
 from torchrankmetrics import KnownAnswers, rank_scores
 from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.exclusion import exclusion_from_pairs, slices_of_fixed_shape
+from torchrankmetrics.ranking.excluded import slices_of_fixed_shape, slices_of_pairs
 from torchrankmetrics.ranking.scores import rank_filtered
 
 
@@ -83,7 +83,7 @@ class TestAcceleratorPaths:
         if B:
             assert got.longest >= int(got.length.max())
         if not bad and B:
-            cpu, _ = exclusion_from_pairs(torch.stack([row, column]), B, N, torch.device("cpu"))
+            cpu, _ = slices_of_pairs(torch.stack([row, column]), B, N, torch.device("cpu"))
             assert torch.equal(cpu.pairs(), got.pairs())
 
     def test_nothing_waits_for_the_device(self):

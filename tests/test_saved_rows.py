@@ -13,16 +13,16 @@ from bits import bits
 from public_metrics import scores
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
 from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, Ranks
-from torchrankmetrics.table import columns
+from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rows import rows_of
 from worker_pool import WorkerPool
 
 ROWS = rows_of(Ranks([1, 4], None, 9), side="head")
 
 
-def changed(column: int, value: int) -> torch.Tensor:
+def changed(column: str, value: int) -> torch.Tensor:
     rows = ROWS.clone()
-    rows[1, column] = value
+    getattr(Columns(rows), column)[1] = value
     return rows
 
 
@@ -31,12 +31,12 @@ BAD_ROWS = {
     "float": (ROWS.double(), "int64"),
     "width": (ROWS[:, :7], r"\(n, 8\), got \(2, 7\)"),
     "shape": (ROWS[0], r"\(n, 8\), got \(8,\)"),
-    "rank 0": (changed(columns.OPTIMISTIC, 0), "ranks must"),
-    "rank above N": (changed(columns.PESSIMISTIC, 10), "ranks must"),
-    "order": (changed(columns.OPTIMISTIC, 5), "optimistic"),
-    "fault": (changed(columns.SIDE, -1), "told at compute"),
-    "weight": (changed(columns.WEIGHT, -1), "weight must be finite"),
-    "count": (changed(columns.COUNT, 0), "count must be at least 1"),
+    "rank 0": (changed("optimistic", 0), "ranks must"),
+    "rank above N": (changed("pessimistic", 10), "ranks must"),
+    "order": (changed("optimistic", 5), "optimistic"),
+    "fault": (changed("side_and_flags", -1), "told at compute"),
+    "weight": (changed("weight_bits", -1), "weight must be finite"),
+    "count": (changed("count", 0), "count must be at least 1"),
     "no tensor": ("rows", "int64"),
 }
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags
-from torchrankmetrics.table.columns import ABSENT, SIDE, SIDE_BITS
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, Columns
 
 EMPTY = RankTable.concatenate([])
 
@@ -44,7 +44,7 @@ def tables(draw):
         options["weight"] = column(st.floats(0.01, 1e300))
     table = RankTable.from_ranks(ranks, **options)
     marks = column(st.sampled_from([0, flags.NAN, flags.SAMPLED, flags.NAN | flags.SAMPLED]))
-    table.rows[:, SIDE] |= torch.tensor(marks, dtype=torch.int64) << SIDE_BITS
+    Columns(table.rows).side_and_flags |= torch.tensor(marks, dtype=torch.int64) << SIDE_BITS
     return table
 
 
@@ -137,10 +137,10 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
 @pytest.mark.parametrize(
     ("change", "error", "message"),
     [
-        ({"optimistic": [1.0, 2.0]}, TypeError, "optimistic must be integers, got float64"),
-        ({"group": [0.0, 1.0]}, TypeError, "group must be integers, got float64"),
-        ({"side": ["head", "tail"]}, TypeError, "side must be integers"),
-        ({"count": [True, True]}, TypeError, "count must be integers, got bool"),
+        ({"optimistic": [1.0, 2.0]}, TypeError, "optimistic must hold integers, got torch.float64"),
+        ({"group": [0.0, 1.0]}, TypeError, "group must hold integers, got torch.float64"),
+        ({"side": ["head", "tail"]}, TypeError, "side must hold numbers"),
+        ({"count": [True, True]}, TypeError, "count must hold integers, got torch.bool"),
         ({"weight": ["a", "b"]}, TypeError, "weight must hold real numbers"),
         ({"weight": [1j, 1]}, TypeError, "weight must hold real numbers"),
         ({"nan": [0, 1]}, TypeError, "nan must hold booleans, got int64"),
@@ -152,7 +152,7 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         ({"pessimistic": [9, 9]}, ValueError, "between 1 and num_candidates"),
         ({"optimistic": [2, 2], "pessimistic": [1, 2]}, ValueError, "must not be above pessimistic"),
         ({"num_candidates": 0}, ValueError, "num_candidates must be at least 1"),
-        ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must fit in int64"),
+        ({"num_candidates": np.array([2**63, 5], dtype=np.uint64)}, ValueError, "must be below 2\\^63"),
         (
             {"side": [0, 4]},
             ValueError,
@@ -186,7 +186,7 @@ def test_missing_arrays_are_named():
 
 def test_faults_of_an_accelerator_are_not_saved(tmp_path):
     table = RankTable.from_ranks(Ranks([1, 2], None, 5))
-    table.rows[1, SIDE] |= flags.TARGET_RANGE << SIDE_BITS
+    Columns(table.rows).side_and_flags[1] |= flags.TARGET_RANGE << SIDE_BITS
     with pytest.raises(IndexError, match="1 ranking tasks"):
         table.save(tmp_path / "a.npz")
     assert not os.listdir(tmp_path)
@@ -263,6 +263,25 @@ def test_a_damaged_file_never_gives_other_ranks(tmp_path):
             else:
                 assert torch.equal(loaded.rows, table.rows)  # a date of the archive was hit, say, not its content
     assert refused > len(whole) // 5  # every cut, and much else
+
+
+def test_an_entry_of_the_directory_that_swallows_the_next_is_refused_and_a_comment_of_the_archive_is_none(tmp_path):
+    table = RankTable.from_ranks(Ranks([1, 3, 7], [2, 3, 9], 14), side="tail", group=3, weight=0.5)
+    path = tmp_path / "a.npz"
+    table.save(path)
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.comment = b"of the second run"
+    assert torch.equal(RankTable.load(path).rows, table.rows)
+    whole = path.read_bytes()
+    entries = [match.start() for match in re.finditer(rb"PK\x01\x02", whole)]
+    for first, second, third in zip(
+        entries[:-1], entries[1:], [*entries[2:], whole.rindex(b"PK\x05\x06")], strict=True
+    ):
+        for field in (30, 32):  # the lengths of what else an entry may hold: extra fields, a comment
+            length = int.from_bytes(whole[first + field : first + field + 2], "little") + third - second
+            path.write_bytes(whole[: first + field] + length.to_bytes(2, "little") + whole[first + field + 2 :])
+            with pytest.raises(ValueError, match="no whole RankTable file"):
+                RankTable.load(path)
 
 
 def test_a_save_that_fails_leaves_the_old_file(tmp_path, monkeypatch):
@@ -355,8 +374,8 @@ def test_other_compressions_and_long_headers_are_refused_in_our_words(tmp_path):
     message, _ = peak_of_loading(path)
     assert "no header of an .npy" in message
     assert "pickle" not in message
-    for wrong in (0, -1, 1.5, True):
-        with pytest.raises(ValueError, match="max_bytes must be a positive int"):
+    for wrong, error in ((0, ValueError), (-1, ValueError), (1.5, TypeError), (True, TypeError)):
+        with pytest.raises(error, match="max_bytes must be an int"):
             RankTable.load(path, max_bytes=wrong)
 
 

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.counts import counts_of_dataset, counts_of_file
+from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.counts import SIDES, counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import (
     Cell,
     FormatOption,
     OutputOption,
     PValue,
     Records,
-    choice_of,
     choices_of,
     emit,
     given,
@@ -21,7 +21,7 @@ from torchrankmetrics.cli.output import (
 from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.measure import SIDES, Measure
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.views import VIEWS
@@ -66,9 +66,9 @@ def adjust_command(
     """
     asked = choices_of(views, "--view", VIEWS[1:])
     tasks = (
-        choice_of(split, "--split", SPLITS),
-        choice_of(side, "--side", SIDES),
-        choice_of(entities, "--entities", ENTITIES),
+        check_choice("--split", split, SPLITS),
+        check_choice("--side", side, SIDES),
+        check_choice("--entities", entities, ENTITIES),
     )
     if sum(source is not None for source in (dataset, counts, num_candidates)) != 1:
         raise ValueError(

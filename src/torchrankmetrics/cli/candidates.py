@@ -19,9 +19,10 @@ from torchrankmetrics.cli.output import (
     watch,
 )
 from torchrankmetrics.cli.tables import input_path
-from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SIDES, Split
+from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
 from torchrankmetrics.datasets.files import Graph, number_triples, read_triples
 from torchrankmetrics.datasets.histograms import candidate_histogram
+from torchrankmetrics.sides import ENTITY_SIDES
 
 MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
 
@@ -70,7 +71,7 @@ def candidates_command(
             )
         number = num_entities
     rows: list[tuple[Cell, ...]] = []
-    tasks = list(product(files, asked, SIDES))
+    tasks = list(product(files, asked, ENTITY_SIDES))
     for split, kind, side in watch(tasks, len(tasks), "counting"):
         known = [name for name in KNOWN[split] if name in files]
         numbers, count = candidate_histogram(

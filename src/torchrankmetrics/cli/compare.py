@@ -5,7 +5,8 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.output import FormatOption, OutputOption, Records, busy, choice_of, emit, split_list
+from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.output import FormatOption, OutputOption, Records, busy, emit, split_list
 from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.table.table_io import MAX_BYTES
@@ -42,7 +43,7 @@ def compare_command(
     `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
     """
     if cluster is not None:
-        choice_of(cluster, "--cluster", ("group", "sample_id"))
+        check_choice("--cluster", cluster, ("group", "sample_id"))
     runs = [load(path, max_bytes) for path in (a, b)]
     names = split_list(metrics, "--metric")
     with busy("resampling"):

@@ -3,17 +3,21 @@
 import csv
 import io
 from pathlib import Path
+from typing import Literal, get_args
 
 from torchrankmetrics.datasets import candidate_counts, dataset_facts
-from torchrankmetrics.datasets.facts import SIDES, Entities, Split
+from torchrankmetrics.datasets.facts import Entities, Split
 from torchrankmetrics.datasets.files import read_text
+from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts
 
+Side = Literal["both", EntitySide]
+SIDES: tuple[Side, ...] = get_args(Side)
 HISTOGRAM = ("split", "entities", "side", "num_candidates", "count")
 """Columns of the CSV that ``candidates --histogram`` writes and ``adjust --counts`` reads."""
 
 
-def counts_of_dataset(dataset: str, split: Split, side: str, entities: Entities) -> tuple[CandidateCounts, str]:
+def counts_of_dataset(dataset: str, split: Split, side: Side, entities: Entities) -> tuple[CandidateCounts, str]:
     """Counts of a data set, and what they are in words."""
     counts = candidate_counts(dataset, split, None if side == "both" else side, entities)
     return counts, describe(dataset_facts(dataset).title, split, side, entities, counts)
@@ -42,7 +46,7 @@ def counts_of_file(path: Path, split: str, side: str, entities: str) -> tuple[Ca
             raise ValueError(
                 f"{path} line {number}: expected {expected}, the last two integers; got {','.join(line)[:60]}"
             )
-        if line[0] == split and line[1] == entities and line[2] in (SIDES if side == "both" else (side,)):
+        if line[0] == split and line[1] == entities and line[2] in (ENTITY_SIDES if side == "both" else (side,)):
             numbers.append(int(line[3]))
             counts.append(int(line[4]))
     if not numbers:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.counts import counts_of_dataset
+from torchrankmetrics.cli.counts import SIDES, Side, counts_of_dataset
 from torchrankmetrics.cli.output import (
     Cell,
     Format,
@@ -21,8 +21,6 @@ from torchrankmetrics.cli.output import (
 )
 from torchrankmetrics.datasets import dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
-from torchrankmetrics.evaluation.analysis import Side
-from torchrankmetrics.evaluation.measure import SIDES
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 

@@ -1,7 +1,6 @@
 """What the commands print: one table of records, as text, CSV or JSON; and progress on stderr."""
 
 import codecs
-import csv
 import io
 import json
 import math
@@ -20,12 +19,13 @@ from rich.progress import track
 from rich.table import Table
 from rich.text import Text
 
+from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.digits import probability_text
+from torchrankmetrics.evaluation.breakdown import csv_text
 from torchrankmetrics.files import write_whole
 
 Cell = str | int | float | None
 Item = TypeVar("Item")
-Choice = TypeVar("Choice", bound=str)
 
 _WIDE = 10_000  # what is piped is not broken into lines
 
@@ -88,7 +88,7 @@ def emit(records: Records, form: Format | None, output: Path | None) -> None:
         text = buffer.getvalue()
     else:
         utf8 = output is not None or codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
-        text = _as_csv(records) if form is Format.csv else _as_json(records, utf8)
+        text = csv_text(*_with_logarithms(records)) if form is Format.csv else _as_json(records, utf8)
         for note in records.notes:
             typer.echo(note, err=True)
     if output is None:
@@ -139,18 +139,6 @@ def split_list(text: str, option: str) -> list[str]:
     return parts
 
 
-def choice_of(text: str, option: str, choices: Sequence[Choice]) -> Choice:
-    """Read one of some choices.
-
-    Raises:
-        ValueError: if it is none of them.
-    """
-    for choice in choices:
-        if text == choice:
-            return choice
-    raise ValueError(f"{option} must be of {', '.join(choices)}; got {text!r}")
-
-
 def given(context: typer.Context, *names: str) -> list[str]:
     """Which options, by parameter name, the user has given, as written on the command line: none is to be ignored."""
     options = {parameter.name: parameter.opts[0] for parameter in context.command.params}
@@ -170,7 +158,7 @@ def refuse(options: Sequence[str], why: str) -> None:
 
 def choices_of(text: str, option: str, choices: Sequence[Choice]) -> list[Choice]:
     """Read a comma-separated list of choices."""
-    return [choice_of(part, option, choices) for part in split_list(text, option)]
+    return [check_choice(option, part, choices) for part in split_list(text, option)]
 
 
 def _render(records: Records, console: Console) -> None:
@@ -209,15 +197,6 @@ def _with_logarithms(records: Records) -> tuple[tuple[str, ...], list[tuple[Cell
             logs = [_plain(cell.log10) if isinstance(cell, PValue) else None for cell in cells]
             rows = [(*row, log) for row, log in zip(rows, logs, strict=True)]
     return columns, rows
-
-
-def _as_csv(records: Records) -> str:
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    columns, rows = _with_logarithms(records)
-    writer.writerow(columns)
-    writer.writerows(["" if cell is None else cell for cell in row] for row in rows)
-    return text.getvalue()
 
 
 def _as_json(records: Records, utf8: bool) -> str:

@@ -8,13 +8,13 @@ from typing import Annotated
 
 import typer
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import (
     Cell,
     FormatOption,
     OutputOption,
     PValue,
     Records,
-    choice_of,
     choices_of,
     emit,
     given,
@@ -26,7 +26,7 @@ from torchrankmetrics.cli.tables import MaxBytesOption, files_of, input_path
 from torchrankmetrics.datasets.files import read_text
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, break_down
-from torchrankmetrics.evaluation.intervals import Method, check_level, confidence_intervals
+from torchrankmetrics.evaluation.intervals import METHODS, Method, check_level, confidence_intervals
 from torchrankmetrics.evaluation.measure import SIDES, Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
@@ -38,7 +38,6 @@ from torchrankmetrics.theory.views import VIEWS, View
 
 GROUP_VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 TINY = 1e-300  # below, floats lose digits
-METHODS: tuple[Method, ...] = ("normal", "bootstrap")
 Measures = Mapping[str, Measure]
 Lines = tuple[tuple[str, ...], list[tuple[Cell, ...]]]
 
@@ -89,9 +88,9 @@ def report_command(
     """
     if level is not None:
         check_level(level)
-    chosen = choice_of(method, "--method", METHODS)
+    chosen = check_choice("--method", method, METHODS)
     if cluster is not None:
-        choice_of(cluster, "--cluster", ("group", "sample_id"))
+        check_choice("--cluster", cluster, ("group", "sample_id"))
     if level is None:
         refuse(given(context, "method", "cluster"), "they are of the intervals, add --level")
     if by_group and level is not None:
@@ -115,7 +114,7 @@ def report_command(
     for path in watch(files, len(files), "reading ranks"):
         analysis = _analysis(path, measures, max_bytes)
         if by_group:
-            part = break_down(analysis, measures.values(), "group", group_names)
+            part = break_down(analysis, measures.values(), group_names)
             columns, lines = _columns(part, only)
         else:
             columns, lines = _values(analysis, measures, level, chosen, cluster)

@@ -12,13 +12,14 @@ from typing import Literal, get_args
 
 import numpy as np
 
+from torchrankmetrics.checks import check_choice
+from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts, IntArray
 
 Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 ENTITIES: tuple[Entities, ...] = get_args(Entities)
-SIDES = ("head", "tail")
 # early stopping must not look at test triples, so that each split is filtered by itself and those before it
 KNOWN: Mapping[Split, tuple[Split, ...]] = {split: SPLITS[: i + 1] for i, split in enumerate(SPLITS)}
 
@@ -53,7 +54,7 @@ class DatasetFacts:
 
 
 def candidate_counts(
-    dataset: str, split: Split = "test", side: str | None = None, entities: Entities = "all"
+    dataset: str, split: Split = "test", side: EntitySide | None = None, entities: Entities = "all"
 ) -> CandidateCounts:
     """Filtered candidate counts N_i of a benchmark graph: what ``adjust`` and ``PrecomputedExpectation`` need of it.
 
@@ -75,14 +76,10 @@ def candidate_counts(
     (40932, np.int64(10178), np.int64(14541), 319)
     """
     facts = dataset_facts(dataset)
-    for option, value, choices in (
-        ("split", split, SPLITS),
-        ("side", side, (None, *SIDES)),
-        ("entities", entities, ENTITIES),
-    ):
-        if value not in choices:
-            raise ValueError(f"{option} must be {' or '.join(map(repr, choices))}; got {value!r}")
-    wanted = SIDES if side is None else (side,)
+    check_choice("split", split, SPLITS)
+    check_choice("side", side, (None, *ENTITY_SIDES))
+    check_choice("entities", entities, ENTITIES)
+    wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
     return CandidateCounts.of(numbers, counts=counts)

@@ -7,6 +7,7 @@ import torch
 
 from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
 from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.theory.candidates import IntArray
 
 
@@ -14,7 +15,7 @@ def candidate_histogram(
     splits: Mapping[str, IntArray],
     tasks: str,
     known: Sequence[str],
-    side: str,
+    side: EntitySide,
     *,
     entities: Entities = "all",
     num_entities: int | None = None,

@@ -1,7 +1,5 @@
 """Null moments of stored candidate counts, whatever tasks have been seen."""
 
-from typing import Any
-
 import numpy.typing as npt
 
 from torchrankmetrics.datasets import candidate_counts
@@ -37,8 +35,8 @@ class PrecomputedExpectation:
     def __init__(
         self,
         num_candidates: npt.ArrayLike | CandidateCounts | str,
-        weights: Any = None,
-        counts: Any = None,
+        weights: npt.ArrayLike | None = None,
+        counts: npt.ArrayLike | None = None,
         *,
         provider: ExpectationProvider | None = None,
     ) -> None:
@@ -48,7 +46,7 @@ class PrecomputedExpectation:
         self._provider: ExpectationProvider = DEFAULT_EXPECTATION if provider is None else provider
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: npt.ArrayLike | None = None
     ) -> Moments:
         """Moments of the stored set; ``counts`` and ``weights`` are not looked at."""
         return self._provider.moments(definition, self.counts)

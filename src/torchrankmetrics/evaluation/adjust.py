@@ -7,6 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
+from torchrankmetrics.checks import is_int, is_number
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.digits import probability_text
 from torchrankmetrics.errors import warn
@@ -106,8 +107,8 @@ def adjust(
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         num_candidates = candidate_counts(num_candidates)
-    several = not isinstance(num_candidates, int) or isinstance(num_candidates, bool)
-    if not several:
+    several = not is_int(num_candidates)
+    if is_int(num_candidates):
         _check_one_count(definition, view)
         num_candidates = [num_candidates]
     counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
@@ -167,7 +168,7 @@ def _read(value: Any) -> tuple[float, float]:
         if not digits.is_finite():
             raise ValueError(f'value must be a number or its digits, such as "0.355"; got {value!r}')
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         raise TypeError(f"value must be a float or a str of its digits, got {type(value).__name__}")
     if not math.isfinite(value):
         raise ValueError(f"value must be finite, got {value}")

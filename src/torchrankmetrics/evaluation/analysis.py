@@ -10,14 +10,14 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.table import columns
+from torchrankmetrics.sides import TASK_SIDES, TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, RANKS, SIDE_CODES, Rows, side_codes, task_flags, without_flag
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights, without_flag
 from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.candidates import by_power_of_two
 from torchrankmetrics.theory.sample import RankSample
 
-Side = Literal["both", "head", "tail", "relation"]
+Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]
 
 
@@ -36,7 +36,7 @@ class Analysis:
         blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
-        flags = task_flags(rows)
+        flags = Columns(rows).flags
         fault.raise_faults(flags)
         repeated = bool((flags & fault.REPEATED).any())
         if repeated:
@@ -59,7 +59,7 @@ class Analysis:
             )
         if self.num_nan:
             warn(
-                f"{self.num_nan} of {int(self.rows[:, columns.COUNT].sum())} ranking tasks have NaN scores; "
+                f"{self.num_nan} of {int(Columns(self.rows).count.sum())} ranking tasks have NaN scores; "
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
 
@@ -76,9 +76,8 @@ class Analysis:
     @property
     def sides(self) -> list[Side]:
         """The sides that occur: a subset of head, tail, relation."""
-        present = np.unique(side_codes(self.rows))
-        named: tuple[Side, ...] = ("head", "tail", "relation")
-        return [name for name in named if SIDE_CODES[name] in present]
+        present = np.unique(Columns(self.rows).side)
+        return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
 
     def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
         """Tasks of a side, with weights that sum to one per group if the average is macro.
@@ -93,9 +92,9 @@ class Analysis:
         """
         key = (side, average, min_candidates)
         if key not in self._samples:
-            rows = self.rows if side == "both" else self.rows.T[:, side_codes(self.rows) == SIDE_CODES[side]].T
+            rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
             if min_candidates > 1:
-                rows = rows[rows[:, columns.NUM_CANDIDATES] >= min_candidates]
+                rows = rows[Columns(rows).num_candidates >= min_candidates]
             self._samples[key] = sample_of(rows, average)
         return self._samples[key]
 
@@ -105,7 +104,7 @@ class Analysis:
         Raises:
             ValueError: if a task has no group.
         """
-        group = self.rows[:, columns.GROUP]
+        group = Columns(self.rows).group
         if (group == ABSENT).any():
             raise ValueError("a breakdown needs a group for every task: pass group= to every update")
         order = np.argsort(group, kind="stable")
@@ -116,8 +115,8 @@ class Analysis:
             yield one, part
 
     def _num_flagged(self, flag: int) -> int:
-        hit = task_flags(self.rows) & flag > 0
-        return int(self.rows[hit, columns.COUNT].sum())
+        rows = Columns(self.rows)
+        return int(rows.count[rows.flags & flag > 0].sum())
 
     def warn_undefined(self, key: str) -> None:
         """Tell once that a view is NaN because chance leaves it no room."""
@@ -131,10 +130,10 @@ class Analysis:
 
 def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     """Read canonical rows as a sample of ranks."""
-    weight = columns.weights(rows)
-    count = rows[:, columns.COUNT]
+    weight = weights(rows)
+    count = Columns(rows).count
     if average == "macro":
-        group = rows[:, columns.GROUP]
+        group = Columns(rows).group
         if (group == ABSENT).any():
             raise ValueError("average='macro' needs a group for every task: pass group= to every update")
         _, index = np.unique(group, return_inverse=True)
@@ -142,5 +141,5 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
         np.maximum.at(largest, index, weight)
         weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
         weight = weight / np.bincount(index, weight * count)[index]
-    optimistic, pessimistic, num_candidates = rows[:, RANKS].T
+    optimistic, pessimistic, num_candidates = Columns(rows).ranks.T
     return RankSample(optimistic, pessimistic, num_candidates, weight, count)

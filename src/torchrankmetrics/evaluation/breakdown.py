@@ -8,8 +8,9 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.summary import align, sampled_notes
@@ -68,31 +69,30 @@ class Breakdown:
             raise ImportError("to_pandas needs pandas: pip install pandas; to_csv does without") from error
         return pandas.DataFrame.from_records(list(self.rows), columns=list(self.columns))
 
+    @overload
+    def to_csv(self, path: None = None) -> str: ...
+
+    @overload
+    def to_csv(self, path: str | os.PathLike[str]) -> None: ...
+
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write as CSV with all digits, NaN as an empty cell; without a path give the text."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(self.columns)
-        writer.writerows(["" if _is_nan(cell) else cell for cell in row] for row in self.rows)
+        text = csv_text(self.columns, self.rows)
         if path is None:
-            return text.getvalue()
-        Path(path).write_text(text.getvalue(), encoding="utf-8", newline="")
+            return text
+        Path(path).write_text(text, encoding="utf-8", newline="")
         return None
 
     def _index(self, column: str) -> int:
-        if column not in self.columns:
-            raise ValueError(f"column must be one of {', '.join(self.columns)}; got {column!r}")
-        return self.columns.index(column)
+        return self.columns.index(check_choice("column", column, self.columns))
 
 
-def break_down(analysis: Analysis, measures: Iterable[Measure], by: str, names: Names) -> Breakdown:
+def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) -> Breakdown:
     """Tabulate metrics by group; within a group micro and macro are the same.
 
     Raises:
-        ValueError: if by is not "group", a task has no group, or a group has no name.
+        ValueError: if a task has no group, or a group has no name.
     """
-    if by != "group":
-        raise ValueError(f'by must be "group", got {by!r}')
     columns: dict[str, Measure] = {}
     for measure in measures:
         if measure.definition.name != "count":
@@ -107,6 +107,15 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], by: str, names: 
     return Breakdown(("group", "count", *columns), tuple(rows), tuple(sampled_notes(analysis)))
 
 
+def csv_text(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Write a table as CSV with all digits, None and NaN as empty cells."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(["" if cell is None or _is_nan(cell) else cell for cell in row] for row in rows)
+    return text.getvalue()
+
+
 def _name(group: int, names: Names) -> Cell:
     if names is None:
         return group
@@ -118,7 +127,7 @@ def _name(group: int, names: Names) -> Cell:
     return names[group]
 
 
-def _is_nan(cell: Cell) -> bool:
+def _is_nan(cell: object) -> bool:
     return isinstance(cell, float) and math.isnan(cell)
 
 

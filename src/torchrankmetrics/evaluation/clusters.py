@@ -5,8 +5,7 @@ from typing import Any
 import torch
 
 from torchrankmetrics.ranking.arrays import as_ids
-from torchrankmetrics.table import columns
-from torchrankmetrics.table.columns import ABSENT, Rows
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.theory.candidates import IntArray
 
 
@@ -18,7 +17,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
     """
     if name not in ("group", "sample_id"):
         raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {name!r}")
-    keys = rows[:, columns.GROUP if name == "group" else columns.SAMPLE_ID]
+    keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
         raise ValueError(f"cluster={name!r} needs a {name} for every task: pass {name}= to every update")
     return keys

@@ -8,10 +8,11 @@ from typing import Any, overload
 
 import numpy as np
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
-from torchrankmetrics.evaluation.intervals import check_level, check_number, warn_of_support
+from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import asked
 from torchrankmetrics.evaluation.pairing import paired_rows
@@ -95,8 +96,8 @@ def compare(
     hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
     """
     check_level(level)
-    check_number("resamples", resamples, 100)
-    check_number("permutations", permutations, 99)
+    check_int("resamples", resamples, 100)
+    check_int("permutations", permutations, 99)
     if (permutations + 1) * (1 - level) < 1 - 1e-9:
         raise ValueError(
             f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for level={level}: p is never below "

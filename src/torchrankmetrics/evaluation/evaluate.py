@@ -12,6 +12,7 @@ from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -28,7 +29,7 @@ def evaluate(
     scores: Any = None,
     target: Any = None,
     exclude: Any = None,
-    side: str | None = None,
+    side: TaskSide | None = None,
     weight: Any = None,
     group: Any = None,
     sample_id: Any = None,

@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from torchrankmetrics.checks import check_choice, check_int, is_number
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.table import columns
-from torchrankmetrics.table.columns import ABSENT, Rows
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import (
@@ -35,6 +35,7 @@ from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.views import apply_view, view_slope
 
 Method = Literal["normal", "bootstrap"]
+METHODS: tuple[Method, ...] = get_args(Method)
 
 # below it 95 % intervals were seen to cover less than 93 %: python -m benchmarks.calibration
 LEAST_SUPPORT = 5.0
@@ -98,9 +99,8 @@ def confidence_intervals(
 ) -> Intervals:
     """See ``RankCollection.confidence_intervals``."""
     check_level(level)
-    if method not in get_args(Method):
-        raise ValueError(f"method must be 'normal' or 'bootstrap', got {method!r}")
-    check_number("resamples", resamples, 100)
+    check_choice("method", method, METHODS)
+    check_int("resamples", resamples, 100)
     keys = _clusters(analysis.rows, cluster)
     # a p-value and a count are no estimates of anything
     asked = {key: m for key, m in measures.items() if m.view != "p_value" and m.definition.aggregation != "count"}
@@ -112,16 +112,14 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            used = columns.used(analysis.rows, measure.side, measure.definition.min_candidates)
-            own = None if keys is None else keys[used]
+            counted = used(analysis.rows, measure.side, measure.definition.min_candidates)
+            own = None if keys is None else keys[counted]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
         rows.append(_in_view(key, measure, measure.base(analysis), found[base], sample))
     warn_of_support({row.metric: row.support for row in rows}, 4)
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
-        units = units_of(
-            np.zeros(len(sample.weight)), sample.weight, sample.count, keys[columns.used(analysis.rows, "both")]
-        )
+        units = units_of(np.zeros(len(sample.weight)), sample.weight, sample.count, keys[used(analysis.rows, "both")])
         number, effective = units.size, units.effective
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
 
@@ -176,7 +174,7 @@ def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(rows, cluster)
     keys = given_clusters(cluster, len(rows), "table()")
-    if (rows[:, columns.SAMPLE_ID] == ABSENT).any():
+    if (Columns(rows).sample_id == ABSENT).any():
         raise ValueError(
             "cluster as an array needs a sample_id for every task: rows without one are sorted and merged, and "
             "nothing tells which task is which; pass sample_id= to every update, or cluster='group'"
@@ -186,14 +184,8 @@ def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
 
 def check_level(level: float) -> None:
     """Refuse a confidence level outside (0, 1)."""
-    if isinstance(level, bool) or not isinstance(level, int | float) or not 0 < level < 1:
+    if not is_number(level) or not 0 < level < 1:
         raise ValueError(f"level must be in (0, 1), for example 0.95; got {level!r}")
-
-
-def check_number(name: str, value: int, least: int) -> None:
-    """Refuse a number of resamples that is no integer or too small to give a quantile."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be an int of at least {least}, got {value!r}")
 
 
 def _check_normal(measures: Mapping[str, Measure]) -> None:

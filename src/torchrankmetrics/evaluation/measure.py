@@ -3,8 +3,9 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import get_args
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
@@ -172,13 +173,3 @@ def lacks_meaning(definition: RankDefinition, view: View, rank_type: RankType) -
             f"better than chance for sure; use {instead}"
         )
     return None
-
-
-def check_choice(name: str, value: Any, choices: tuple[Any, ...]) -> None:
-    """Refuse an option that is none of the choices.
-
-    Raises:
-        ValueError: with the choices.
-    """
-    if value not in choices:
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")

@@ -9,9 +9,8 @@ from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import columns
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Rows, side_codes, weights
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 
@@ -34,10 +33,10 @@ def paired_rows(runs: list[Evaluation], names: list[str], cluster: Any = None) -
         ValueError: if the runs are not of the same tasks (the first that are missing are told), or the order is lost.
     """
     given = [_rows(run, name) for run, name in zip(runs, names, strict=True)]
-    named = [bool((rows[:, columns.SAMPLE_ID] != ABSENT).any()) for rows in given]
+    named = [bool((Columns(rows).sample_id != ABSENT).any()) for rows in given]
     if any(named):
         for rows, name in zip(given, names, strict=True):
-            if (rows[:, columns.SAMPLE_ID] == ABSENT).any():
+            if (Columns(rows).sample_id == ABSENT).any():
                 raise ValueError(
                     f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
                 )
@@ -71,7 +70,7 @@ def _rows(run: Evaluation, name: str) -> Rows:
 def _check_order(run: Any, rows: Rows, name: str) -> None:
     if isinstance(run, Ranks):
         return
-    merged = bool((rows[:, columns.COUNT] != 1).any())
+    merged = bool((Columns(rows).count != 1).any())
     stored = isinstance(run, Collected) and run.storage == "counts"
     # rows sorted as compact() and table() sort them have lost the order of tasks
     sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
@@ -93,7 +92,7 @@ def _check_same_ids(ordered: list[Rows], names: list[str]) -> None:
 
 
 def _ids(rows: Rows) -> set[tuple[int, int]]:
-    return set(zip(side_codes(rows).tolist(), rows[:, columns.SAMPLE_ID].tolist(), strict=True))
+    return set(zip(Columns(rows).side.tolist(), Columns(rows).sample_id.tolist(), strict=True))
 
 
 def _listed(lost: set[tuple[int, int]]) -> str:
@@ -105,16 +104,16 @@ def _listed(lost: set[tuple[int, int]]) -> str:
 def _check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
     """Tasks at the same place must be the same in all but their ranks."""
     for what, x, y in (
-        ("side", side_codes(a), side_codes(b)),
-        ("num_candidates", a[:, columns.NUM_CANDIDATES], b[:, columns.NUM_CANDIDATES]),
-        ("group", a[:, columns.GROUP], b[:, columns.GROUP]),
+        ("side", Columns(a).side, Columns(b).side),
+        ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),
+        ("group", Columns(a).group, Columns(b).group),
         ("weight", weights(a), weights(b)),
     ):
         different = np.flatnonzero(x != y)
         if len(different):
             at = int(different[0])
-            sample = a[at, columns.SAMPLE_ID]
-            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(side_codes(a)[at]), int(sample))})}"
+            sample = Columns(a).sample_id[at]
+            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(Columns(a).side[at]), int(sample))})}"
             raise ValueError(
                 f"{name_a} and {name_b} differ in {what} at {len(different)} tasks, first {task}: {x[at]} and {y[at]}; "
                 "models can be compared on the same tasks only, filtered and weighted the same way"
@@ -129,7 +128,7 @@ def _clusters(cluster: Any, run: Any, given: Rows, ordered: Rows, name: str) -> 
         return given_clusters(cluster, len(ordered), name)
     weighed = weights(given) > 0
     keys = given_clusters(cluster, len(given), name)[weighed]
-    tasks = np.column_stack([side_codes(given), given[:, columns.SAMPLE_ID]])[weighed]
+    tasks = np.column_stack([Columns(given).side, Columns(given).sample_id])[weighed]
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
     if (keys != keys[first][index.reshape(-1)]).any():
         raise ValueError(f"cluster must be the same for all repeats of a task of {name}")

@@ -22,7 +22,7 @@ from torchrankmetrics.integrations.pykeen_sources import as_known
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.table.columns import ABSENT, SAMPLE_ID, SIDE_CODES, side_codes
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
@@ -95,7 +95,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         self.clear_on_finalize = clear_on_finalize
         self.num_entities: int | None = None
         self._filter = CandidateFilter(self.filtered, None if known is None else as_known(known))
-        self._ranked: dict[str, int] = {}
+        self._ranked: dict[Target, int] = {}
         self._finished = False
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
@@ -173,10 +173,10 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         if not self._ranked:
             raise ValueError("there are no ranks: evaluate first")
         rows = self.collection.table().rows
-        order = rows[:, SAMPLE_ID].argsort(stable=True)
-        parts = [rows[order][side_codes(rows[order]) == SIDE_CODES[side]] for side in self._ranked]
+        order = Columns(rows).sample_id.argsort(stable=True)
+        parts = [rows[order][Columns(rows[order]).side == SIDE_CODES[side]] for side in self._ranked]
         for part in parts:
-            part[:, SAMPLE_ID] = ABSENT  # a triple that is drawn twice counts twice
+            Columns(part).sample_id = ABSENT  # a triple that is drawn twice counts twice
         drawn = self.collection.clone()
         names = {".".join(key): name for key, (name, _) in self.computed(self._ranked).items()}
         result: dict[str, list[float]] = {key: [] for key in names}

@@ -28,7 +28,7 @@ class CandidateFilter:
         self.filtered = filtered
         self.known = known
         self._place: Tensor | None = None
-        self._with_score: dict[str, Tensor] = {}
+        self._with_score: dict[Target, Tensor] = {}
 
     @contextmanager
     def restricted(self, entities: Any) -> Iterator[None]:
@@ -86,7 +86,7 @@ class CandidateFilter:
         self._with_score[target] = self._with_score.get(target, torch.zeros_like(lost[0])) | ~lost.all(0)
         return lost & ~lost.gather(1, own[:, None])  # where the true score is NaN, so may the others be
 
-    def warn(self, num_tasks: Mapping[str, int]) -> None:
+    def warn(self, num_tasks: Mapping[Target, int]) -> None:
         """Tell of columns that an evaluation loop filtered in every row, or the model left without a score."""
         for target, with_score in self._with_score.items():
             lost = (~with_score).nonzero()[:, 0].tolist()

@@ -15,6 +15,7 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
+from torchrankmetrics.metrics.keywords import without_by
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.store import RowStore
 from torchrankmetrics.metrics.tied import TiedCollection
@@ -173,9 +174,10 @@ class RankCollection(TiedCollection):
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
         return summarize(self._synced_analysis(), self.measures.values())
 
-    def breakdown(self, by: str = "group", names: Names = None) -> Breakdown:
+    @without_by
+    def breakdown(self, names: Names = None) -> Breakdown:
         """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""
-        return break_down(self._synced_analysis(), self.measures.values(), by, names)
+        return break_down(self._synced_analysis(), self.measures.values(), names)
 
     def confidence_intervals(
         self,

@@ -7,9 +7,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import is_told_here
 
 Update = TypeVar("Update", bound=Callable[..., None])
+Breakdown = TypeVar("Breakdown", bound=Callable[..., Any])
 
 
 def with_host_keywords(update: Update) -> Update:
@@ -41,6 +43,23 @@ def with_host_keywords(update: Update) -> Update:
                 stacklevel=2,
             )
         return update(self, *args, **known)
+
+    return called  # type: ignore[return-value]
+
+
+def without_by(breakdown: Breakdown) -> Breakdown:
+    """Let ``breakdown`` take ``by="group"``, by position or by name: an option with that one value up to 0.1."""
+
+    @functools.wraps(breakdown)
+    def called(self: Any, *args: Any, by: str | None = None, **kwargs: Any) -> Any:
+        if args and isinstance(args[0], str) and args[0] == "group":
+            by, args = args[0], args[1:]
+        if by is not None:
+            check_choice("by", by, ("group",))
+            if is_told_here():
+                message = "breakdown(by=...) is deprecated and goes with 0.3: a breakdown is by group"
+                warnings.warn(message, FutureWarning, stacklevel=2)
+        return breakdown(self, *args, **kwargs)
 
     return called  # type: ignore[return-value]
 

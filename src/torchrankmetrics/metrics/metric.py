@@ -9,8 +9,9 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
-from torchrankmetrics.evaluation.measure import Measure, check_choice
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
@@ -18,7 +19,11 @@ from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, as_values
+from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.rank_table import RankTable
@@ -107,13 +112,13 @@ class RankMetric(RowState):
     def update(
         self,
         preds: Tensor | Ranks | RankTable,
-        target: Any = None,
+        target: Target | None = None,
         *,
-        exclude: Any = None,
-        side: str | None = None,
-        group: Any = None,
-        weight: Any = None,
-        sample_id: Any = None,
+        exclude: Exclude = None,
+        side: TaskSide | None = None,
+        group: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
 

@@ -14,7 +14,11 @@ from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, loaded, sign
 from torchrankmetrics.metrics.store import as_values
+from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -38,13 +42,13 @@ class TiedCollection(MetricCollection):
     def update(  # type: ignore[override]
         self,
         preds: Tensor | Ranks | RankTable,
-        target: Any = None,
+        target: Target | None = None,
         *,
-        exclude: Any = None,
-        side: str | None = None,
-        group: Any = None,
-        weight: Any = None,
-        sample_id: Any = None,
+        exclude: Exclude = None,
+        side: TaskSide | None = None,
+        group: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:

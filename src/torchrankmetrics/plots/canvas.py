@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Side
-from torchrankmetrics.evaluation.measure import SIDES, check_choice
+from torchrankmetrics.evaluation.measure import SIDES
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.evaluation.sources import as_table, check_evaluation
 from torchrankmetrics.theory.definitions import RankDefinition

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
@@ -174,8 +175,7 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
     columns = breakdown.columns[2:]
     if metric not in columns:
         raise ValueError(f"metric must be one of the columns {', '.join(columns)}; got {metric!r}")
-    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-        raise ValueError(f"most must be an int of at least 1, got {most!r}")
+    check_int("most", most, 1)
     check_series(breakdown.rows, most=None)
     counts = np.array(breakdown["count"], dtype=np.int64)
     kept = np.sort(np.argsort(-counts, kind="stable")[:most])

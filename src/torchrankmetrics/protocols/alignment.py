@@ -1,30 +1,33 @@
 """rank_alignment: entity alignment in both directions, from embeddings or from a matrix of similarities."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.chunks import rank_embeddings
-from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
 
 _QUERIES, _SCORES = 4096, 1 << 22
 
 
 def rank_alignment(
-    pairs: Any,
+    pairs: Integers,
     left: Tensor,
     right: Tensor | None = None,
     *,
-    candidates: str = "test",
+    candidates: Literal["test", "all"] = "test",
     similarity: str | None = None,
-    known: Any = None,
+    known: Integers | None = None,
+    counting: str = "auto",
 ) -> RankTable:
     """Rank the counterpart of every aligned entity, in both directions.
 
@@ -39,6 +42,7 @@ def rank_alignment(
             every metric but AMRI: tell which (Berrendorf et al. 2020, arXiv 2002.06914, section 3).
         similarity: "dot", "cosine", "l2" or "l1", as ``rank_embeddings``; None: dot.
         known: (m, 2) further true pairs, such as the training alignment.
+        counting: as ``rank_scores`` takes it.
 
     Returns:
         One row per side and pair, in the order of the pairs, tails first; the index of the pair is the sample id.
@@ -55,22 +59,25 @@ def rank_alignment(
     Ranks(optimistic=[1, 1, 1, 2], pessimistic=[1, 1, 1, 2], num_candidates=[2, 2, 3, 3])
     """
     sizes = _sizes(left, right)
-    if candidates not in ("test", "all"):
-        raise ValueError(f'candidates must be "test" or "all", got {candidates!r}')
+    check_choice("candidates", candidates, ("test", "all"))
     if right is None and similarity is not None:
         raise ValueError(f"similarity is for embeddings; without right, left holds similarities, got {similarity!r}")
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])
     tables = []
-    for side, query, answer in (("tail", 0, 1), ("head", 1, 0)):
+    directions: tuple[tuple[EntitySide, int, int], ...] = (("tail", 0, 1), ("head", 1, 0))
+    for side, query, answer in directions:
         ids = torch.arange(sizes[answer], device=device) if candidates == "all" else torch.unique(test[:, answer])
         column = torch.full((sizes[answer],), -1, device=device).index_put_(
             (ids,), torch.arange(len(ids), device=device)
         )
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
-        rank = _of_scores(left, query, ids) if right is None else _of_embeddings((left, right), query, ids, similarity)
+        if right is None:
+            rank = _of_scores(left, query, ids, counting)
+        else:
+            rank = _of_embeddings((left, right), query, ids, similarity, counting)
         size = max(1, min(_QUERIES, _SCORES // max(len(ids), 1))) if right is None else _QUERIES
         for first in range(0, len(test), size):
             task = torch.arange(first, min(first + size, len(test)), device=device)
@@ -80,21 +87,23 @@ def rank_alignment(
     return RankTable.concatenate(tables)
 
 
-_Rank = Callable[[Tensor, Tensor, Exclusion], Ranks]
+_Rank = Callable[[Tensor, Tensor, KnownSlices], Ranks]
 
 
-def _of_scores(scores: Tensor, query: int, ids: Tensor) -> _Rank:
+def _of_scores(scores: Tensor, query: int, ids: Tensor, counting: str) -> _Rank:
     rows = scores.T if query else scores
     return lambda queries, target, exclude: rank_scores(
-        rows.index_select(0, queries).index_select(1, ids), target, exclude=exclude
+        rows.index_select(0, queries).index_select(1, ids), target, exclude=exclude, counting=counting
     )
 
 
-def _of_embeddings(graphs: tuple[Tensor, Tensor], query: int, ids: Tensor, similarity: str | None) -> _Rank:
+def _of_embeddings(
+    graphs: tuple[Tensor, Tensor], query: int, ids: Tensor, similarity: str | None, counting: str
+) -> _Rank:
     # gathered once, for all batches of queries
     here, there = graphs[query], graphs[1 - query].detach()[ids]
     return lambda queries, target, exclude: rank_embeddings(
-        here.detach()[queries], there, target, similarity=similarity or "dot", exclude=exclude
+        here.detach()[queries], there, target, similarity=similarity or "dot", exclude=exclude, counting=counting
     )
 
 
@@ -115,7 +124,7 @@ def _sizes(left: Tensor, right: Tensor | None) -> tuple[int, int]:
     return len(left), len(right)
 
 
-def _as_pairs(values: Any, name: str, sizes: tuple[int, int], device: torch.device) -> Tensor:
+def _as_pairs(values: Integers, name: str, sizes: tuple[int, int], device: torch.device) -> Tensor:
     pairs = as_ids(values, name)
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise ValueError(f"{name} must be (n, 2): left, right; got {tuple(pairs.shape)}")

@@ -1,14 +1,16 @@
 """Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
 
 import math
+import warnings
+from copy import copy
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import as_ids
-from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.excluded import KnownSlices
 
 _LARGEST = 1 << 62
 
@@ -33,7 +35,7 @@ class KnownAnswers:
             [2, 3, 1]])
     """
 
-    def __init__(self, queries: Any, answers: Any) -> None:
+    def __init__(self, queries: Integers, answers: Integers) -> None:
         queries = as_ids(queries, "queries")
         queries = queries[:, None] if queries.ndim == 1 else queries
         answers = as_ids(answers, "answers")
@@ -57,7 +59,7 @@ class KnownAnswers:
         self._longest = int(lengths.max()) if len(lengths) else 0
         self._copies: dict[torch.device, KnownAnswers] = {}
 
-    def __call__(self, queries: Tensor) -> Exclusion:
+    def __call__(self, queries: Integers) -> KnownSlices:
         """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
 
         Args:
@@ -73,9 +75,9 @@ class KnownAnswers:
             raise ValueError(f"queries must be (B, {len(self._sizes)}), got {tuple(queries.shape)}")
         here = self.to(queries.device)
         start, length = here._slices(queries)
-        return Exclusion(here._answers, start, length, here._longest, here._num_answers)
+        return KnownSlices(here._answers, start, length, here._longest, here._num_answers)
 
-    def pairs(self, queries: Tensor) -> Tensor:
+    def pairs(self, queries: Integers) -> Tensor:
         """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row."""
         return self(queries).pairs()
 
@@ -96,30 +98,35 @@ class KnownAnswers:
         if device == self._answers.device:
             return self
         if device not in self._copies:
-            copy = object.__new__(KnownAnswers)
-            copy.__dict__.update(self.__dict__, _copies={})
-            for name in ("_key", "_start", "_answers", "_limits"):
-                setattr(copy, name, getattr(self, name).to(device))
-            self._copies[device] = copy
+            there = copy(self)
+            there._copies = {}
+            there._key, there._start = self._key.to(device), self._start.to(device)
+            there._answers, there._limits = self._answers.to(device), self._limits.to(device)
+            self._copies[device] = there
         return self._copies[device]
 
-    def count(self, queries: Tensor, own: Tensor, keep: Tensor | None = None) -> Tensor:
+    def count(
+        self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None, keep: Tensor | None = None
+    ) -> Tensor:
         """Count the known answers other than one's own, (B,) int64.
 
         Args:
             queries: (B, k) integers.
             own: (B,) the answer that is not counted, known or not.
-            keep: bool (num_answers or more,), which answers count; None: all.
+            excluded: bool (num_answers or more,), True = the answer does not count; None: all count.
+            keep: the opposite of ``excluded``, its name up to 0.1.
         """
+        if keep is not None:
+            message = "KnownAnswers.count(keep=...) is deprecated and goes with 0.3: pass excluded=~keep"
+            warnings.warn(message, FutureWarning, stacklevel=2)
+            excluded = ~keep
         start, length = self._slices(queries)
         stop = start + length
-        if keep is None:
-            known = length
-        else:
-            kept = torch.nn.functional.pad(keep[self._answers].long().cumsum(0), (1, 0))
-            known = kept[stop] - kept[start]
-        inside = keep[own] if keep is not None else True
-        return known - (self.contains(queries, own) & inside).long()
+        own_known = self.contains(queries, own)
+        if excluded is None:
+            return length - own_known.long()
+        counted = torch.nn.functional.pad((~excluded[self._answers]).cumsum(0), (1, 0))
+        return counted[stop] - counted[start] - (own_known & ~excluded[own]).long()
 
     def contains(self, queries: Tensor, answers: Tensor) -> Tensor:
         """Whether each (query, answer) is known, bool (B,)."""

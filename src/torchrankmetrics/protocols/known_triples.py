@@ -1,14 +1,15 @@
 """Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
 
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import as_ids, as_number
-from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
+from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 
 
 class KnownTriples:
@@ -32,26 +33,26 @@ class KnownTriples:
     tensor([2])
     """
 
-    def __init__(self, *triples: Any, num_entities: int | None = None) -> None:
+    def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
         parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
         known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64, device="cpu")
         largest = int(known[:, [0, 2]].max()) if len(known) else -1
-        num_entities = largest + 1 if num_entities is None else as_number(num_entities, "num_entities")
+        num_entities = largest + 1 if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
         if largest >= num_entities:
             raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
         self.num_entities = num_entities
         self._tails = KnownAnswers(known[:, [0, 1]], known[:, 2])
         self._heads = KnownAnswers(known[:, [1, 2]], known[:, 0])
 
-    def tails(self, heads: Tensor, relations: Tensor) -> Exclusion:
+    def tails(self, heads: Tensor, relations: Tensor) -> KnownSlices:
         """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,)."""
         return self._tails(_stack(heads, relations, "heads", "relations"))
 
-    def heads(self, relations: Tensor, tails: Tensor) -> Exclusion:
+    def heads(self, relations: Tensor, tails: Tensor) -> KnownSlices:
         """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
         return self._heads(_stack(relations, tails, "relations", "tails"))
 
-    def relations(self, heads: Tensor, tails: Tensor) -> Exclusion:
+    def relations(self, heads: Tensor, tails: Tensor) -> KnownSlices:
         """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,)."""
         return self._relations(_stack(heads, tails, "heads", "tails"))
 
@@ -60,7 +61,7 @@ class KnownTriples:
         queries, tails = self._tails.entries()
         return KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
 
-    def num_candidates(self, triples: Any, side: str, *, candidates: Any = None) -> Tensor:
+    def num_candidates(self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None) -> Tensor:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
 
         Args:
@@ -74,17 +75,16 @@ class KnownTriples:
             IndexError: if an entity is outside [0, num_entities).
         """
         index, queries, own = self._tasks(triples, side)
-        keep = candidate_mask(candidates, self.num_entities, own.device)
-        if keep is None:
-            total: int | Tensor = self.num_entities
-        else:
-            total = keep.sum()
-            if len(own) and not keep[own].all():
-                first = int((~keep[own]).nonzero()[0])
+        excluded = excluded_by(candidates, self.num_entities, own.device)
+        total: int | Tensor = self.num_entities
+        if excluded is not None:
+            total = (~excluded).sum()
+            if excluded[own].any():
+                first = int(excluded[own].nonzero()[0])
                 raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
-        return total - index.to(own.device).count(queries, own, keep)
+        return total - index.to(own.device).count(queries, own, excluded=excluded)
 
-    def queries(self, triples: Any, side: str) -> tuple[Tensor, Tensor]:
+    def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
         """Group tasks by query, so that each query is scored once for all its answers.
 
         Returns:
@@ -95,9 +95,8 @@ class KnownTriples:
         unique, row = torch.unique(queries, dim=0, return_inverse=True)
         return unique, torch.stack([row, own])
 
-    def _tasks(self, triples: Any, side: str) -> tuple[KnownAnswers, Tensor, Tensor]:
-        if side not in ("tail", "head"):
-            raise ValueError(f'side must be "tail" or "head", got {side!r}')
+    def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownAnswers, Tensor, Tensor]:
+        check_choice("side", side, ENTITY_SIDES)
         tasks = as_triples(triples, "triples")
         entities = tasks[:, [0, 2]]
         if len(tasks) and int(entities.max()) >= self.num_entities:
@@ -108,28 +107,25 @@ class KnownTriples:
         return self._heads, tasks[:, [1, 2]], tasks[:, 0]
 
 
-def candidate_mask(candidates: Any, num_entities: int, device: torch.device) -> Tensor | None:
-    """Read candidates given as ids (m,) or bool (num_entities,) into a bool mask, True = candidate."""
+def excluded_by(candidates: Integers | None, num_entities: int, device: torch.device) -> Tensor | None:
+    """Read candidates, ids (m,) or bool (num_entities,), as what they exclude: bool (num_entities,), None: nothing."""
     if candidates is None:
         return None
-    candidates = torch.as_tensor(candidates, device=device)
-    if candidates.dtype == torch.bool:
-        if candidates.shape != (num_entities,):
-            shape = tuple(candidates.shape)
+    given = as_tensor(candidates, "candidates").to(device)
+    if given.dtype == torch.bool:
+        if given.shape != (num_entities,):
+            shape = tuple(given.shape)
             raise ValueError(f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}")
-        given: Tensor = candidates
-        return given
-    ids = as_ids(candidates, "candidates")
+        return ~given
+    ids = as_ids(given, "candidates")
     if ids.ndim != 1:
         raise ValueError(f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}")
     if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
         raise IndexError(f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}")
-    mask = torch.zeros(num_entities, dtype=torch.bool, device=device)
-    mask[ids] = True
-    return mask
+    return torch.ones(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, False)
 
 
-def as_triples(values: Any, name: str) -> Tensor:
+def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3) of ids of at least 0, as int64."""
     triples = as_ids(values, name)
     if triples.ndim != 2 or triples.shape[1] != 3:

@@ -1,17 +1,16 @@
 """Categories of relations by how many entities they join: groups for a breakdown."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_int, is_number
 from torchrankmetrics.protocols.known_triples import as_triples
-from torchrankmetrics.ranking.arrays import as_number
+from torchrankmetrics.ranking.arrays import Integers
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 
 
-def relation_categories(triples: Any, *, num_relations: int | None = None, threshold: float = 1.5) -> Tensor:
+def relation_categories(triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5) -> Tensor:
     """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails per head and of heads per tail.
 
     A side is "n" if its mean number over distinct triples is at least ``threshold``: 1-n has many tails per head.
@@ -37,10 +36,10 @@ def relation_categories(triples: Any, *, num_relations: int | None = None, thres
     ['n-1', '1-1']
     """
     known = torch.unique(as_triples(triples, "triples"), dim=0)
-    if not isinstance(threshold, int | float) or not threshold > 1:
+    if not is_number(threshold) or not threshold > 1:
         raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
     largest = int(known[:, 1].max()) if len(known) else -1
-    num_relations = largest + 1 if num_relations is None else as_number(num_relations, "num_relations")
+    num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
     if largest >= num_relations:
         raise IndexError(f"triples must hold relations in [0, num_relations) = [0, {num_relations}), got {largest}")
     relation = known[:, 1]

@@ -8,11 +8,16 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, candidate_mask
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.scores import rank_filtered
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
 
 ScoreFunction = Callable[[Tensor, Tensor], Tensor]
+LookUp = Callable[[Tensor, Tensor], KnownSlices]
 
 _FIRST = 32
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
@@ -22,10 +27,10 @@ _SHARE = 8
 def rank_triples(
     score_tails: ScoreFunction | None,
     score_heads: ScoreFunction | None,
-    triples: Any,
+    triples: Integers,
     known: KnownTriples | None,
     *,
-    candidates: Any = None,
+    candidates: Integers | None = None,
     batch_size: int | None = None,
     counting: str = "auto",
 ) -> RankTable:
@@ -56,16 +61,16 @@ def rank_triples(
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
     tasks = as_triples(triples, "triples")
-    if batch_size is not None and (not isinstance(batch_size, int) or isinstance(batch_size, bool) or batch_size < 1):
-        raise ValueError(f"batch_size must be an integer of at least 1, got {batch_size!r}")
+    if batch_size is not None:
+        check_int("batch_size", batch_size, 1)
     if score_tails is None and score_heads is None:
         raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
     head, relation, tail = tasks.unbind(1)
     sides: list[_Side] = []
     if score_tails is not None:
-        sides.append(_Side("tail", score_tails, tasks[:, [0, 1]], tail, known and known.tails))
+        sides.append(_Side("tail", score_tails, tasks[:, [0, 1]], tail, None if known is None else known.tails))
     if score_heads is not None:
-        sides.append(_Side("head", score_heads, tasks[:, [1, 2]], head, known and known.heads))
+        sides.append(_Side("head", score_heads, tasks[:, [1, 2]], head, None if known is None else known.heads))
     tables = []
     with tqdm(total=sum(len(side.queries) for side in sides), desc="ranking", unit="query") as bar, torch.no_grad():
         for side in sides:
@@ -76,14 +81,18 @@ def rank_triples(
 class _Side:
     """The unique queries of one side, and the tasks of each."""
 
-    def __init__(self, name: str, score: ScoreFunction, queries: Tensor, own: Tensor, known: Any) -> None:
+    def __init__(
+        self, name: EntitySide, score: ScoreFunction, queries: Tensor, own: Tensor, known: LookUp | None
+    ) -> None:
         self.name, self.score, self.own, self.known = name, score, own, known
         self.queries, self.row = torch.unique(queries, dim=0, return_inverse=True)
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
 
-    def rank(self, relation: Tensor, candidates: Any, batch_size: int | None, counting: str, bar: Any) -> RankTable:
+    def rank(
+        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any
+    ) -> RankTable:
         tables, first = [], 0
         size = batch_size or _FIRST
         while first < len(self.queries):
@@ -103,20 +112,19 @@ class _Side:
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
     def _rank_batch(
-        self, first: int, last: int, relation: Tensor, candidates: Any, counting: str
+        self, first: int, last: int, relation: Tensor, candidates: Integers | None, counting: str
     ) -> tuple[RankTable, torch.Size, int]:
         left, right = self.queries[first:last].unbind(1)
         scores = self.score(left, right)
         if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != last - first:
             got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
             raise ValueError(f"score_{self.name}s must return scores ({last - first}, N), got {got}")
-        allowed = candidate_mask(candidates, scores.shape[1], scores.device)
         tasks = self.order[self.border[first] : self.border[last]]
         ranks = rank_filtered(
             scores,
             (self.row[tasks] - first, self.own[tasks]),
             None if self.known is None else self.known(left, right),
-            None if allowed is None else ~allowed,
+            excluded_by(candidates, scores.shape[1], scores.device),
             counting,
         )
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)

@@ -1,14 +1,19 @@
 """Reading what users pass as arrays: lists, NumPy arrays, tensors."""
 
-import operator
-from typing import Any
-
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Numbers = Tensor | npt.ArrayLike
+"""Numbers in any form: a tensor, an array, a list."""
+Integers = Tensor | npt.ArrayLike
+"""The same for integers: booleans and floats are refused."""
+Pairs = Tensor | tuple[Tensor, Tensor] | list[Tensor]
+"""(row, column) of P pairs: (2, P) integers, or two (P,) tensors."""
 
-def as_tensor(values: Any, name: str) -> Tensor:
+
+def as_tensor(values: Numbers, name: str) -> Tensor:
     """Give a tensor without gradient; Python's floats as float64, as NumPy reads them.
 
     Raises:
@@ -29,19 +34,23 @@ def as_tensor(values: Any, name: str) -> Tensor:
     if array.dtype.kind in "iuf":  # torch does not take other byte orders, nor C's second name of a 64-bit integer
         native = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}")
         array = array.astype(native, copy=False).view(native)
+    if not array.flags.writeable:  # torch warns of those, and none is written to here
+        array = array.copy()
     try:
         return torch.as_tensor(array, device="cpu")  # whatever the default device: NumPy's arrays are there
     except TypeError as error:
         raise TypeError(f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}") from error
 
 
-def as_ids(values: Any, name: str) -> Tensor:
+def as_ids(values: Integers, name: str) -> Tensor:
     """Read integer ids, as int64.
 
     Raises:
         TypeError: for floats and booleans, and for uint64 on an accelerator: looking at its values would wait for it.
         ValueError: if an id does not fit in int64.
     """
+    if isinstance(values, Tensor) and values.dtype == torch.int64:
+        return values  # asked of every batch: each call costs
     ids = as_tensor(values, name)
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise TypeError(f"{name} must hold integers, got {ids.dtype}")
@@ -53,19 +62,35 @@ def as_ids(values: Any, name: str) -> Tensor:
     return ids.to(torch.int64)
 
 
-def as_number(value: Any, name: str) -> int:
-    """Read a number of things, an integer of any kind.
+def as_pairs(pairs: Pairs, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Read pairs as int64 rows and columns (P,), on the device of the scores.
 
     Raises:
-        TypeError: if it is no integer.
-        ValueError: if it is negative or not below 2^63.
+        TypeError: if they are not integers.
+        ValueError: if they have another shape, or are on another device.
     """
-    try:
-        number = operator.index(value)
-    except TypeError as error:
-        raise TypeError(f"{name} must be an int, got {value!r}") from error
-    if isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {value!r}")
-    if not 0 <= number < 1 << 63:
-        raise ValueError(f"{name} must be at least 0 and below 2^63, got {number}")
-    return number
+    if isinstance(pairs, tuple | list) and len(pairs) == 2 and all(isinstance(part, Tensor) for part in pairs):
+        row, column = pairs
+        if row.ndim != 1 or row.shape != column.shape:
+            raise ValueError(
+                f"{name} as (rows, columns) must be two (P,) tensors, got {tuple(row.shape)} and {tuple(column.shape)}"
+            )
+    elif isinstance(pairs, Tensor) and pairs.ndim == 2 and pairs.shape[0] == 2:
+        row, column = pairs[0], pairs[1]
+    else:
+        shape = tuple(pairs.shape) if isinstance(pairs, Tensor) else type(pairs).__name__
+        raise ValueError(f"{name} must be (2, P) pairs of (row, column), got {shape}")
+    for part in (row, column):
+        if part.device != device:
+            raise ValueError(f"{name} must be on the device of scores, {device}; got {part.device}")
+    return as_ids(row, name), as_ids(column, name)
+
+
+def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns: int) -> int | None:
+    """Place of the first pair out of range, or None; asks for values, so it is for the CPU only."""
+    wrong: Tensor | None = None
+    for values, size in ((row, num_rows), (column, num_columns)):
+        # NumPy's calls cost a fifth of torch's; read without a sign, what is below zero is too large
+        if values is not None and values.shape[0] and values.numpy().view(np.uint64).max() >= size:
+            wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
+    return None if wrong is None else int(wrong.nonzero()[0])

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Tasks, check_exclude, check_target
+from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of
 
 _TILE = 1 << 20
 _WIDEST, _NARROWEST = 4096, 1024
@@ -38,23 +39,28 @@ class RankAccumulator:
     """
 
     def __init__(
-        self, true_scores: Tensor, target: Any, shape: tuple[int, int], *, exclude: Any = None, counting: str = "auto"
+        self,
+        true_scores: Tensor,
+        target: Target,
+        shape: tuple[int, int],
+        *,
+        exclude: Exclude = None,
+        counting: str = "auto",
     ) -> None:
         tasks = check_target(target, shape, true_scores.device)
         # copies, for what the caller writes between two chunks must not part them
         self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
-        allowed = check_exclude(exclude, shape, true_scores.device)
+        excluded = check_exclude(exclude, shape, true_scores.device)
         if true_scores.shape != self._tasks.column.shape:
             expected = tuple(self._tasks.column.shape)
             raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
-        self._flags = allowed.flag(self._tasks)
+        self._flags = flags_of(self._tasks, excluded)
         self._true = true_scores.detach().clone()
         self._shape = tuple(shape)
         self._seen = 0
         self._counting = counting
-        self._known = allowed.known  # the columns that are still to come
-        drop = allowed.mask if allowed.restriction is None else allowed.restriction[None]
-        self._drop = None if drop is None else drop.clone()
+        self._known = excluded.known  # the columns that are still to come
+        self._excluded = None if excluded.columns is None else excluded.columns.clone()
         self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
 
     @torch.no_grad()
@@ -73,14 +79,14 @@ class RankAccumulator:
             return
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        drop = None if self._drop is None else self._drop[:, left:right]
+        excluded = None if self._excluded is None else self._excluded[:, left:right]
         known = rest = None
         if self._known is not None:
             known, rest = self._known.split(right)
             known = replace(known, longest=min(known.longest, right - left), first=left)
         count = choose(scores, self._counting)
         # a new tensor: one made in inference mode must not be written outside
-        self._counts = self._counts + count(scores.detach(), self._true, self._tasks.row, column, known, drop)
+        self._counts = self._counts + count(scores.detach(), self._true, self._tasks.row, column, known, excluded)
         self._known, self._seen = rest, right
 
     def compute(self) -> Ranks:
@@ -93,10 +99,10 @@ class RankAccumulator:
 def rank_embeddings(
     queries: Tensor,
     candidates: Tensor,
-    target: Any,
+    target: Target,
     *,
     similarity: str = "dot",
-    exclude: Any = None,
+    exclude: Exclude = None,
     chunk_size: int | None = None,
     counting: str = "auto",
 ) -> Ranks:
@@ -198,8 +204,6 @@ def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chun
         )
     if queries.device != candidates.device:
         raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
-    if similarity not in _PRODUCTS:
-        names = ", ".join(f'"{name}"' for name in _PRODUCTS)
-        raise ValueError(f"similarity must be one of {names}; got {similarity!r}")
-    if chunk_size is not None and (not isinstance(chunk_size, int) or isinstance(chunk_size, bool) or chunk_size < 1):
-        raise ValueError(f"chunk_size must be an integer of at least 1, got {chunk_size!r}")
+    check_choice("similarity", similarity, _PRODUCTS)
+    if chunk_size is not None:
+        check_int("chunk_size", chunk_size, 1)

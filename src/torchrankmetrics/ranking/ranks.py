@@ -1,13 +1,14 @@
 """Ranks: what every metric is made of."""
 
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import is_int
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose
 
 _MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
@@ -38,7 +39,9 @@ class Ranks:
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
     flags: Tensor | None  # int64 (tasks,), what is wrong with a task; None: nothing
 
-    def __init__(self, optimistic: Any, pessimistic: Any = None, num_candidates: Any = None) -> None:
+    def __init__(
+        self, optimistic: Integers, pessimistic: Integers | None = None, num_candidates: Integers | None = None
+    ) -> None:
         if num_candidates is None:
             raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
         low = _integer_vector(optimistic, "optimistic")
@@ -72,7 +75,7 @@ class Ranks:
         return cls.trusted(columns, flags)
 
     @classmethod
-    def from_negatives(cls, positive: Tensor, negatives: Tensor) -> "Ranks":
+    def from_negatives(cls, positive: Tensor, negatives: Tensor, *, counting: str = "auto") -> "Ranks":
         """Rank each true score among sampled negatives, as OGB does; num_candidates is M + 1.
 
         AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
@@ -81,6 +84,7 @@ class Ranks:
         Args:
             positive: (B,) scores of the true candidates, higher is better.
             negatives: (B, M) scores of the sampled ones, same dtype and device.
+            counting: as ``rank_scores`` takes it.
 
         Raises:
             TypeError: if they are no tensors, or the dtypes differ or are complex.
@@ -103,7 +107,7 @@ class Ranks:
         if positive.device != negatives.device:
             raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
         positive, negatives = positive.detach(), negatives.detach()
-        counts = choose(negatives)(negatives, positive)
+        counts = choose(negatives, counting)(negatives, positive)
         return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 
     @property
@@ -126,7 +130,7 @@ class Ranks:
         """(optimistic + pessimistic) / 2, float64 (tasks,)."""
         return (self.optimistic + self.pessimistic).to(torch.float64) / 2
 
-    def full_rank_estimate(self, num_candidates: Any) -> Tensor:
+    def full_rank_estimate(self, num_candidates: Integers) -> Tensor:
         """Estimate the realistic ranks among all candidates from ranks s among m sampled negatives, without bias.
 
         1 + (s - 1) (N - 1) / m, as s - 1 ~ Hypergeometric(N - 1, r - 1, m) for the full rank r. Its mean estimates the
@@ -184,7 +188,7 @@ class Ranks:
             self.flags = sum(wrong * kind for wrong, kind in faults)  # type: ignore[assignment]
 
 
-def _integer_vector(values: Any, name: str, like: Tensor | None = None) -> Tensor:
+def _integer_vector(values: Integers, name: str, like: Tensor | None = None) -> Tensor:
     tensor = as_tensor(values, name)
     if tensor.ndim != 1:
         raise ValueError(f"{name} must be (tasks,), one entry per ranking task; got shape {tuple(tensor.shape)}")
@@ -196,8 +200,8 @@ def _integer_vector(values: Any, name: str, like: Tensor | None = None) -> Tenso
     return tensor
 
 
-def _num_candidates(given: Any, like: Tensor) -> Tensor:
-    if not isinstance(given, int) or isinstance(given, bool):
+def _num_candidates(given: Integers, like: Tensor) -> Tensor:
+    if not is_int(given):
         return _integer_vector(given, "num_candidates", like)
     if not 1 <= given <= _MOST:
         error, text = fault.ERRORS[fault.NO_CANDIDATES]

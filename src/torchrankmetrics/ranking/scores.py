@@ -1,17 +1,21 @@
 """rank_scores: one pass over a score matrix gives the filtered ranks of the true candidates."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Pairs, as_ids, as_pairs, first_outside
 from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.exclusion import Exclusion, exclusion_from_pairs, first_outside, pair_columns
+from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 
+Target = Pairs
+"""What ``rank_scores`` takes as the true candidates: (B,) columns, or pairs of (row, column), one task each."""
 
-def rank_scores(scores: Tensor, target: Any, *, exclude: Any = None, counting: str = "auto") -> Ranks:
+
+def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, counting: str = "auto") -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
 
     optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The own column is left out by
@@ -45,18 +49,17 @@ def rank_scores(scores: Tensor, target: Any, *, exclude: Any = None, counting: s
     return rank_filtered(scores, target, exclude, None, counting)
 
 
-def rank_filtered(scores: Tensor, target: Any, exclude: Any, restriction: Tensor | None, counting: str) -> Ranks:
+def rank_filtered(scores: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, counting: str) -> Ranks:
     """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     _check_scores(scores)
     tasks = check_target(target, scores.shape, scores.device)
-    allowed = check_exclude(exclude, scores.shape, scores.device)
+    excluded = check_exclude(exclude, scores.shape, scores.device)
     if restriction is not None:
-        allowed = allowed._replace(restriction=restriction)
+        excluded = excluded._replace(restriction=restriction)
     scores = scores.detach()
-    flags = allowed.flag(tasks)
-    drop = allowed.mask if allowed.restriction is None else allowed.restriction[None]
-    counts = choose(scores, counting)(scores, None, tasks.row, tasks.column, allowed.known, drop)
+    flags = flags_of(tasks, excluded)
+    counts = choose(scores, counting)(scores, None, tasks.row, tasks.column, excluded.known, excluded.columns)
     return Ranks.from_counts(counts, flags)
 
 
@@ -68,30 +71,22 @@ class Tasks(NamedTuple):
     wrong: Tensor | None  # bool (P,), on an accelerator only: the CPU raises at once
 
 
-class Allowed(NamedTuple):
-    """Checked exclusion: known answers, or a (B, N) mask, or an (N,) restriction."""
-
-    known: Exclusion | None = None
-    mask: Tensor | None = None
-    restriction: Tensor | None = None
-    bad_pairs: Tensor | None = None  # bool 0-d, on an accelerator only
-
-    def flag(self, tasks: Tasks) -> Tensor | None:
-        """Faults of the tasks as bits, or None if there cannot be any."""
-        flags: Tensor | None = None
-        if tasks.wrong is not None:
-            flags = tasks.wrong * fault.TARGET_RANGE
-        if self.restriction is not None:
-            outside = self.restriction[tasks.column]
-            if outside.device.type != "cpu":
-                flags = outside * fault.TARGET_RESTRICTED + (0 if flags is None else flags)
-            elif outside.any():
-                first = int(outside.nonzero()[0])
-                column = int(tasks.column[first])
-                raise ValueError(f"target must be a candidate, but column {column} of task {first} is excluded for all")
-        if self.bad_pairs is not None:
-            flags = self.bad_pairs * fault.EXCLUDE_RANGE + (torch.zeros_like(tasks.column) if flags is None else flags)
-        return flags
+def flags_of(tasks: Tasks, excluded: Excluded) -> Tensor | None:
+    """Faults of the tasks as bits, or None if there cannot be any."""
+    flags: Tensor | None = None
+    if tasks.wrong is not None:
+        flags = tasks.wrong * fault.TARGET_RANGE
+    if excluded.restriction is not None:
+        outside = excluded.restriction[tasks.column]
+        if outside.device.type != "cpu":
+            flags = outside * fault.TARGET_RESTRICTED + (0 if flags is None else flags)
+        elif outside.any():
+            first = int(outside.nonzero()[0])
+            column = int(tasks.column[first])
+            raise ValueError(f"target must be a candidate, but column {column} of task {first} is excluded for all")
+    if excluded.bad_pairs is not None:
+        flags = excluded.bad_pairs * fault.EXCLUDE_RANGE + (torch.zeros_like(tasks.column) if flags is None else flags)
+    return flags
 
 
 def _check_scores(scores: Tensor) -> None:
@@ -105,15 +100,12 @@ def _check_scores(scores: Tensor) -> None:
         raise TypeError(f"scores must be real numbers, got {scores.dtype}")
 
 
-def check_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Tasks:
+def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Tasks:
     """Read a target of any form for scores of a shape (B, N) on a device."""
     B, N = shape
     row: Tensor | None = None
     if isinstance(target, Tensor) and target.ndim == 1:
-        if target.dtype != torch.int64:
-            if target.is_floating_point() or target.is_complex() or target.dtype == torch.bool:
-                raise TypeError(f"target must hold integers, the column of the true candidate; got {target.dtype}")
-            target = target.to(torch.int64)
+        target = as_ids(target, "target")
         if target.shape[0] != B:
             raise ValueError(f"target must be ({B},), one column per row of scores ({B}, {N}); got ({len(target)},)")
         if target.device != device:
@@ -127,7 +119,7 @@ def check_target(target: Any, shape: tuple[int, ...], device: torch.device) -> T
             )
         if not isinstance(target, Tensor | tuple | list):
             raise TypeError(f"target must be a torch.Tensor or a tuple (rows, columns), got {type(target).__name__}")
-        row, column = pair_columns(target, "target", device)
+        row, column = as_pairs(target, "target", device)
         if len(row) and B == 0:
             raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")
     if device.type == "cpu":
@@ -140,34 +132,3 @@ def check_target(target: Any, shape: tuple[int, ...], device: torch.device) -> T
         wrong = wrong | (row < 0) | (row >= B)
         row = row.clamp(0, max(B - 1, 0))
     return Tasks(row, column.clamp(0, N - 1), wrong)
-
-
-def check_exclude(exclude: Any, shape: tuple[int, ...], device: torch.device) -> Allowed:
-    """Read an exclusion of any form for scores of a shape on a device."""
-    B, N = shape
-    if exclude is None:
-        return Allowed()
-    if isinstance(exclude, Exclusion):
-        if len(exclude) != B:
-            raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
-        if exclude.num_columns > N:
-            raise IndexError(
-                f"exclude holds columns up to {exclude.num_columns - 1}, but scores ({B}, {N}) have columns [0, {N})"
-            )
-        if exclude.start.device != device:
-            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
-        return Allowed(known=exclude)
-    if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
-        if exclude.device != device:
-            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.device}")
-        if exclude.shape == shape:
-            return Allowed(mask=exclude)
-        if exclude.shape == (N,):
-            return Allowed(restriction=exclude)
-        raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(exclude.shape)}")
-    if not isinstance(exclude, Tensor | tuple | list):
-        raise TypeError(
-            f"exclude must be (2, P) pairs, bool (B, N), bool (N,) or what KnownTriples returns, got {type(exclude)}"
-        )
-    known, bad = exclusion_from_pairs(exclude, B, N, device)
-    return Allowed(known=known, bad_pairs=bad)

@@ -5,21 +5,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.scores import Target, rank_scores
+from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.rows import mark_repeats, rows_of
 
 
 def make_block(
     preds: Tensor | Ranks | RankTable,
-    target: Any,
-    exclude: Any,
+    target: Target | None,
+    exclude: Exclude,
     *,
-    side: str | None,
-    group: Any,
-    weight: Any,
-    sample_id: Any,
+    side: TaskSide | None,
+    group: Integers | None,
+    weight: Numbers | None,
+    sample_id: Integers | None,
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 8) block of rows.
 

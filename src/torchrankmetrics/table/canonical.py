@@ -1,28 +1,27 @@
 """Rows in canonical form: sorted, distinct, counted. Any split and any sharding give the same array, bit for bit."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from torchrankmetrics.table.columns import (
-    ABSENT,
-    COUNT,
-    GROUP,
-    NUM_CANDIDATES,
-    OPTIMISTIC,
-    PESSIMISTIC,
-    SAMPLE_ID,
-    SIDE,
-    SIDE_BITS,
-    WEIGHT,
-    WIDTH,
-    Rows,
-    side_codes,
-    task_flags,
-)
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows
 
 _LARGEST = 1 << 62
+
+
+class _Key(NamedTuple):
+    """What orders rows and tells them apart, from the first column on."""
+
+    side: Rows
+    sample_id: Rows
+    optimistic: Rows
+    gap: Rows  # ties are short: fewer bits than the pessimistic rank
+    num_candidates: Rows
+    group: Rows
+    weight_bits: Rows
+    flags: Rows
 
 
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
@@ -41,32 +40,42 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     Raises:
         ValueError: if the counts sum to 2^63 or more.
     """
-    weighed = rows[:, WEIGHT] != 0  # the bits of 0.0; -0.0 is made positive where rows are written
+    weighed = Columns(rows).weight_bits != 0  # the bits of 0.0; -0.0 is made positive where rows are written
     rows = np.ascontiguousarray(rows.T if weighed.all() else rows[weighed].T).T
     if len(rows) == 0:
         return rows.reshape(0, WIDTH), 0
-    if rows[:, COUNT].sum(dtype=np.float64) >= 1 << 63:
+    given = Columns(rows)
+    if given.count.sum(dtype=np.float64) >= 1 << 63:
         raise ValueError("counts of a table must sum to less than 2^63, for the number of tasks is an int64")
-    flags, side = task_flags(rows), side_codes(rows)
-    gap = rows[:, PESSIMISTIC] - rows[:, OPTIMISTIC]  # ties are short: fewer bits than the pessimistic rank
-    columns = [side, rows[:, SAMPLE_ID], rows[:, OPTIMISTIC], gap, rows[:, NUM_CANDIDATES], rows[:, GROUP]]
-    columns += [rows[:, WEIGHT], flags]
-    distinct, count = _unique(columns, rows[:, COUNT])
+    gap = given.pessimistic - given.optimistic
+    key = _Key(
+        side=given.side,
+        sample_id=given.sample_id,
+        optimistic=given.optimistic,
+        gap=gap,
+        num_candidates=given.num_candidates,
+        group=given.group,
+        weight_bits=given.weight_bits,
+        flags=given.flags,
+    )
+    distinct, count = _unique(key, given.count)
+    key = _Key(*distinct)
     result = np.empty((WIDTH, len(count)), dtype=np.int64).T
-    result[:, OPTIMISTIC], result[:, NUM_CANDIDATES], result[:, GROUP] = distinct[2], distinct[4], distinct[5]
-    result[:, PESSIMISTIC] = distinct[2] + distinct[3]
-    result[:, SAMPLE_ID], result[:, WEIGHT], result[:, COUNT] = distinct[1], distinct[6], count
-    result[:, SIDE] = distinct[0] | (distinct[7] << SIDE_BITS)
-    named = distinct[1] != ABSENT
-    result[named, COUNT] = 1
+    merged = Columns(result)
+    merged.optimistic, merged.pessimistic = key.optimistic, key.optimistic + key.gap
+    merged.num_candidates, merged.group = key.num_candidates, key.group
+    merged.sample_id, merged.weight_bits = key.sample_id, key.weight_bits
+    merged.side_and_flags = key.side | (key.flags << SIDE_BITS)
+    named = key.sample_id != ABSENT
+    merged.count = np.where(named, 1, count)
     if not drop_repeats or not named.any():
         return result, 0
     repeat = np.zeros(len(result), dtype=bool)
-    repeat[1:] = named[1:] & (distinct[0][1:] == distinct[0][:-1]) & (distinct[1][1:] == distinct[1][:-1])
+    repeat[1:] = named[1:] & (key.side[1:] == key.side[:-1]) & (key.sample_id[1:] == key.sample_id[:-1])
     return result.T[:, ~repeat].T, int(repeat.sum())
 
 
-def _unique(columns: list[Rows], count: Rows) -> tuple[list[Rows], Rows]:
+def _unique(columns: Sequence[Rows], count: Rows) -> tuple[list[Rows], Rows]:
     """Distinct rows in lexicographic order, with summed counts."""
     ones = bool((count == 1).all())
     key, decode = _pack(columns)
@@ -84,7 +93,7 @@ def _unique(columns: list[Rows], count: Rows) -> tuple[list[Rows], Rows]:
     return [column[first] for column in columns], np.add.reduceat(count[order], starts)
 
 
-def _pack(columns: list[Rows]) -> tuple[Rows | None, Callable[[Rows], list[Rows]] | None]:
+def _pack(columns: Sequence[Rows]) -> tuple[Rows | None, Callable[[Rows], list[Rows]] | None]:
     """One int64 key that orders like the columns, with its inverse; None if 62 bits are too few."""
     lows = [int(column.min()) for column in columns]
     sizes = [int(column.max()) - low + 1 for column, low in zip(columns, lows, strict=True)]

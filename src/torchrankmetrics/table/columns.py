@@ -1,45 +1,76 @@
 """The columns of a row of state: where each fact of a ranking task stands, and how it is read."""
 
-from typing import TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.sides import TaskSide
+
 Rows = npt.NDArray[np.int64]
 Table = TypeVar("Table", Tensor, Rows)
 
-OPTIMISTIC, PESSIMISTIC, NUM_CANDIDATES, SIDE, GROUP, SAMPLE_ID, WEIGHT, COUNT = range(8)
 WIDTH = 8
-RANKS = slice(OPTIMISTIC, NUM_CANDIDATES + 1)  # the columns of a Ranks, in its order
 ABSENT = -(1 << 63)  # no group, no sample id
-SIDE_CODES = {None: 0, "head": 1, "tail": 2, "relation": 3}
+SIDE_CODES: dict[TaskSide | None, int] = {None: 0, "head": 1, "tail": 2, "relation": 3}
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 
 
-def side_codes(rows: Table) -> Table:
-    """Side of each row (n,) as in ``SIDE_CODES``; rows (n, 8) as a tensor or an array, as all functions here."""
-    return rows[:, SIDE] & ((1 << SIDE_BITS) - 1)
+class _Column:
+    """A column, or several, of rows: read as a view of them, written through."""
+
+    def __init__(self, place: int | slice) -> None:
+        self.place = place
+
+    def __get__(self, of: "Columns[Table]", owner: type) -> Table:
+        column: Table = of.rows[:, self.place]
+        return column
+
+    def __set__(self, of: "Columns[Table]", values: Table | int) -> None:
+        of.rows[:, self.place] = values
 
 
-def task_flags(rows: Table) -> Table:
-    """Flags of each row (n,), the bits of ``ranking.flags``."""
-    return rows[:, SIDE] >> SIDE_BITS
+class Columns(Generic[Table]):
+    """Rows (n, 8), a tensor or an array, by the names of their columns."""
+
+    optimistic = _Column(0)
+    pessimistic = _Column(1)
+    num_candidates = _Column(2)
+    ranks = _Column(slice(3))  # these three, as a Ranks has them
+    side_and_flags = _Column(3)
+    group = _Column(4)
+    sample_id = _Column(5)
+    weight_bits = _Column(6)  # of a float64
+    count = _Column(7)
+
+    def __init__(self, rows: Table) -> None:
+        self.rows: Table = rows
+
+    @property
+    def side(self) -> Table:
+        """Side of each row (n,) as in ``SIDE_CODES``."""
+        return self.side_and_flags & ((1 << SIDE_BITS) - 1)
+
+    @property
+    def flags(self) -> Table:
+        """Flags of each row (n,), the bits of ``ranking.flags``."""
+        return self.side_and_flags >> SIDE_BITS
 
 
 def without_flag(rows: Rows, flag: int) -> Rows:
     """Copy rows (n, 8) and take a flag from them."""
     rows = rows.copy(order="K")
-    rows[:, SIDE] &= ~(flag << SIDE_BITS)
+    Columns(rows).side_and_flags &= ~(flag << SIDE_BITS)
     return rows
 
 
 def weights(rows: Rows) -> npt.NDArray[np.float64]:
     """Weight of one task of each row, float64 (n,)."""
-    return np.ascontiguousarray(rows[:, WEIGHT]).view(np.float64)
+    return np.ascontiguousarray(Columns(rows).weight_bits).view(np.float64)
 
 
-def used(rows: Rows, side: str, min_candidates: int = 1) -> npt.NDArray[np.bool_]:
+def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -> npt.NDArray[np.bool_]:
     """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
-    positive: npt.NDArray[np.bool_] = (weights(rows) > 0) & (rows[:, NUM_CANDIDATES] >= min_candidates)
-    return positive if side == "both" else positive & (side_codes(rows) == SIDE_CODES[side])
+    positive: npt.NDArray[np.bool_] = (weights(rows) > 0) & (Columns(rows).num_candidates >= min_candidates)
+    return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from numpy.lib import format as npy
 
 _NPY = b"\x93NUMPY"
-_ZIP_END = 22  # bytes of the last record of a zip archive
+_ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _DEFLATE = 1032  # no deflated byte stands for more bytes
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
@@ -38,12 +38,14 @@ def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, 
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     with ZipFile(file) as archive:
-        members = {info.filename.removesuffix(".npy"): info for info in archive.infolist()}
-        file.seek(-_ZIP_END, os.SEEK_END)
-        listed = int.from_bytes(file.read(_ZIP_END)[10:12], "little")
-        if listed != len(members):  # zipfile does not compare; a column that is lost would silently be a default
-            raise ValueError(f"its directory counts {listed} arrays, but {len(members)} are there")
+        listed = archive.infolist()
+        members = {info.filename.removesuffix(".npy"): info for info in listed}
+        if len(listed) != len(members):
+            raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
         for name, info in members.items():
+            # where a length is damaged an entry swallows the next: a column that is lost would silently be a default
+            if _ENTRY in info.extra + info.comment:
+                raise ValueError(f"its directory is damaged after {name!r}")
             if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
                 raise ValueError(f"{name!r} is compressed by method {info.compress_type}: only deflate is read")
             if info.file_size > _DEFLATE * info.compress_size:

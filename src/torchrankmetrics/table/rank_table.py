@@ -8,10 +8,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice
+from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import columns, table_io
+from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.table import table_io
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, side_codes, task_flags
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
 from torchrankmetrics.table.rows import empty_rows, rows_of
 
 
@@ -39,7 +42,13 @@ class RankTable:
 
     @classmethod
     def from_ranks(
-        cls, ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = None, sample_id: Any = None
+        cls,
+        ranks: Ranks,
+        *,
+        side: TaskSide | None = None,
+        group: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
     ) -> "RankTable":
         """Build from ranks; arguments and errors as in ``RankMetric.update``."""
         return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id))
@@ -102,50 +111,49 @@ class RankTable:
 
     def __repr__(self) -> str:
         names = {code: name or "none" for name, code in SIDE_CODES.items()}
-        sides = [names[code] for code in sorted(set(side_codes(self.rows).tolist()))]
+        sides = [names[code] for code in sorted(set(Columns(self.rows).side.tolist()))]
         return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
 
     @property
     def num_tasks(self) -> int:
         """Number of ranking tasks, repeats included."""
-        return int(self.rows[:, columns.COUNT].sum())
+        return int(self.count.sum())
 
     @property
     def ranks(self) -> Ranks:
         """The ranks of the rows; a row may stand for several tasks, see ``count``."""
-        return Ranks.trusted(self.rows[:, columns.RANKS].T, task_flags(self.rows))
+        return Ranks.trusted(Columns(self.rows).ranks.T, Columns(self.rows).flags)
 
     @property
     def group(self) -> Tensor:
         """(n,) int64 group ids; rows without a group hold the smallest int64."""
-        return self.rows[:, columns.GROUP]
+        return Columns(self.rows).group
 
     @property
     def sample_id(self) -> Tensor:
         """(n,) int64 sample ids; rows without one hold the smallest int64."""
-        return self.rows[:, columns.SAMPLE_ID]
+        return Columns(self.rows).sample_id
 
     @property
     def weight(self) -> Tensor:
         """(n,) float64 weight of one task."""
-        return self.rows[:, columns.WEIGHT].contiguous().view(torch.float64)
+        return Columns(self.rows).weight_bits.contiguous().view(torch.float64)
 
     @property
     def count(self) -> Tensor:
         """(n,) int64, how many tasks a row stands for."""
-        return self.rows[:, columns.COUNT]
+        return Columns(self.rows).count
 
-    def select(self, *, side: str | None = None, group: int | None = None) -> "RankTable":
+    def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
         """Keep the rows of a side, of a group, or of both.
 
         Raises:
             ValueError: if side is neither "head", "tail", "relation" nor None (all).
         """
-        if side not in SIDE_CODES:
-            raise ValueError(f'side must be "head", "tail", "relation" or None (all), got {side!r}')
+        check_choice("side", side, SIDE_CODES)
         keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
         if side is not None:
-            keep &= side_codes(self.rows) == SIDE_CODES[side]
+            keep &= Columns(self.rows).side == SIDE_CODES[side]
         if group is not None:
             keep &= self.group == group
         return RankTable(self.rows[keep])
@@ -157,7 +165,7 @@ class RankTable:
 
     def has_sides(self) -> bool:
         """Whether every row has a side."""
-        return bool((side_codes(self.rows) != SIDE_CODES[None]).all())
+        return bool((Columns(self.rows).side != SIDE_CODES[None]).all())
 
     def has_groups(self) -> bool:
         """Whether every row has a group."""

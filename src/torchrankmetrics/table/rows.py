@@ -1,26 +1,17 @@
 """The rows of state: eight int64 columns per ranking task, of constant shape whatever is known about the task."""
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice, is_int, is_number
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import (
-    ABSENT,
-    GROUP,
-    RANKS,
-    SAMPLE_ID,
-    SIDE,
-    SIDE_BITS,
-    SIDE_CODES,
-    WEIGHT,
-    WIDTH,
-)
+from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns
 
 _ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
@@ -32,7 +23,14 @@ def empty_rows(device: torch.device | str = "cpu") -> Tensor:
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
 
-def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = None, sample_id: Any = None) -> Tensor:
+def rows_of(
+    ranks: Ranks,
+    *,
+    side: TaskSide | None = None,
+    group: Integers | None = None,
+    weight: Numbers | None = None,
+    sample_id: Integers | None = None,
+) -> Tensor:
     """Write ranks and what is known of their tasks as an int64 (tasks, 8) block.
 
     Args:
@@ -49,41 +47,42 @@ def rows_of(ranks: Ranks, *, side: Any = None, group: Any = None, weight: Any = 
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
-    if side not in SIDE_CODES:
-        raise ValueError(f'side must be "head", "tail", "relation" or None, got {side!r}')
+    check_choice("side", side, SIDE_CODES)
     ranked, flags = ranks.columns, ranks.flags
     on_cpu = ranked.is_cpu
     if flags is not None and on_cpu and not flags.any():
         flags = None  # the common case: all columns but the ranks are constant
-    per_task = {}
+    per_task: dict[str, Tensor] = {}
     if group is not None:
-        per_task[GROUP] = _integers(group, "group", ranked, scalar=True)
+        per_task["group"] = _integers(group, "group", ranked, scalar=True)
     if sample_id is not None:
-        per_task[SAMPLE_ID] = _integers(sample_id, "sample_id", ranked, scalar=False)
+        per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
     if weight is not None:
-        per_task[WEIGHT], wrong = _weights(weight, ranked)
+        per_task["weight_bits"], wrong = _weights(weight, ranked)
         if wrong is not None:
             flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
     if flags is not None:
-        per_task[SIDE] = (flags << SIDE_BITS) | SIDE_CODES[side]
+        per_task["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[side]
     if not on_cpu:
         block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
-        block[:, RANKS] = ranked.T
-        for index, column in per_task.items():
-            block[:, index] = column
+        on_device = Columns(block)
+        on_device.ranks = ranked.T
+        for name, column in per_task.items():
+            setattr(on_device, name, column)
         return block
     numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
     n = len(numbers)
     rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
-    rows[:, RANKS] = numbers
-    for index, column in per_task.items():
-        rows[:, index] = column.numpy()
+    columns = Columns(rows)
+    columns.ranks = numbers
+    for name, column in per_task.items():
+        setattr(columns, name, column.numpy())
     return torch.from_numpy(rows)
 
 
 def mark_repeats(block: Tensor) -> None:
     """Flag, in place, the rows of one update whose sample id came before in it; nothing waits for the device."""
-    ids = block[:, SAMPLE_ID]
+    ids = Columns(block).sample_id
     if ids.is_cpu:  # NumPy's calls cost a fifth of torch's; loaders deal ids in order
         given = ids.numpy()
         if (given[1:] > given[:-1]).all():
@@ -94,20 +93,20 @@ def mark_repeats(block: Tensor) -> None:
     ids, order = ids.sort(stable=True)
     repeated = torch.zeros_like(ids)
     repeated[order[1:]] = (ids[1:] == ids[:-1]) * (fault.REPEATED << SIDE_BITS)
-    block[:, SIDE] |= repeated
+    Columns(block).side_and_flags |= repeated
 
 
 @cache
-def _unknown_on(side: str | None, device: torch.device) -> Tensor:
+def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
     row = torch.empty(1, WIDTH, dtype=torch.int64, device=device)
     for index, value in enumerate(_UNKNOWN[side][0].tolist()):
         row[:, index].fill_(value)  # made there: a copy would wait for the device
     return row
 
 
-def _integers(values: Any, name: str, ranked: Tensor, scalar: bool) -> Tensor:
+def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tensor:
     """Integers of the ranked tasks, whose columns (3, tasks) tell how many they are and where."""
-    if isinstance(values, int) and not isinstance(values, bool) and scalar:
+    if is_int(values) and scalar:
         if not ABSENT <= values < -ABSENT:
             raise ValueError(f"{name} must fit in int64, got {values}")
         return torch.full_like(ranked[0], values)
@@ -116,9 +115,9 @@ def _integers(values: Any, name: str, ranked: Tensor, scalar: bool) -> Tensor:
     return tensor.to(ranked.device)
 
 
-def _weights(values: Any, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
+def _weights(values: Numbers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
     """float64 bits of the weights; and, on an accelerator, which are wrong."""
-    if isinstance(values, int | float) and not isinstance(values, bool):
+    if is_number(values):
         values = torch.full_like(ranked[0], float(values), dtype=torch.float64)
     tensor = as_tensor(values, "weight")
     if tensor.is_complex() or tensor.dtype == torch.bool:

@@ -11,26 +11,20 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import columns, npz
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, side_codes, task_flags
+from torchrankmetrics.table import npz
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, weights
 
 Array = npt.NDArray[Any]
 VERSION = 1
 MAX_BYTES = 1 << 30
 """What a file may take in memory unless the caller allows more: about 15 million rows."""
 VERSION_FIELD = "rank_table_version"
-_INTEGERS = {
-    "optimistic": columns.OPTIMISTIC,
-    "pessimistic": columns.PESSIMISTIC,
-    "num_candidates": columns.NUM_CANDIDATES,
-    "side": columns.SIDE,
-    "group": columns.GROUP,
-    "sample_id": columns.SAMPLE_ID,
-    "count": columns.COUNT,
-}
+_INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count")
 _DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1}
 _FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED}
 _NAMES = (*_INTEGERS, "weight", *_FLAGS)
@@ -44,15 +38,15 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     Raises:
         IndexError, ValueError: for faults that an accelerator could only flag.
     """
-    table = rows.cpu().numpy()
-    flags = task_flags(table)
+    table = Columns(rows.cpu().numpy())
+    flags = table.flags
     fault.raise_faults(flags)
     arrays: dict[str, Array] = {}
-    for name, index in _INTEGERS.items():
-        column = side_codes(table) if name == "side" else table[:, index].copy()
+    for name in _INTEGERS:
+        column = getattr(table, name).copy()
         if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
             arrays[name] = column
-    weight = columns.weights(table).copy()
+    weight = weights(table.rows).copy()
     if (weight != 1).any():
         arrays["weight"] = weight
     arrays |= {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
@@ -66,20 +60,21 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     if missing:
         raise ValueError(f"arrays must hold {' and '.join(missing)}; got {', '.join(arrays) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
-    table = np.empty((n, WIDTH), dtype=np.int64)
-    for name, index in _INTEGERS.items():
+    table = Columns(np.empty((n, WIDTH), dtype=np.int64))
+    for name in _INTEGERS:
         if name in arrays:
-            table[:, index] = _int64(_vector(arrays[name], name, n), name)
+            column = as_ids(_vector(arrays[name], name, n), name).numpy()
         else:
-            table[:, index] = table[:, columns.OPTIMISTIC] if name == "pessimistic" else _DEFAULTS[name]
-    Ranks(*torch.from_numpy(table[:, columns.RANKS].T))  # checks the values
+            column = table.optimistic if name == "pessimistic" else np.array(_DEFAULTS[name])
+        setattr(table, "side_and_flags" if name == "side" else name, column)
+    Ranks(*torch.from_numpy(table.ranks.T))  # checks the values
     weight = _vector(arrays["weight"], "weight", n) if "weight" in arrays else np.ones(n)
     if n and weight.dtype.kind not in "iuf":
         raise TypeError(f"weight must hold real numbers, got {weight.dtype}")
     weight = weight.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-    table[:, columns.WEIGHT] = weight.view(np.int64)
-    side, count = table[:, columns.SIDE], table[:, columns.COUNT]
-    named = table[:, columns.SAMPLE_ID] != ABSENT
+    table.weight_bits = weight.view(np.int64)
+    side, count = table.side_and_flags, table.count
+    named = table.sample_id != ABSENT
     _refuse(
         (side < 0) | (side > max(SIDE_CODES.values())),
         side,
@@ -94,7 +89,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             if n and flag.dtype != bool:
                 raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
             side |= (flag.astype(np.int64) * bit) << SIDE_BITS
-    return torch.from_numpy(table)
+    return torch.from_numpy(table.rows)
 
 
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
@@ -113,8 +108,7 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
         OSError: if there is no such file to open.
         ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
     """
-    if isinstance(max_bytes, bool) or not isinstance(max_bytes, int) or max_bytes < 1:
-        raise ValueError(f"max_bytes must be a positive int, got {max_bytes!r}")
+    max_bytes = check_int("max_bytes", max_bytes, 1)
     with Path(path).open("rb") as file:
         try:
             with npz.opened(file, max_bytes) as (archive, members):
@@ -151,14 +145,6 @@ def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
         expected = "(tasks,)" if n is None else f"(tasks,) = ({n},) as optimistic"
         raise ValueError(f"{name} must be {expected}, got shape {array.shape}")
     return array
-
-
-def _int64(array: Array, name: str) -> npt.NDArray[np.int64]:
-    if len(array) and array.dtype.kind not in "iu":
-        raise TypeError(f"{name} must be integers, got {array.dtype}")
-    if len(array) and int(array.max()) > np.iinfo(np.int64).max:
-        raise ValueError(f"{name} must fit in int64, got {int(array.max())}")
-    return array.astype(np.int64)
 
 
 def _smallest(array: Array) -> Array:

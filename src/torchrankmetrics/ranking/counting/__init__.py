@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.ranking.counting import plain
 
@@ -46,8 +47,7 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
     on_cpu = scores.is_cpu
     if counting == "torch" or (counting == "auto" and not (on_cpu and _has_numba())):
         return "torch"
-    if counting not in ("auto", "numba"):
-        raise ValueError(f'counting must be "auto", "torch" or "numba", got {counting!r}')
+    check_choice("counting", counting, ("auto", "torch", "numba"))
     if not on_cpu:
         raise ValueError(f'counting="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
     if not _has_numba():

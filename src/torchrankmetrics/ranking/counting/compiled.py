@@ -10,7 +10,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -19,7 +19,7 @@ from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.excluded import KnownSlices
 
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
@@ -38,7 +38,35 @@ _HALVES = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
 _LEAD = 1 << 18  # comparisons made here until another thread has begun
 _NO_ROWS = np.empty(0, np.int64)
-_NO_MASK = np.empty(0, np.uint8)
+
+
+class _Matrix(NamedTuple):
+    """The memory a row-major matrix spans, as one contiguous vector, and the step from row to row."""
+
+    cells: Any
+    step: int
+
+
+class _Tasks(NamedTuple):
+    """What ``plain.count`` is given of its tasks, an empty vector for None, and the order they are counted in."""
+
+    true: Any
+    row: Any
+    column: Any
+    order: Any
+
+
+class _Known(NamedTuple):
+    """The known answers of every row; no rows at all for None."""
+
+    start: Any
+    length: Any
+    columns: Any
+    first: int
+
+
+_NO_MASK = _Matrix(np.empty(0, np.uint8), 0)
+_NOTHING_KNOWN = _Known(_NO_ROWS, _NO_ROWS, _NO_ROWS, 0)
 
 
 def count(
@@ -46,33 +74,34 @@ def count(
     true: Tensor | None,
     row: Tensor | None = None,
     column: Tensor | None = None,
-    known: Exclusion | None = None,
-    drop: Tensor | None = None,
+    known: KnownSlices | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
     """As ``plain.count``, bit for bit."""
     N = scores.shape[1]
     tasks = (scores if row is None else row).shape[0] if true is None else true.shape[0]
     half = _HALVES.get(scores.dtype, 0)
-    by_row = N == 1 or (scores.stride(1) == 1 and (drop is None or drop.stride(1) == 1))
+    by_row = N == 1 or (scores.stride(1) == 1 and (excluded is None or excluded.stride(1) == 1))
     read = (half or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
     if tasks == 0 or not 0 < N < 1 << 31 or not read:  # 32-bit counters
-        return plain.count(scores, true, row, column, known, drop)
+        return plain.count(scores, true, row, column, known, excluded)
     result = np.empty((4, tasks), np.int64)
     order = _NO_ROWS
     if row is not None:
         order = row.argsort(stable=True).numpy()  # tasks of a row one after the other find it in the cache
-    cells, step = _flat(scores)
+    matrix = _flat(scores)
     arguments = (
-        cells,
-        step,
+        matrix,
         N,
-        cells[:0] if true is None else _numbers(true.contiguous()),
         half,
-        _NO_ROWS if row is None else row.contiguous().numpy(),
-        order,
-        _NO_ROWS if column is None else column.contiguous().numpy(),
-        *_slices(known),
-        *((_NO_MASK, 0) if drop is None else _flat(drop)),
+        _Tasks(
+            matrix.cells[:0] if true is None else _numbers(true.contiguous()),
+            _NO_ROWS if row is None else row.contiguous().numpy(),
+            _NO_ROWS if column is None else column.contiguous().numpy(),
+            order,
+        ),
+        _slices(known),
+        _NO_MASK if excluded is None else _flat(excluded),
     )
     threads = max(1, min(torch.get_num_threads(), tasks * N // _PER_THREAD))
     if threads == 1:
@@ -89,10 +118,10 @@ def count(
     return torch.from_numpy(result)
 
 
-def _slices(known: Exclusion | None) -> tuple[Any, ...]:
+def _slices(known: KnownSlices | None) -> _Known:
     if known is None:
-        return (*(_NO_ROWS,) * 3, 0)
-    return known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first
+        return _NOTHING_KNOWN
+    return _Known(known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first)
 
 
 def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
@@ -104,11 +133,10 @@ def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
         future.result()
 
 
-def _flat(matrix: Tensor) -> tuple[Any, int]:
-    """The memory a row-major matrix spans, as one contiguous vector, and the step from row to row."""
+def _flat(matrix: Tensor) -> _Matrix:
     rows, width = matrix.shape
     step = matrix.stride(0) if rows > 1 else 0  # the one row of a restriction serves every task
-    return _numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step
+    return _Matrix(_numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step)
 
 
 def _numbers(vector: Tensor) -> Any:
@@ -229,57 +257,39 @@ def _choose_is_nan(number, half):
 
 
 @numba.njit(nogil=True, cache=True)
-def _count_tasks(
-    cells,
-    step,
-    N,
-    trues,
-    half,
-    rows,
-    order,
-    columns,
-    starts,
-    lengths,
-    answers,
-    answers_from,
-    drop,
-    drop_step,
-    first,
-    last,
-    left,
-    right,
-    out,
-):
+def _count_tasks(scores, N, half, tasks, known, excluded, first, last, left, right, out):
     """Tasks [first, last) of the order over columns [left, right) into out (4, P)."""
+    cells = scores.cells
     for place in range(first, last):
-        task = order[place] if len(order) else place
-        row = rows[task] if len(rows) else task
-        column = columns[task] if len(columns) else -1
-        base = row * step
-        read = len(trues) == 0  # else the true score may have been rounded otherwise than the cell in its column
-        true = cells[base + column] if read else trues[task]
+        task = tasks.order[place] if len(tasks.order) else place
+        row = tasks.row[task] if len(tasks.row) else task
+        column = tasks.column[task] if len(tasks.column) else -1
+        base = row * scores.step
+        read = len(tasks.true) == 0  # else the true score may have been rounded otherwise than the cell in its column
+        true = cells[base + column] if read else tasks.true[task]
         below, not_above, nan, number = 0, 0, 0, 0
-        if len(drop) == 0:
+        if len(excluded.cells) == 0:
+            mask = excluded.cells
             a, b, c = _count(cells[base + left : base + right], true, half, int(read and left <= column < right))
             below, not_above, nan, number = below + a, not_above + b, nan + c, right - left
         else:
-            mask = drop[row * drop_step : row * drop_step + N]
+            mask = excluded.cells[row * excluded.step : row * excluded.step + N]
             begin = left
             while begin < right:
-                # runs between dropped columns, read at full speed: masks that drop much are slower
+                # runs between excluded columns, read at full speed: masks that exclude much are slower
                 end = begin
                 while end < right and not mask[end]:
                     end += 1
                 a, b, c = _count(cells[base + begin : base + end], true, half, int(read and begin <= column < end))
                 below, not_above, nan, number = below + a, not_above + b, nan + c, number + end - begin
                 begin = end + 1
-        if left <= column < right and not (len(drop) and drop[row * drop_step + column]):
+        if left <= column < right and not (len(mask) and mask[column]):
             a, b, c = _count(cells[base + column : base + column + 1], true, half, 0)
             below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
-        if len(lengths):
-            for position in range(starts[row], starts[row] + lengths[row]):
-                other = answers[position] - answers_from
-                if left <= other < right and other != column and not (len(drop) and drop[row * drop_step + other]):
+        if len(known.length):
+            for position in range(known.start[row], known.start[row] + known.length[row]):
+                other = known.columns[position] - known.first
+                if left <= other < right and other != column and not (len(mask) and mask[other]):
                     a, b, c = _count(cells[base + other : base + other + 1], true, half, 0)
                     below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
         if right == N:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclusion import Exclusion
+from torchrankmetrics.ranking.excluded import KnownSlices
 
 _TILE = 1 << 18  # a thread
 _MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
@@ -27,8 +27,8 @@ def count(
     true: Tensor | None,
     row: Tensor | None = None,
     column: Tensor | None = None,
-    known: Exclusion | None = None,
-    drop: Tensor | None = None,
+    known: KnownSlices | None = None,
+    excluded: Tensor | None = None,
 ) -> Tensor:
     """Compare every candidate of a task, its own column left out, with its true score: the reference of all counting.
 
@@ -38,7 +38,7 @@ def count(
         row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
         column: (P,) int64, its own column, negative where the matrix does not hold it; None: held nowhere.
         known: known answers of the B rows, not counted.
-        drop: bool (B, N) or (1, N), True where a column is not counted; None: all count.
+        excluded: bool (B, N) or (1, N), True where a column is not counted; None: all count.
 
     Returns:
         int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
@@ -59,14 +59,14 @@ def count(
     compare = [torch.lt, torch.gt]
     if reference.is_floating_point() and not on_cpu:
         compare.append(torch.ne)
-    swept = _sweep(scores, reference, row, drop, compare, in_order)
+    swept = _sweep(scores, reference, row, excluded, compare, in_order)
     others = torch.zeros_like(swept[0]) + scores.shape[1]
-    if drop is not None:
-        others -= _dropped(drop, row, len(others))
+    if excluded is not None:
+        others -= _num_excluded(excluded, row, len(others))
     own_nan = others * 0
     if column is not None and at_own is not None:
         # a true score that was computed elsewhere may have been rounded otherwise than the cell in its column
-        own = ((column >= 0) if drop is None else _own_counts(drop, row, column)).long()
+        own = ((column >= 0) if excluded is None else _own_counts(excluded, row, column)).long()
         others, own_nan = others - own, (at_own != at_own) * own
         swept[0] -= (at_own < reference) * own
         swept[1] -= (at_own > reference) * own
@@ -78,12 +78,14 @@ def count(
         if reference.is_floating_point() and on_cpu:
             suspect = rest.nonzero()[:, 0]
             rows = suspect if row is None else row[suspect]
-            nan[suspect] = _sweep(scores, reference[suspect], rows, drop, [torch.ne], in_order)[0] - own_nan[suspect]
+            nan[suspect] = (
+                _sweep(scores, reference[suspect], rows, excluded, [torch.ne], in_order)[0] - own_nan[suspect]
+            )
         not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
     counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
     if known is not None:
         task_row = torch.arange(len(reference), device=scores.device) if row is None else row
-        counts -= _count_known(scores, reference, task_row, column, known, drop, in_order)
+        counts -= _count_known(scores, reference, task_row, column, known, excluded, in_order)
     return counts
 
 
@@ -104,7 +106,7 @@ def _sweep(
     scores: Tensor,
     true: Tensor,
     row: Tensor | None,
-    drop: Tensor | None,
+    excluded: Tensor | None,
     compare: list[Callable[..., Tensor]],
     in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
@@ -121,26 +123,26 @@ def _sweep(
     width = min(width, N)
     height = min(tasks, max(1, limit // width))
     buffer = torch.empty(height * width, dtype=torch.float32, device=scores.device)
-    keep = ~drop[0] if drop is not None and drop.shape[0] == 1 else None
-    mask = drop if drop is not None and keep is None else None
+    for_all = excluded[0] if excluded is not None and excluded.shape[0] == 1 else None
+    by_row = excluded if for_all is None else None
     part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
     outs = list(zip(*(torch.split(line, height) for line in part), strict=True))
     references = torch.split(true[:, None], height)
     flag = buffer[:0]
     for left in range(0, N, width):
         columns = slice(left, min(left + width, N))
-        weight = None if keep is None else keep[columns].to(torch.float32)
+        weight = None if for_all is None else (~for_all[columns]).to(torch.float32)
         tiles = _row_blocks(scores[:, columns], row, height)
-        masks = references if mask is None else _row_blocks(mask[:, columns], row, height)
-        for tile, reference, dropped, out in zip(tiles, references, masks, outs, strict=True):
+        masks = references if by_row is None else _row_blocks(by_row[:, columns], row, height)
+        for tile, reference, mask, out in zip(tiles, references, masks, outs, strict=True):
             if flag.shape != tile.shape:
                 flag = buffer[: tile.numel()]
                 flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
             tile = in_order(tile)
             for operation, result in zip(compare, out, strict=True):
                 operation(tile, tile if operation is torch.ne else reference, out=flag)
-                if mask is not None:
-                    flag.masked_fill_(dropped, 0)
+                if by_row is not None:
+                    flag.masked_fill_(mask, 0)
                 if weight is None:
                     torch.sum(flag, 1, out=result)
                 else:
@@ -155,28 +157,28 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
     return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
-def _dropped(drop: Tensor, row: Tensor | None, tasks: int) -> Tensor:
+def _num_excluded(excluded: Tensor, row: Tensor | None, tasks: int) -> Tensor:
     """How many columns a mask takes from each task, int64 (P,)."""
     # in tiles, for torch sums booleans through an int64 copy
-    number = torch.zeros(len(drop), dtype=torch.int64, device=drop.device)
-    width = max(1, min(drop.shape[1], _TILE))
+    number = torch.zeros(len(excluded), dtype=torch.int64, device=excluded.device)
+    width = max(1, min(excluded.shape[1], _TILE))
     height = max(1, _TILE // width)
-    for left in range(0, drop.shape[1], width):
-        part = drop[:, left : left + width]
+    for left in range(0, excluded.shape[1], width):
+        part = excluded[:, left : left + width]
         for rows, block in zip(torch.split(number, height), torch.split(part, height), strict=True):
             rows += block.sum(1)
-    if len(drop) == 1:
+    if len(excluded) == 1:
         return number.expand(tasks)
     return number if row is None else number[row]
 
 
-def _own_counts(drop: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
+def _own_counts(excluded: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
     place = column.clamp(min=0)
-    if len(drop) == 1:
+    if len(excluded) == 1:
         row = torch.zeros_like(place)
     elif row is None:
         row = torch.arange(len(place), device=place.device)
-    return (column >= 0) & ~drop[row, place]
+    return (column >= 0) & ~excluded[row, place]
 
 
 def _count_known(
@@ -184,14 +186,14 @@ def _count_known(
     true: Tensor,
     row: Tensor,
     column: Tensor | None,
-    known: Exclusion,
-    drop: Tensor | None,
+    known: KnownSlices,
+    excluded: Tensor | None,
     in_order: Map = Tensor.resolve_neg,
 ) -> Tensor:
     """What `count` counted among the known answers of each task other than its own: int64 (4, P)."""
     total = torch.zeros(4, len(row), dtype=torch.int64, device=scores.device)
     column = torch.full_like(row, -1) if column is None else column
-    restriction = None if drop is None else drop[0]
+    restriction = None if excluded is None else excluded[0]
     if scores.device.type != "cpu":
         _add_known_masked(total, scores, true, row, column, known, restriction, in_order)
         return total
@@ -208,7 +210,7 @@ def _add_known_masked(
     true: Tensor,
     row: Tensor,
     column: Tensor,
-    known: Exclusion,
+    known: KnownSlices,
     restriction: Tensor | None,
     in_order: Map = Tensor.resolve_neg,
 ) -> None:

@@ -1,15 +1,16 @@
-"""Which columns of a score matrix are not candidates: row slices of known answers, a mask, or a restriction."""
+"""Which columns of a score matrix are excluded: row slices of known answers, a mask, or a restriction. True = out."""
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import Pairs, as_pairs, first_outside
+
 
 @dataclass(frozen=True, eq=False)
-class Exclusion:
+class KnownSlices:
     """Known answers of a batch of queries, as slices of one shared column tensor (nothing is copied per batch).
 
     Row i excludes ``columns[start[i] : start[i] + length[i]] - first``, distinct and ascending within a row.
@@ -33,7 +34,7 @@ class Exclusion:
     def __len__(self) -> int:
         return len(self.start)
 
-    def split(self, column: int) -> "tuple[Exclusion, Exclusion]":
+    def split(self, column: int) -> "tuple[KnownSlices, KnownSlices]":
         """Part every row before a column, by bisection: nothing waits for the device, nothing is copied."""
         low, high = self.start, self.start + self.length
         for _ in range(self.longest.bit_length()):
@@ -56,20 +57,69 @@ class Exclusion:
         return task, start[task] + offset
 
 
-def exclusion_from_pairs(
-    pairs: Any, num_rows: int, num_columns: int, device: torch.device
-) -> tuple[Exclusion, Tensor | None]:
+Exclude = Pairs | KnownSlices | None
+"""What ``rank_scores`` takes as not a candidate: pairs, bool (B, N), bool (N,), or what ``KnownTriples`` returns."""
+
+
+class Excluded(NamedTuple):
+    """Checked union of what is not a candidate: known answers, a mask (B, N), a restriction (N,)."""
+
+    known: KnownSlices | None = None
+    mask: Tensor | None = None
+    restriction: Tensor | None = None
+    bad_pairs: Tensor | None = None  # bool 0-d, on an accelerator only
+
+    @property
+    def columns(self) -> Tensor | None:
+        """What ``counting`` leaves out beside the known answers: bool (B, N), or (1, N) for all rows."""
+        return self.mask if self.restriction is None else self.restriction[None]
+
+
+def check_exclude(exclude: Exclude, shape: tuple[int, ...], device: torch.device) -> Excluded:
+    """Read what is not a candidate, in any form, for scores of a shape on a device."""
+    B, N = shape
+    if exclude is None:
+        return Excluded()
+    if isinstance(exclude, KnownSlices):
+        if len(exclude) != B:
+            raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
+        if exclude.num_columns > N:
+            raise IndexError(
+                f"exclude holds columns up to {exclude.num_columns - 1}, but scores ({B}, {N}) have columns [0, {N})"
+            )
+        if exclude.start.device != device:
+            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
+        return Excluded(known=exclude)
+    if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
+        if exclude.device != device:
+            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.device}")
+        if exclude.shape == shape:
+            return Excluded(mask=exclude)
+        if exclude.shape == (N,):
+            return Excluded(restriction=exclude)
+        raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(exclude.shape)}")
+    if not isinstance(exclude, Tensor | tuple | list):
+        raise TypeError(
+            f"exclude must be (2, P) pairs, bool (B, N), bool (N,) or what KnownTriples returns, got {type(exclude)}"
+        )
+    known, bad = slices_of_pairs(exclude, B, N, device)
+    return Excluded(known=known, bad_pairs=bad)
+
+
+def slices_of_pairs(
+    pairs: Pairs, num_rows: int, num_columns: int, device: torch.device
+) -> tuple[KnownSlices, Tensor | None]:
     """Sort (row, column) pairs into slices; repeated pairs count once.
 
     Returns:
-        The exclusion; and on an accelerator a bool 0-d tensor, whether a pair is out of range (such are left out).
+        The slices; and on an accelerator a bool 0-d tensor, whether a pair is out of range (such are left out).
 
     Raises:
         TypeError: if the pairs are not integers.
         ValueError: if they are not (2, P), or on another device.
         IndexError: on the CPU, if a pair is out of range.
     """
-    row, column = pair_columns(pairs, "exclude", device)
+    row, column = as_pairs(pairs, "exclude", device)
     if device.type == "cpu" and (outside := first_outside(row, column, num_rows, num_columns)) is not None:
         raise IndexError(
             f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
@@ -81,10 +131,10 @@ def exclusion_from_pairs(
     border = torch.searchsorted(key, torch.arange(num_rows + 1, device="cpu") * num_columns)
     length = border.diff()
     longest = int(length.max()) if num_rows else 0
-    return Exclusion(key % num_columns, border[:-1], length, longest, num_columns), None
+    return KnownSlices(key % num_columns, border[:-1], length, longest, num_columns), None
 
 
-def slices_of_fixed_shape(row: Tensor, column: Tensor, num_rows: int, num_columns: int) -> tuple[Exclusion, Tensor]:
+def slices_of_fixed_shape(row: Tensor, column: Tensor, num_rows: int, num_columns: int) -> tuple[KnownSlices, Tensor]:
     """Sort pairs into slices where no shape may depend on the data, so that nothing waits for the device."""
     wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
     last = num_rows * num_columns
@@ -94,35 +144,4 @@ def slices_of_fixed_shape(row: Tensor, column: Tensor, num_rows: int, num_column
     key = torch.where(repeated, last, key).sort().values  # repeats and wrong pairs go behind the last row
     border = torch.searchsorted(key, torch.arange(num_rows + 1, device=key.device) * num_columns)
     longest = min(len(key), num_columns)
-    return Exclusion(key % num_columns, border[:-1], border.diff(), longest, num_columns), wrong.any()
-
-
-def pair_columns(pairs: Any, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Split pairs, as (2, P) integers or a tuple of two (P,), into int64 rows and columns."""
-    if isinstance(pairs, tuple | list) and len(pairs) == 2 and all(isinstance(part, Tensor) for part in pairs):
-        row, column = pairs
-        if row.ndim != 1 or row.shape != column.shape:
-            raise ValueError(
-                f"{name} as (rows, columns) must be two (P,) tensors, got {tuple(row.shape)} and {tuple(column.shape)}"
-            )
-    elif isinstance(pairs, Tensor) and pairs.ndim == 2 and pairs.shape[0] == 2:
-        row, column = pairs[0], pairs[1]
-    else:
-        shape = tuple(pairs.shape) if isinstance(pairs, Tensor) else type(pairs).__name__
-        raise ValueError(f"{name} must be (2, P) pairs of (row, column), got {shape}")
-    for part in (row, column):
-        if part.is_floating_point() or part.is_complex() or part.dtype == torch.bool:
-            raise TypeError(f"{name} must hold integers, got {part.dtype}")
-        if part.device != device:
-            raise ValueError(f"{name} must be on the device of scores, {device}; got {part.device}")
-    return row.to(torch.int64), column.to(torch.int64)
-
-
-def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns: int) -> int | None:
-    """Place of the first pair out of range, or None; asks for values, so it is for the CPU only."""
-    wrong: Tensor | None = None
-    for values, size in ((row, num_rows), (column, num_columns)):
-        # NumPy's calls cost a fifth of torch's; read without a sign, what is below zero is too large
-        if values is not None and values.shape[0] and values.numpy().view(np.uint64).max() >= size:
-            wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
-    return None if wrong is None else int(wrong.nonzero()[0])
+    return KnownSlices(key % num_columns, border[:-1], border.diff(), longest, num_columns), wrong.any()

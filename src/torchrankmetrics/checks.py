@@ -1,0 +1,48 @@
+"""Options that are read the same way everywhere: one of some choices, an integer, a number."""
+
+import operator
+from collections.abc import Iterable
+from typing import Any, TypeGuard, TypeVar
+
+Choice = TypeVar("Choice")
+
+
+def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
+    """Read an option that is one of some choices.
+
+    Raises:
+        ValueError: if it is none of them.
+    """
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+
+
+def check_int(name: str, value: Any, least: int, below: int | None = None) -> int:
+    """Read an integer of any kind, NumPy's too, in [least, below).
+
+    Raises:
+        TypeError: if it is no integer; a bool is none.
+        ValueError: if it is out of range.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+    if number < least or (below is not None and number >= below):
+        limit = "" if below is None else f" and below {below}"
+        raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
+    return number
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Whether a value is one of Python's integers, and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value is one of Python's integers or floats, and no bool."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
