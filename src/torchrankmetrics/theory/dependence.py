@@ -6,10 +6,10 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.expectation.means import transform_moments
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.transforms import known
 
 
 def variance_inflation(
@@ -35,7 +35,7 @@ def variance_inflation(
     >>> round(variance_inflation(MEAN_RECIPROCAL_RANK, [12] * 6, [7] * 6), 3)
     1.385
     """
-    if definition.aggregation != "mean" or definition.g != IDENTITY:
+    if not definition.is_mean_of_f:
         raise ValueError(f"the inflation is known for means of f (MR, MRR, hits at k), not for {definition.name!r}")
     keys = np.asarray(query)
     if keys.dtype.kind not in "iu":
@@ -54,7 +54,7 @@ def variance_inflation(
             f"tasks {first[index[at]]} and {at} of query {keys[at]} have {of_query[at]} and {N[at]}"
         )
     unique, place = np.unique(N[first].astype(np.int64), return_inverse=True)
-    variance = transform_moments(definition.f, unique)[1][place]
+    variance = known(definition.f).null_moments(unique)[1][place]
     alone, together = np.bincount(index, w**2), np.bincount(index, w) ** 2
     independent = float(variance @ alone)
     if independent == 0:

@@ -1,7 +1,9 @@
 """What gives expectations: the protocol, and the error when nobody can."""
 
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -40,6 +42,28 @@ class ExpectationProvider(Protocol):
 
 class ExpectationUnavailableError(ValueError):
     """No expectation is known for a metric; the message says what would answer."""
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """A way to null moments, beside what tells the metrics that it is for.
+
+    Called with a definition and counts it gives their ``Moments``, or None if they are not its kind or beyond it.
+    """
+
+    recognises: Callable[[RankDefinition], bool]
+    compute: Callable[[RankDefinition, CandidateCounts], Moments | None]
+
+    def __call__(self, definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+        """Moments, or None."""
+        return self.compute(definition, counts) if self.recognises(definition) else None
+
+
+def strategy(
+    recognises: Callable[[RankDefinition], bool],
+) -> Callable[[Callable[[RankDefinition, CandidateCounts], Moments | None]], Strategy]:
+    """Make a function of a definition and counts the strategy for the metrics that are recognised."""
+    return functools.partial(Strategy, recognises)
 
 
 def of_tasks_with_a_value(
