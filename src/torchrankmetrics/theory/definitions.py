@@ -13,19 +13,8 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from torchrankmetrics.theory.transforms import (
-    AUC,
-    IDENTITY,
-    AtMost,
-    Exponential,
-    KnownTransform,
-    Log,
-    Power,
-    RankTransform,
-    Transform,
-    WithCandidates,
-    known,
-)
+from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
+from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
 
 # the transforms belong to this module's names
 __all__ = ["AUC", "IDENTITY", "AtMost", "Exponential", "Log", "Power", "RankTransform", "Transform", "WithCandidates"]

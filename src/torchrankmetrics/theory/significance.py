@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import (
     AUC,
@@ -45,8 +46,9 @@ def has_p_value(definition: RankDefinition) -> bool:
     return definition.aggregation == "mean" and _direction(definition) != 0
 
 
+@renamed(weights="weight")
 def p_value(
-    definition: RankDefinition, value: float, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    definition: RankDefinition, value: float, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
 ) -> float:
     """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
 
@@ -56,14 +58,15 @@ def p_value(
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 9)  # z = 7.3, of normal p 1.7e-13
     0.000533138
     """
-    return math.exp(log_p_value(definition, value, counts, weights))
+    return math.exp(log_p_value(definition, value, counts, weight))
 
 
+@renamed(weights="weight")
 def log_p_value(
     definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
-    weights: Any = None,
+    weight: Any = None,
     *,
     tolerance: float = 1e-9,
 ) -> float:
@@ -75,7 +78,7 @@ def log_p_value(
         definition: a metric with ``has_p_value``.
         value: the observed value of the metric.
         counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-        weights: (n,) weights w_i >= 0; None: equal.
+        weight: (n,) weights w_i >= 0; None: equal.
         tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
             lattice), so that the order of summation does not matter.
 
@@ -95,7 +98,7 @@ def log_p_value(
         raise ValueError(f"value of {definition.name!r} must be a number, got nan")
     if not 0 <= tolerance <= 1e-3:
         raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
-    counts = CandidateCounts.of(counts, weights).at_least(definition.min_candidates)
+    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
             f"{definition.name!r} needs a task with at least {definition.min_candidates} candidates to have a p-value"

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
@@ -49,11 +50,12 @@ class ExactExpectation:
         self._cache_size = cache_size
         self._cached = functools.lru_cache(cache_size)(_first_answer)
 
+    @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
-        return of_tasks_with_a_value(self._cached, definition, counts, weights)
+        return of_tasks_with_a_value(self._cached, definition, counts, weight)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""

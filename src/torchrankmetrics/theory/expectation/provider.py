@@ -20,14 +20,14 @@ class ExpectationProvider(Protocol):
     """
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
     ) -> Moments:
         """Null mean and variance of the metric; the variance is exactly zero where the metric cannot vary.
 
         Args:
             definition: the metric.
             counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weights: (n,) weights w_i >= 0; None: equal.
+            weight: (n,) weights w_i >= 0; None: equal.
 
         Raises:
             ExpectationUnavailableError: if this provider has no answer for the definition and counts.
@@ -70,10 +70,10 @@ def of_tasks_with_a_value(
     compute: Callable[[RankDefinition, CandidateCounts], Moments],
     definition: RankDefinition,
     counts: npt.ArrayLike | CandidateCounts,
-    weights: Any,
+    weight: Any,
 ) -> Moments:
     """Moments of the tasks on which the metric has a value; NaN without any."""
-    counts = CandidateCounts.of(counts, weights).at_least(definition.min_candidates)
+    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     return compute(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
 
