@@ -122,7 +122,7 @@ class TestMomentsAreRemembered:
 
     def test_equal_counts_are_equal_keys(self):
         counts = CandidateCounts.of([3, 5, 3])
-        assert counts == CandidateCounts.of([5, 3], counts=[1, 2])
+        assert counts == CandidateCounts.of([5, 3], count=[1, 2])
         assert hash(counts) == hash(pickle.loads(pickle.dumps(counts)))
         assert counts != CandidateCounts.of([3, 5])
         assert counts != "counts"

@@ -97,7 +97,7 @@ def test_invariances(kind_p):
     for other in (
         CandidateCounts.of(N[order], w[order]),
         CandidateCounts.of(N, 7 * w),
-        CandidateCounts.of([3, 5, 2, 4], [1.0, 2.0, 0.5, 3.0], counts=[2, 2, 1, 1]),
+        CandidateCounts.of([3, 5, 2, 4], [1.0, 2.0, 0.5, 3.0], count=[2, 2, 1, 1]),
         CandidateCounts.of(np.append(N, 4), np.append(w, 0.0)),
         CandidateCounts.of(N.astype(np.int32), w.astype(np.float32)),
     ):
@@ -145,7 +145,7 @@ def test_monte_carlo_refuses(arguments, error):
 
 
 def test_precomputed_ignores_the_tasks_at_hand():
-    stored = PrecomputedExpectation([5, 3, 9], weights=[1, 2, 1], counts=[2, 1, 1])
+    stored = PrecomputedExpectation([5, 3, 9], weight=[1, 2, 1], count=[2, 1, 1])
     assert isinstance(stored, ExpectationProvider)
     for metric in (d.MEAN_RECIPROCAL_RANK, d.RANK_MEDIAN_ABSOLUTE_DEVIATION):
         expected = DEFAULT_EXPECTATION.moments(metric, [5, 5, 3, 9], [1, 1, 2, 1])

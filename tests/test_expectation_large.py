@@ -100,7 +100,7 @@ def test_even_median_at_benchmark_size(metric):
     even = DEFAULT_EXPECTATION.moments(metric, WN18RR)
     last = WN18RR.count.copy()
     last[0] += 1
-    odd = DEFAULT_EXPECTATION.moments(metric, CandidateCounts.of(WN18RR.num_candidates, counts=last))
+    odd = DEFAULT_EXPECTATION.moments(metric, CandidateCounts.of(WN18RR.num_candidates, count=last))
     close(even, odd, 1e-3, 1e-3)
     if metric is d.MEDIAN_RANK:
         assert DEFAULT_EXPECTATION.moments(metric, [40943] * 6268).mean == pytest.approx(40944 / 2, rel=1e-12)

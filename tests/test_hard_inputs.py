@@ -150,8 +150,8 @@ class TestLargeNumbers:
         assert evaluate(np.array([1.5, 2.5], dtype=">f8"), metrics=["mr"]) == {"mr": 2.0}
 
     def test_counts_of_tasks_beyond_int64_are_refused_by_name(self):
-        with pytest.raises(ValueError, match=r"counts must sum to less than 2\^63"):
-            CandidateCounts.of([3, 4], counts=[2**62, 2**62])
+        with pytest.raises(ValueError, match=r"count must sum to less than 2\^63"):
+            CandidateCounts.of([3, 4], count=[2**62, 2**62])
         table = RankTable.from_numpy({"optimistic": [1, 1], "num_candidates": 3, "count": 2**62})
         with pytest.raises(ValueError, match=r"counts.*2\^63"):
             evaluate(table)

@@ -51,7 +51,7 @@ def counts_of_file(path: Path, split: str, side: str, entities: str) -> tuple[Ca
             counts.append(int(line[4]))
     if not numbers:
         raise ValueError(f"{path} has no tasks of split {split!r}, side {side!r}, entities {entities!r}")
-    found = CandidateCounts.of(numbers, counts=counts)
+    found = CandidateCounts.of(numbers, count=counts)
     return found, describe(str(path), split, side, entities, found)
 
 

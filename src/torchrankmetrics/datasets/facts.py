@@ -82,7 +82,7 @@ def candidate_counts(
     wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return CandidateCounts.of(numbers, counts=counts)
+    return CandidateCounts.of(numbers, count=counts)
 
 
 def dataset_names() -> tuple[str, ...]:

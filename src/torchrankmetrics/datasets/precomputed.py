@@ -3,6 +3,7 @@
 import numpy.typing as npt
 
 from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -18,37 +19,39 @@ class PrecomputedExpectation:
         num_candidates: (n,) integers N_i >= 1 of the stored tasks, or a ``CandidateCounts``, such as
             ``candidate_counts`` of a data set; the name of one stands for its filtered test tasks of both sides
             (``dataset_names`` lists them).
-        weights: (n,) weights w_i >= 0; None: equal.
-        counts: (n,) how many tasks each entry stands for; None: one each.
+        weight: (n,) weights w_i >= 0; None: equal.
+        count: (n,) how many tasks each entry stands for; None: one each.
         provider: who computes; None: exact.
 
     Raises:
         TypeError, ValueError: as ``CandidateCounts.of``, or for an unknown data set.
 
     >>> from torchrankmetrics.theory.definitions import MEAN_RANK
-    >>> PrecomputedExpectation([14, 13], counts=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
+    >>> PrecomputedExpectation([14, 13], count=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
     7.375
     >>> round(PrecomputedExpectation("fb15k237").moments(MEAN_RANK, [2, 2]).mean, 2)
     7153.31
     """
 
+    @renamed(weights="weight", counts="count")
     def __init__(
         self,
         num_candidates: npt.ArrayLike | CandidateCounts | str,
-        weights: npt.ArrayLike | None = None,
-        counts: npt.ArrayLike | None = None,
+        weight: npt.ArrayLike | None = None,
+        count: npt.ArrayLike | None = None,
         *,
         provider: ExpectationProvider | None = None,
     ) -> None:
         if isinstance(num_candidates, str):
             num_candidates = candidate_counts(num_candidates)
-        self.counts = CandidateCounts.of(num_candidates, weights, counts)
+        self.counts = CandidateCounts.of(num_candidates, weight, count)
         self._provider: ExpectationProvider = DEFAULT_EXPECTATION if provider is None else provider
 
+    @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: npt.ArrayLike | None = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Moments of the stored set; ``counts`` and ``weights`` are not looked at."""
+        """Moments of the stored set; ``counts`` and ``weight`` are not looked at."""
         return self._provider.moments(definition, self.counts)
 
     def answers(self, definition: RankDefinition) -> bool:

@@ -14,7 +14,7 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankSample
@@ -150,7 +150,7 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """
     definition = measure.definition
-    if definition.aggregation != "mean" or definition.g != IDENTITY:
+    if not definition.is_mean_of_f:
         return math.nan
     last = int(counts.num_candidates[-1])
     a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())
@@ -181,7 +181,7 @@ def _check_one_count(definition: RankDefinition, view: View) -> None:
             f"num_candidates must have one count per task for view={view!r}: evidence grows with the number of tasks; "
             "pass [N] * tasks"
         )
-    if definition.aggregation != "mean" or definition.g != IDENTITY:
+    if not definition.is_mean_of_f:
         raise ValueError(
             f"num_candidates must have one count per task for {definition.name!r}: its expectation depends on the "
             "number of tasks; pass [N] * tasks"

@@ -69,7 +69,7 @@ class Measure:
             raise TypeError(f"definition must be a RankDefinition or a name such as 'mrr', got {got}")
         if not isinstance(self.expectation, ExpectationProvider):
             raise TypeError(
-                f"expectation must have a method moments(definition, counts, weights), got {self.expectation!r}"
+                f"expectation must have a method moments(definition, counts, weight), got {self.expectation!r}"
             )
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)

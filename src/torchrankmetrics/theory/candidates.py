@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.errors import renamed
+
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
@@ -60,47 +62,48 @@ class CandidateCounts:
         return CandidateCounts, tuple(self._columns().values())  # what NumPy restores alone can be written to
 
     @classmethod
+    @renamed(weights="weight", counts="count")
     def of(
-        cls, num_candidates: "npt.ArrayLike | CandidateCounts", weights: Any = None, counts: Any = None
+        cls, num_candidates: "npt.ArrayLike | CandidateCounts", weight: Any = None, count: Any = None
     ) -> "CandidateCounts":
         """Compress per-task candidate counts.
 
         Args:
             num_candidates: (n,) integers N_i >= 1; a ``CandidateCounts`` is returned as it is.
-            weights: (n,) weights w_i >= 0, finite, not all zero; None: all equal. A zero weight drops the task.
-            counts: (n,) how many tasks each entry stands for; None: one each.
+            weight: (n,) weights w_i >= 0, finite, not all zero; None: all equal. A zero weight drops the task.
+            count: (n,) how many tasks each entry stands for; None: one each.
 
         Raises:
-            TypeError: if ``num_candidates`` or ``counts`` are not integers.
-            ValueError: if lengths differ, nothing is left, N_i is not in [1, 2^62), counts sum to 2^63 or more, or a
-                weight is negative, infinite or NaN.
+            TypeError: if ``num_candidates`` or ``count`` are not integers.
+            ValueError: if lengths differ, nothing is left, N_i is not in [1, 2^62), ``count`` sums to 2^63 or more, or
+                a weight is negative, infinite or NaN.
         """
         if isinstance(num_candidates, CandidateCounts):
-            if weights is not None or counts is not None:
-                raise ValueError("weights and counts are already part of the given CandidateCounts; pass them as None")
+            if weight is not None or count is not None:
+                raise ValueError("weight and count are already part of the given CandidateCounts; pass them as None")
             return num_candidates
         N = _integers(num_candidates, "num_candidates")
         if N.size and N.min() < 1:
             raise ValueError(f"num_candidates must be at least 1 (the true candidate counts), got {N.min()}")
         if N.size and N.max() > MOST_CANDIDATES:
             raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
-        c = np.ones_like(N) if counts is None else _integers(counts, "counts")
-        _same_length(N, c, "counts")
+        c = np.ones_like(N) if count is None else _integers(count, "count")
+        _same_length(N, c, "count")
         if c.size and c.min() < 0:
-            raise ValueError(f"counts must not be negative, got {c.min()}")
+            raise ValueError(f"count must not be negative, got {c.min()}")
         if (total := c.sum(dtype=np.float64)) >= 1 << 63:
-            raise ValueError(f"counts must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
-        w = None if weights is None else _weights(weights, N)
+            raise ValueError(f"count must sum to less than 2^63, for the number of tasks is an int64; got {total:.4g}")
+        w = None if weight is None else _weights(weight, N)
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
             raise ValueError("num_candidates is empty: there is no task of positive weight to take an expectation over")
         N, c = N[used], c[used]
         if w is None or (w := w[used]).min() == w.max():
-            unique, total = tally(N, c)
-            count = total.astype(np.int64)
-            return cls(unique, np.full(unique.size, 1.0 / int(count.sum())), count)
-        (unique, weight), count = distinct_rows((N, in_range(w)), c)
-        return cls(unique, weight / (weight * count).sum(), count)
+            unique, tallied = tally(N, c)
+            c = tallied.astype(np.int64)
+            return cls(unique, np.full(unique.size, 1.0 / int(c.sum())), c)
+        (unique, w), c = distinct_rows((N, in_range(w)), c)
+        return cls(unique, w / (w * c).sum(), c)
 
     def at_least(self, min_candidates: int) -> "CandidateCounts":
         """The tasks with so many candidates or more, their weights again of sum 1; maybe none."""
@@ -194,9 +197,9 @@ def _integers(values: Any, name: str) -> IntArray:
 
 def _weights(values: Any, N: IntArray) -> FloatArray:
     w = np.atleast_1d(np.asarray(values, dtype=np.float64))
-    _same_length(N, w, "weights")
+    _same_length(N, w, "weight")
     if not np.isfinite(w).all() or (w < 0).any():
-        raise ValueError(f"weights must be finite and not negative, got {w[~np.isfinite(w) | (w < 0)][0]}")
+        raise ValueError(f"weight must be finite and not negative, got {w[~np.isfinite(w) | (w < 0)][0]}")
     return w
 
 

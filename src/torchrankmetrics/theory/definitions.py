@@ -6,7 +6,6 @@ small value objects, so that an expectation recognises a kind of metric and a us
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, get_args
@@ -14,89 +13,12 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
+from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
+
+# the transforms belong to this module's names
+__all__ = ["AUC", "IDENTITY", "AtMost", "Exponential", "Log", "Power", "RankTransform", "Transform", "WithCandidates"]
 Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad", "count", "tie_rate"]
-Transform = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class Power:
-    """x -> x^p; the identity at p = 1."""
-
-    p: float
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
-        if self.p == 1:
-            return x
-        return x.reciprocal() if self.p == -1 else x.pow(self.p)
-
-
-@dataclass(frozen=True)
-class Log:
-    """x -> log x (natural)."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
-        return x.log()
-
-
-@dataclass(frozen=True)
-class Exponential:
-    """x -> exp(sign x)."""
-
-    sign: Literal[1, -1] = 1
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
-        return (self.sign * x).exp()
-
-
-@dataclass(frozen=True)
-class AtMost:
-    """r -> 1 if r <= k else 0."""
-
-    k: int
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
-        return (x <= self.k).to(x.dtype)
-
-
-@dataclass(frozen=True)
-class WithCandidates:
-    """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
-
-    Moments and p-values cost the sum of the distinct N, each tabulated by itself; those of ``AUC`` are closed.
-
-    Args:
-        function: ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it out.
-        min_candidates: the fewest candidates with which a task has a value; tasks with fewer are left out, from the
-            metric and from its expectation, as if their weight were zero.
-
-    >>> top = WithCandidates(lambda r, n: (r <= 0.01 * n).double(), min_candidates=100)
-    >>> RankDefinition("top_percent", f=top).optimum
-    1.0
-    """
-
-    function: Callable[[Tensor, Tensor], Tensor]
-    min_candidates: int = 1
-
-    def __call__(self, x: Tensor, num_candidates: Tensor) -> Tensor:
-        """Apply elementwise."""
-        return self.function(x, num_candidates)
-
-    def at(self, num_candidates: int) -> Transform:
-        """The transform of ranks among so many candidates."""
-        return lambda x: self.function(x, torch.full_like(x, num_candidates))
-
-
-def _share_below(r: Tensor, num_candidates: Tensor) -> Tensor:
-    return (num_candidates - r) / (num_candidates - 1).clamp(min=1)
-
-
-IDENTITY = Power(1)
-AUC = WithCandidates(_share_below, min_candidates=2)
-RankTransform = Transform | WithCandidates
 
 
 @dataclass(frozen=True)
@@ -167,16 +89,36 @@ class RankDefinition:
     @property
     def uses_candidates(self) -> bool:
         """Whether f depends on the number of candidates, so that even the base value does."""
-        return isinstance(self.f, WithCandidates)
+        return known(self.f).uses_candidates
 
     @property
     def min_candidates(self) -> int:
         """The fewest candidates with which a task has a value; tasks with fewer are left out."""
-        return self.f.min_candidates if isinstance(self.f, WithCandidates) else 1
+        return known(self.f).min_candidates
 
-    def f_at(self, num_candidates: int) -> Transform:
+    def f_at(self, num_candidates: int) -> KnownTransform:
         """The transform of ranks among so many candidates."""
-        return self.f.at(num_candidates) if isinstance(self.f, WithCandidates) else self.f
+        return known(self.f).at(num_candidates)
+
+    @property
+    def is_mean_of_f(self) -> bool:
+        """Whether the value is the mean of f itself, as that of MR, MRR and hits is."""
+        return self.aggregation == "mean" and self.g == IDENTITY
+
+    @property
+    def is_geometric_mean(self) -> bool:
+        """Whether the value is the geometric mean of ranks or its inverse."""
+        return self.aggregation == "mean" and self.f == Log() and isinstance(self.g, Exponential)
+
+    @property
+    def is_extreme(self) -> bool:
+        """Whether the largest or the smallest f(r) makes the value."""
+        return self.aggregation in ("maximum", "minimum")
+
+    @property
+    def exponents(self) -> tuple[float, float]:
+        """The p and a of a metric (sum of v_i r_i^p)^a; NaN for what is no power."""
+        return (known(self.f).exponent, known(self.g).exponent) if self.aggregation == "mean" else (math.nan, math.nan)
 
     def __hash__(self) -> int:
         return hash(self.name)  # every cache of an evaluation asks; definitions of one name are few

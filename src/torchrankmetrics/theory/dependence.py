@@ -5,15 +5,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.expectation.means import transform_moments
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.transforms import known
 
 
+@renamed(weights="weight")
 def variance_inflation(
-    definition: RankDefinition, num_candidates: npt.ArrayLike, query: npt.ArrayLike, weights: Any = None
+    definition: RankDefinition, num_candidates: npt.ArrayLike, query: npt.ArrayLike, weight: Any = None
 ) -> float:
     """Null variance of a mean of f with shared queries over the one for independent tasks, at least 1.
 
@@ -25,7 +27,7 @@ def variance_inflation(
         definition: a mean of f: MR, MRR, hits at k and their like.
         num_candidates: (n,) integers N_i >= 1, equal for the answers of a query, as filtered counts are.
         query: (n,) integers: which query a task belongs to; another for each side.
-        weights: (n,) weights w_i >= 0; None: equal.
+        weight: (n,) weights w_i >= 0; None: equal.
 
     Raises:
         TypeError: if counts or queries are not integers.
@@ -35,7 +37,7 @@ def variance_inflation(
     >>> round(variance_inflation(MEAN_RECIPROCAL_RANK, [12] * 6, [7] * 6), 3)
     1.385
     """
-    if definition.aggregation != "mean" or definition.g != IDENTITY:
+    if not definition.is_mean_of_f:
         raise ValueError(f"the inflation is known for means of f (MR, MRR, hits at k), not for {definition.name!r}")
     keys = np.asarray(query)
     if keys.dtype.kind not in "iu":
@@ -43,7 +45,7 @@ def variance_inflation(
     N = np.asarray(num_candidates)
     if keys.shape != N.shape or N.ndim != 1:
         raise ValueError(f"num_candidates and query must be (n,), one per task; got {N.shape} and {keys.shape}")
-    w = np.ones(len(N)) if weights is None else np.asarray(weights, dtype=np.float64)
+    w = np.ones(len(N)) if weight is None else np.asarray(weight, dtype=np.float64)
     CandidateCounts.of(N, w)  # refuses what is no count and no weight
     _, first, index = np.unique(keys, return_index=True, return_inverse=True)
     of_query = N[first][index]
@@ -54,7 +56,7 @@ def variance_inflation(
             f"tasks {first[index[at]]} and {at} of query {keys[at]} have {of_query[at]} and {N[at]}"
         )
     unique, place = np.unique(N[first].astype(np.int64), return_inverse=True)
-    variance = transform_moments(definition.f, unique)[1][place]
+    variance = known(definition.f).null_moments(unique)[1][place]
     alone, together = np.bincount(index, w**2), np.bincount(index, w) ** 2
     independent = float(variance @ alone)
     if independent == 0:
@@ -87,11 +89,12 @@ class InflatedExpectation:
         self.inflation = float(inflation)
         self.expectation = DEFAULT_EXPECTATION if expectation is None else expectation
 
+    @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
-        moments = self.expectation.moments(definition, counts, weights)
+        moments = self.expectation.moments(definition, counts, weight)
         return Moments(moments.mean, moments.variance * self.inflation)
 
     def answers(self, definition: RankDefinition) -> bool:

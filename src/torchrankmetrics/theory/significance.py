@@ -6,24 +6,20 @@ what was observed. M = g(sum of v_i f(r_i)) with monotone g, so it is a tail of 
 """
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
-from scipy.optimize import brentq
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.errors import renamed
+from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import (
     AUC,
     IDENTITY,
     AtMost,
-    Exponential,
     Power,
     RankDefinition,
     RankTransform,
-    Transform,
     WithCandidates,
 )
 from torchrankmetrics.theory.tails.joint import law_by_candidates
@@ -31,7 +27,7 @@ from torchrankmetrics.theory.tails.laws import MOST_GROUPS, AucSumLaw, HitSumLaw
 from torchrankmetrics.theory.tails.rounding import rounded_weights
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.tails.upper import log_upper_tail
-from torchrankmetrics.theory.transforms import apply_transform
+from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
 
 _PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
@@ -45,13 +41,14 @@ def has_p_value(definition: RankDefinition) -> bool:
     """
     if not definition.has_null or definition.higher_is_better is None:
         return False
-    if definition.aggregation in ("maximum", "minimum"):
+    if definition.is_extreme:
         return definition.f == IDENTITY and definition.g == IDENTITY
     return definition.aggregation == "mean" and _direction(definition) != 0
 
 
+@renamed(weights="weight")
 def p_value(
-    definition: RankDefinition, value: float, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+    definition: RankDefinition, value: float, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
 ) -> float:
     """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
 
@@ -61,14 +58,15 @@ def p_value(
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 9)  # z = 7.3, of normal p 1.7e-13
     0.000533138
     """
-    return math.exp(log_p_value(definition, value, counts, weights))
+    return math.exp(log_p_value(definition, value, counts, weight))
 
 
+@renamed(weights="weight")
 def log_p_value(
     definition: RankDefinition,
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
-    weights: Any = None,
+    weight: Any = None,
     *,
     tolerance: float = 1e-9,
 ) -> float:
@@ -80,7 +78,7 @@ def log_p_value(
         definition: a metric with ``has_p_value``.
         value: the observed value of the metric.
         counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-        weights: (n,) weights w_i >= 0; None: equal.
+        weight: (n,) weights w_i >= 0; None: equal.
         tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
             lattice), so that the order of summation does not matter.
 
@@ -100,18 +98,19 @@ def log_p_value(
         raise ValueError(f"value of {definition.name!r} must be a number, got nan")
     if not 0 <= tolerance <= 1e-3:
         raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
-    counts = CandidateCounts.of(counts, weights).at_least(definition.min_candidates)
+    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
             f"{definition.name!r} needs a task with at least {definition.min_candidates} candidates to have a p-value"
         )
-    if definition.aggregation in ("maximum", "minimum"):
+    if definition.is_extreme:
         return _log_extreme(definition, value, counts)
     direction = _direction(definition)
     sign = direction if definition.higher_is_better else -direction
     law = _law(definition.f, counts, sign)
-    mean = _mean_behind(definition.g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
-    slack = _slack(definition.g, mean, law, tolerance)
+    g = known(definition.g)
+    mean = _mean_behind(g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
+    slack = _slack(g, mean, law, tolerance)
     if law.span is None and (rounded := rounded_weights(counts)) is not None:
         moved = _law(definition.f, rounded[1], sign)  # bounds how far the mean moves with the weights
         further = slack + max(abs(moved.lowest), abs(moved.highest), moved.highest - moved.lowest)
@@ -123,50 +122,40 @@ def log_p_value(
 
 def _direction(definition: RankDefinition) -> int:
     """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
-    g = definition.g
-    if isinstance(g, Power) and g.p != 0:
-        return 1 if g.p > 0 else -1
-    if isinstance(g, Exponential):
-        return g.sign
-    steps = np.diff(_apply(g, np.unique(apply_transform(definition.f_at(1 << 20), _PROBE))))
+    g = known(definition.g)
+    if g.direction:
+        return g.direction
+    steps = np.diff(g.values(np.unique(apply_transform(definition.f_at(1 << 20), _PROBE))))
     return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
 
 def _law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
-    if f == IDENTITY:
-        return RankSumLaw(counts, sign)
-    if isinstance(f, AtMost):
-        return HitSumLaw(counts, f.k, sign)
-    if f == AUC:
-        return AucSumLaw(counts, sign)
-    if isinstance(f, WithCandidates):
-        return law_by_candidates(f, counts, sign)
+    """The law of the sum of sign v f(r): the one place that knows which f have laws of their own."""
+    match f:
+        case Power(p=1):
+            return RankSumLaw(counts, sign)
+        case AtMost(k=k):
+            return HitSumLaw(counts, k, sign)
+        case WithCandidates():
+            return AucSumLaw(counts, sign) if f == AUC else law_by_candidates(f, counts, sign)
     return TransformSumLaw(f, counts, sign)
 
 
-def _mean_behind(g: Transform, direction: int, value: float, ends: list[float]) -> float:
+def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
     """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
     if g == IDENTITY:
         return value
-    low, high = ends
-    at_low, at_high = _apply(g, np.array(ends)).tolist()
+    at_low, at_high = g.values(np.array(ends)).tolist()
     # a value at an end may round to either side: only what is clearly outside is outside
     margin = 1e-12 * max(abs(at_low), abs(at_high))
     if (value - at_low) * direction < -margin:
         return -math.inf
     if (value - at_high) * direction > margin:
         return math.inf
-    if isinstance(g, Power):
-        return float(value ** (1 / g.p))
-    if isinstance(g, Exponential):
-        return float(g.sign * math.log(value))
-    gap: Callable[[float], float] = lambda x: float(_apply(g, np.array([x]))[0]) - value  # noqa: E731
-    if gap(low) * gap(high) >= 0:
-        return low if abs(at_low - value) < abs(at_high - value) else high
-    return float(brentq(gap, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
+    return g.inverse(value, *ends)
 
 
-def _slack(g: Transform, mean: float, law: SumLaw, tolerance: float) -> float:
+def _slack(g: KnownTransform, mean: float, law: SumLaw, tolerance: float) -> float:
     """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
     width = law.highest - law.lowest
     size = max(abs(law.lowest), abs(law.highest))
@@ -174,15 +163,8 @@ def _slack(g: Transform, mean: float, law: SumLaw, tolerance: float) -> float:
     slack += 4e-15 * size
     if law.lowest < 0 < law.highest:
         slack += 1e-14 * width
-    if isinstance(g, Power):
-        return slack
-    return slack + (1e-14 if isinstance(g, Exponential) else 1e-12 * width)
-
-
-def _apply(g: Transform, x: FloatArray) -> FloatArray:
-    """Values of g; infinities may come out at the ends of the range of the mean."""
-    result: FloatArray = g(torch.from_numpy(np.asarray(x, dtype=np.float64))).to(torch.float64).numpy()
-    return result
+    absolute, share = g.inverse_error
+    return slack + (absolute + share * width)
 
 
 def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:

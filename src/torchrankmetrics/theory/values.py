@@ -6,7 +6,7 @@ import numpy as np
 
 from torchrankmetrics.theory.aggregation import aggregate, weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.definitions import Power, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.ties import value_over_tie_orders
 from torchrankmetrics.theory.transforms import apply_transform
@@ -33,19 +33,14 @@ def base_value(definition: RankDefinition, sample: RankSample, rank_type: RankTy
     if rank_type == "expected":
         return value_over_tie_orders(definition, sample)
     histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
-    if definition.aggregation == "mean" and _is_power_mean(definition):
-        assert isinstance(definition.f, Power)
-        return _power_mean(definition.f.p, histogram.rank, histogram.mass)
+    p, a = definition.exponents
+    if abs(p) != 1 and p != 0 and a == 1 / p:
+        return _power_mean(p, histogram.rank, histogram.mass)
     key = (definition.f, definition.aggregation, rank_type)
     if key not in sample.aggregates:  # shared by metrics that differ in g alone, such as MR and its inverse
         x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
         sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
     return float(apply_transform(definition.g, sample.aggregates[key], "g")[0])
-
-
-def _is_power_mean(definition: RankDefinition) -> bool:
-    f, g = definition.f, definition.g
-    return isinstance(f, Power) and isinstance(g, Power) and abs(f.p) != 1 and g.p == 1 / f.p
 
 
 def _power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:

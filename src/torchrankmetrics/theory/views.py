@@ -6,7 +6,8 @@ from typing import Literal
 import torch
 
 from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import IDENTITY, AtMost, Exponential, Log, Power, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
@@ -43,8 +44,7 @@ def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, 
         return None, None
     if view == "adjusted_index":
         # r -> N + 1 - r turns the mean rank around its mean by chance: the worst is as far from it as the best
-        linear = definition.aggregation == "mean" and definition.f == definition.g == IDENTITY
-        return -1.0 if linear else None, 1.0
+        return -1.0 if definition.exponents == (1, 1) else None, 1.0
     worst = _value_at_infinity(definition)
     if view == "normalized":  # M / E: of the bounds only zero stays where it is
         return 0.0 if higher and worst == 0 else None, None
@@ -53,9 +53,10 @@ def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, 
 
 def _value_at_infinity(definition: RankDefinition) -> float | None:
     """What the value tends to as ranks grow; None without a limit, and for a user's functions, which need not say."""
-    if not isinstance(definition.f, Power | Log | AtMost) or not isinstance(definition.g, Power | Exponential):
+    f, g = known(definition.f), known(definition.g)
+    if not (f.has_limit and g.has_limit):
         return None
-    value = float(definition.g(definition.f(torch.tensor(math.inf, dtype=torch.float64))))
+    value = float(g(f(torch.tensor(math.inf, dtype=torch.float64))))
     return value if math.isfinite(value) else None
 
 

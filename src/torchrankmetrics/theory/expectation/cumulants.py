@@ -7,18 +7,16 @@ from functools import lru_cache
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
-from torchrankmetrics.theory.definitions import Power, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.quadrature.prefix import panel_ratio, prefix_rule
 
 CUMULANTS = 20  # how many are known of each sum
 
 
-def power_sum_exponents(definition: RankDefinition) -> tuple[float, float] | None:
-    """Exponents (p, a) of a metric (sum of v_i r_i^p)^a with 0 < |p| <= 3; None for any other metric."""
-    f, g = definition.f, definition.g
-    if definition.aggregation != "mean" or not isinstance(f, Power) or not isinstance(g, Power):
-        return None
-    return (float(f.p), float(g.p)) if 0 < abs(f.p) <= 3 else None
+def has_cumulants(definition: RankDefinition) -> bool:
+    """Whether a metric is (sum of v_i r_i^p)^a with 0 < |p| <= 3 and some a that is not 0."""
+    p, a = definition.exponents
+    return 0 < abs(p) <= 3 and abs(a) > 0
 
 
 @dataclass(frozen=True)

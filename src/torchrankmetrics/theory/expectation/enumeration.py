@@ -7,12 +7,14 @@ import numpy as np
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
+from torchrankmetrics.theory.expectation.provider import strategy
 from torchrankmetrics.theory.transforms import apply_transform
 
 LIMIT = 2_000_000
 _BLOCK = 1 << 20
 
 
+@strategy(lambda definition: definition.has_null)
 def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
     """Moments over all rank vectors, equally likely; None if the product of the N_i exceeds ``LIMIT``.
 

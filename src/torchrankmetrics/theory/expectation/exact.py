@@ -1,11 +1,11 @@
 """The default provider: deterministic moments by the structure of the definition."""
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy.typing as npt
 
+from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
@@ -15,13 +15,11 @@ from torchrankmetrics.theory.expectation.means import mean_of_f
 from torchrankmetrics.theory.expectation.median import median_rank
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
-from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError, of_tasks_with_a_value, unavailable
+from torchrankmetrics.theory.expectation.provider import Strategy, of_tasks_with_a_value, unavailable
 from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
 from torchrankmetrics.theory.expectation.variance import rank_variance
 
-Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
-
-# the first that recognises the structure answers; each returns None for what is not its kind
+# the first that recognises the structure and reaches the counts answers
 STRATEGIES: tuple[Strategy, ...] = (
     mean_of_f,
     geometric_mean,
@@ -33,8 +31,6 @@ STRATEGIES: tuple[Strategy, ...] = (
     power_mean_by_gauss,
     rank_standard_deviation,
 )
-
-_PROBE = CandidateCounts.of([1, 2, 3])  # what can be answered at all can be answered here
 
 
 class ExactExpectation:
@@ -54,19 +50,16 @@ class ExactExpectation:
         self._cache_size = cache_size
         self._cached = functools.lru_cache(cache_size)(_first_answer)
 
+    @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
-        return of_tasks_with_a_value(self._cached, definition, counts, weights)
+        return of_tasks_with_a_value(self._cached, definition, counts, weight)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""
-        try:
-            _first_answer(definition, _PROBE)
-        except ExpectationUnavailableError:
-            return False
-        return True
+        return definition.has_null and any(strategy.recognises(definition) for strategy in STRATEGIES)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "ExactExpectation":
         # copies of a metric share the cache: the answers do not depend on who asks

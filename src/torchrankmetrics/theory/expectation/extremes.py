@@ -4,37 +4,38 @@ P(max <= x) = product of min(x / N_i, 1) and P(min >= x) = product of 1 - (x - 1
 negative terms and probabilities of single values come from expm1, so nothing cancels for any number of tasks.
 """
 
+import math
+from bisect import bisect_left
+
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
-from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition, Transform
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.expectation.provider import strategy
 from torchrankmetrics.theory.quadrature.adaptive import Functions, smooth_sums
-from torchrankmetrics.theory.search import first_integer
-from torchrankmetrics.theory.transforms import apply_transform
+from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
 
 _NEGLIGIBLE = -60.0  # log of a probability that changes no digit
 _BLOCK = 1 << 20
 
 
-def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Exact moments of g(max r_i) and g(min r_i) for g a power; None for any other metric. Weights play no part."""
-    if definition.aggregation not in ("maximum", "minimum"):
-        return None
-    if definition.f != IDENTITY or not isinstance(definition.g, Power):
-        return None
+@strategy(lambda d: d.is_extreme and d.f == IDENTITY and not math.isnan(known(d.g).exponent))
+def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Exact moments of g(max r_i) and g(min r_i) for g a power. Weights play no part."""
+    g = known(definition.g)
     N, count = tally(counts.num_candidates, counts.count)
     if definition.aggregation == "maximum":
         if N[-1] == 1:
-            return _constant(definition.g)
+            return _constant(g)
         law, edges, anchor = _maximum_law(N, count)
     else:
         if N[0] == 1:
-            return _constant(definition.g)
+            return _constant(g)
         law, edges, anchor = _minimum_law(N, count)
-    return _moments(definition.g, law, edges, anchor)
+    return _moments(g, law, edges, anchor)
 
 
-def _constant(g: Transform) -> Moments:
+def _constant(g: KnownTransform) -> Moments:
     return Moments(float(apply_transform(g, np.ones(1), "g")[0]), 0.0)
 
 
@@ -74,12 +75,13 @@ def _minimum_law(N: IntArray, count: FloatArray) -> tuple[Functions, IntArray, i
         at_least, next_one = logarithms(x)
         return np.asarray(np.exp(at_least) * -np.expm1(next_one))
 
-    negligible = first_integer(2, int(N[0]) + 1, lambda x: bool(logarithms(np.array([float(x)]))[0, 0] <= _NEGLIGIBLE))
-    return law, np.array([0, negligible - 1]), 1
+    possible = range(1, int(N[0]) + 1)
+    last = bisect_left(possible, True, lo=1, key=lambda x: bool(logarithms(np.array([float(x)]))[0, 0] <= _NEGLIGIBLE))
+    return law, np.array([0, last]), 1
 
 
-def _moments(g: Power, law: Functions, edges: IntArray, anchor: int) -> Moments:
-    center = float(anchor) ** g.p
+def _moments(g: KnownTransform, law: Functions, edges: IntArray, anchor: int) -> Moments:
+    center = float(anchor) ** g.exponent
 
     def functions(x: FloatArray) -> FloatArray:
         difference = apply_transform(g, x, "g") - center

@@ -3,24 +3,25 @@
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
-from torchrankmetrics.theory.definitions import Exponential, Log, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.expectation.provider import strategy
 from torchrankmetrics.theory.quadrature.prefix import PrefixRule, prefix_rule
+from torchrankmetrics.theory.transforms import known
 
 
-def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Exact moments of exp(+-mean of log r); None for any other metric.
+@strategy(lambda definition: definition.is_geometric_mean)
+def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Exact moments of exp(+-mean of log r).
 
     E = product of E[r_i^s], V = E^2 (product of (1 + Var(r_i^s) / E[r_i^s]^2) - 1) with s = +-v_i, all in
     logarithms that stay exact for tiny v_i.
     """
-    if definition.aggregation != "mean" or definition.f != Log() or not isinstance(definition.g, Exponential):
-        return None
     log_mean = log_spread = 0.0
     for weight in np.unique(counts.weight):
         part = counts.weight == weight
         N, count = counts.num_candidates[part], counts.count[part]
         rule = prefix_rule(N.tobytes())
-        log_factor, relative_variance = _power_moments(rule, definition.g.sign * weight)
+        log_factor, relative_variance = _power_moments(rule, known(definition.g).direction * weight)
         log_mean += float((count * log_factor).sum())
         log_spread += float((count * np.log1p(relative_variance)).sum())
     with np.errstate(over="ignore"):

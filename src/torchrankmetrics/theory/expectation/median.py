@@ -12,6 +12,7 @@ where H''(s) = H(s) - 2 H(s + 1) + H(s + 2). The same with D^2 for the second mo
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,12 +21,12 @@ from itertools import pairwise
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
-from torchrankmetrics.theory.definitions import IDENTITY, Power, RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.expectation.poisson_binomial import point_probability, upper_and_lower_tail
-from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.expectation.provider import strategy, unavailable
 from torchrankmetrics.theory.quadrature.adaptive import smooth_sums
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, gauss_rule
-from torchrankmetrics.theory.search import first_integer
+from torchrankmetrics.theory.transforms import known
 
 _NEGLIGIBLE = 45.0  # -log of a probability that changes no digit
 _NEGLIGIBLE_GAP = 35.0  # the same for a gap between the middle two
@@ -72,18 +73,17 @@ class _Tasks:
         return [slice(begin, begin + size) for begin in range(0, rows, size)]
 
 
+@strategy(lambda d: d.aggregation == "median" and d.f == IDENTITY and known(d.g).exponent in (1, -1))
 def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments of the median and the inverse median of equally weighted ranks, midpoint for even n; None for others.
+    """Moments of the median and the inverse median of ranks, midpoint for even n; None if weights differ.
 
     Raises:
         ExpectationUnavailableError: if n is even and wide gaps meet many distinct N: too much work.
     """
-    if definition.aggregation != "median" or definition.f != IDENTITY or not counts.equal_weights:
-        return None
-    if definition.g not in (IDENTITY, Power(-1)):
+    if not counts.equal_weights:
         return None
     tasks, n = _Tasks(counts.num_candidates, counts.count), counts.num_tasks
-    inverse = definition.g == Power(-1)
+    inverse = definition.g != IDENTITY
     j, fixed = (n + 1) // 2, int(counts.count[counts.num_candidates == 1].sum())
     if fixed >= n // 2 + 1:  # X_(n // 2 + 1) = 1, so the median cannot move
         return Moments(1.0, 0.0)
@@ -158,14 +158,15 @@ def _inverse_pieces(center: int) -> _Pieces:
 
 def _center(tasks: _Tasks, j: int) -> int:
     """Smallest x with P(X_(j) <= x) >= 1/2."""
-    return first_integer(1, int(tasks.N[-1]), lambda x: tasks.tails_at(x, j)[0] >= 0.5)
+    return 1 + bisect_left(range(1, int(tasks.N[-1])), True, key=lambda x: tasks.tails_at(x, j)[0] >= 0.5)
 
 
 def _window(tasks: _Tasks, j: int, center: int) -> tuple[int, int]:
     """The x outside of which both tails of X_(j) are negligible against those at the center."""
     least = max(tasks.tails_at(center - 1, j)[0], tasks.tails_at(center, j)[1]) * math.exp(-_NEGLIGIBLE)
-    low = first_integer(1, center, lambda x: tasks.tails_at(x, j)[0] > least)
-    high = first_integer(center, int(tasks.N[-1]), lambda x: tasks.tails_at(x, j)[1] <= least)
+    below, above = range(1, center), range(center, int(tasks.N[-1]))
+    low = 1 + bisect_left(below, True, key=lambda x: tasks.tails_at(x, j)[0] > least)
+    high = center + bisect_left(above, True, key=lambda x: tasks.tails_at(x, j)[1] <= least)
     return low, high
 
 
@@ -227,7 +228,8 @@ def _gap_rule(tasks: _Tasks, x: float) -> tuple[FloatArray, FloatArray]:
             return float(np.log1p(-taken) @ tasks.count)
 
     # from here on gaps are negligible
-    stop = first_integer(1, max(1, math.ceil(tasks.N[-1] - x)), lambda gap: log_mass(gap) <= -_NEGLIGIBLE_GAP)
+    gaps = range(1, max(1, math.ceil(tasks.N[-1] - x)))
+    stop = 1 + bisect_left(gaps, True, key=lambda gap: log_mass(gap) <= -_NEGLIGIBLE_GAP)
     kinks = tasks.N[(x < tasks.N) & (tasks.N - x < stop)] - x
     last = min(float(stop), float(tasks.N[-1] - x))
     doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y

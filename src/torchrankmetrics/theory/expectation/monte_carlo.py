@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
@@ -50,13 +51,14 @@ class MonteCarloExpectation:
     def __repr__(self) -> str:
         return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
 
+    @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``; the variance is the unbiased estimate."""
         if not self.answers(definition):
             raise unavailable(definition)
-        return of_tasks_with_a_value(self._cached, definition, counts, weights)
+        return of_tasks_with_a_value(self._cached, definition, counts, weight)
 
     def answers(self, definition: RankDefinition) -> bool:
         """See ``ExpectationProvider.answers``."""

@@ -17,7 +17,8 @@ from scipy.special import gammaln, poch, rgamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, PowerSum, power_sum, power_sum_exponents
+from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, PowerSum, has_cumulants, power_sum
+from torchrankmetrics.theory.expectation.provider import strategy
 from torchrankmetrics.theory.quadrature.prefix import PrefixRule, panel_ratio, prefix_rule
 
 _LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
@@ -26,17 +27,13 @@ _ROWS = 32  # values of t at a time
 _BLOCK = 1 << 19
 
 
-def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5; None for any other metric.
+@strategy(lambda definition: has_cumulants(definition) and _LOWEST <= definition.exponents[1] <= _HIGHEST)
+def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5.
 
     This serves IMR, HMR, the power means (a = 1 / p) and their inverses (a = -1 / p) except for small |p|.
     """
-    exponents = power_sum_exponents(definition)
-    if exponents is None:
-        return None
-    p, a = exponents
-    if not _LOWEST <= a <= _HIGHEST or a == 0:
-        return None
+    p, a = definition.exponents
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
     S = power_sum(counts, p)

@@ -11,25 +11,21 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, power_sum, power_sum_exponents
-from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, has_cumulants, power_sum
+from torchrankmetrics.theory.expectation.provider import strategy, unavailable
 
 _NODES = CUMULANTS // 2
 _MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
 
 
-def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 beyond the Laplace integral; None for any other metric.
+@strategy(lambda definition: has_cumulants(definition) and definition.exponents[1] != 1)
+def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 beyond the Laplace integral.
 
     Raises:
         ExpectationUnavailableError: if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
     """
-    exponents = power_sum_exponents(definition)
-    if exponents is None:
-        return None
-    p, a = exponents
-    if a in (0.0, 1.0):
-        return None
+    p, a = definition.exponents
     S = power_sum(counts, p)
     kappa = S.sum_cumulants
     spread = math.sqrt(kappa[2])

@@ -1,7 +1,9 @@
 """What gives expectations: the protocol, and the error when nobody can."""
 
+import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy.typing as npt
@@ -18,14 +20,14 @@ class ExpectationProvider(Protocol):
     """
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weights: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
     ) -> Moments:
         """Null mean and variance of the metric; the variance is exactly zero where the metric cannot vary.
 
         Args:
             definition: the metric.
             counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-            weights: (n,) weights w_i >= 0; None: equal.
+            weight: (n,) weights w_i >= 0; None: equal.
 
         Raises:
             ExpectationUnavailableError: if this provider has no answer for the definition and counts.
@@ -42,14 +44,36 @@ class ExpectationUnavailableError(ValueError):
     """No expectation is known for a metric; the message says what would answer."""
 
 
+@dataclass(frozen=True)
+class Strategy:
+    """A way to null moments, beside what tells the metrics that it is for.
+
+    Called with a definition and counts it gives their ``Moments``, or None if they are not its kind or beyond it.
+    """
+
+    recognises: Callable[[RankDefinition], bool]
+    compute: Callable[[RankDefinition, CandidateCounts], Moments | None]
+
+    def __call__(self, definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+        """Moments, or None."""
+        return self.compute(definition, counts) if self.recognises(definition) else None
+
+
+def strategy(
+    recognises: Callable[[RankDefinition], bool],
+) -> Callable[[Callable[[RankDefinition, CandidateCounts], Moments | None]], Strategy]:
+    """Make a function of a definition and counts the strategy for the metrics that are recognised."""
+    return functools.partial(Strategy, recognises)
+
+
 def of_tasks_with_a_value(
     compute: Callable[[RankDefinition, CandidateCounts], Moments],
     definition: RankDefinition,
     counts: npt.ArrayLike | CandidateCounts,
-    weights: Any,
+    weight: Any,
 ) -> Moments:
     """Moments of the tasks on which the metric has a value; NaN without any."""
-    counts = CandidateCounts.of(counts, weights).at_least(definition.min_candidates)
+    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     return compute(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
 

@@ -16,7 +16,7 @@ from scipy.special import rgamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, RANK_VARIANCE, Power, RankDefinition
-from torchrankmetrics.theory.expectation.provider import unavailable
+from torchrankmetrics.theory.expectation.provider import strategy, unavailable
 from torchrankmetrics.theory.expectation.variance import rank_variance
 from torchrankmetrics.theory.quadrature.prefix import prefix_rule
 
@@ -27,14 +27,13 @@ _WORK = 5e7  # evaluations of exp at most
 _WEIGHTS = 256  # distinct weights at most, each with its own quadrature rule
 
 
-def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Moments of sqrt(sum v_i (r_i - mean)^2); None for any other metric.
+@strategy(lambda d: d.aggregation == "variance" and d.f == IDENTITY and d.g == Power(0.5))
+def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Moments of sqrt(sum v_i (r_i - mean)^2).
 
     Raises:
         ExpectationUnavailableError: if the integral does not settle, or the weights are too many.
     """
-    if definition.aggregation != "variance" or definition.f != IDENTITY or definition.g != Power(0.5):
-        return None
     variance = rank_variance(RANK_VARIANCE, counts)
     assert variance is not None
     if variance.variance == 0.0:

@@ -4,17 +4,17 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.expectation.provider import strategy
 
 
-def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-    """Exact moments of sum v_i (r_i - mean)^2; None for any other metric.
+@strategy(lambda definition: definition.aggregation == "variance" and definition.f == definition.g == IDENTITY)
+def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Exact moments of sum v_i (r_i - mean)^2.
 
     With mu, s2, m4 the mean, variance and fourth central moment of U{1..N}:
     E = sum (v - v^2) s2 + sum v (mu - mu_bar)^2 and
     V = sum (v - v^2)^2 (m4 - s2^2) + 2 [(sum v^2 s2)^2 - sum v^4 s2^2] + 4 sum s2 v^2 (mu - mu_bar)^2.
     """
-    if definition.aggregation != "variance" or definition.f != IDENTITY or definition.g != IDENTITY:
-        return None
     N, v, c = counts.num_candidates.astype(np.float64), counts.weight, counts.count
     mu, s2 = (N + 1) / 2, (N - 1) * (N + 1) / 12
     m4 = (N - 1) * (N + 1) * (3 * N * N - 7) / 240

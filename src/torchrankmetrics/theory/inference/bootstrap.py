@@ -95,7 +95,7 @@ def percentile_support(definition: RankDefinition, sample: RankSample, cluster: 
 
     Source: Bickel and Freedman 1981 (doi:10.1214/aos/1176345637), on extremes.
     """
-    if definition.aggregation in ("maximum", "minimum"):
+    if definition.is_extreme:
         raise ValueError(
             f"{definition.name!r} has no interval: the extreme of a sample says nothing of ranks beyond it. Ask for a "
             "finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"

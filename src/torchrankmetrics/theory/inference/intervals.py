@@ -7,10 +7,10 @@ import numpy as np
 from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
-from torchrankmetrics.theory.definitions import AUC, IDENTITY, Log, Power, RankDefinition, Transform
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition, Transform
 from torchrankmetrics.theory.inference.units import Units, is_share, support_of
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
+from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def mean_limits(definition: RankDefinition, sample: RankSample) -> tuple[float, 
     if is_share(definition):
         return 0.0, 1.0
     f, N = definition.f, sample.num_candidates
-    if N is None or not (isinstance(f, Power | Log) or f == AUC):
+    if N is None or not known(f).smooth:
         return -math.inf, math.inf
     ends = [apply_transform(f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
     low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)

@@ -6,11 +6,10 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import IDENTITY, AtMost, RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.significance import has_p_value
-from torchrankmetrics.theory.ties import block_means
-from torchrankmetrics.theory.transforms import apply_transform
+from torchrankmetrics.theory.transforms import apply_transform, known
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,12 +127,12 @@ def is_mean(definition: RankDefinition, rank_type: RankType = "realistic") -> bo
         return True
     if definition.aggregation != "mean" or not has_p_value(definition):
         return False
-    return rank_type != "expected" or definition.g == IDENTITY
+    return rank_type != "expected" or definition.is_mean_of_f
 
 
 def is_share(definition: RankDefinition) -> bool:
     """Whether the mean is a share of tasks: hits at k, and the tie rate."""
-    return definition.aggregation == "tie_rate" or (isinstance(definition.f, AtMost) and definition.g == IDENTITY)
+    return definition.aggregation == "tie_rate" or (known(definition.f).is_share and definition.g == IDENTITY)
 
 
 def task_values(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
@@ -144,5 +143,5 @@ def task_values(definition: RankDefinition, sample: RankSample, rank_type: RankT
     if definition.aggregation == "tie_rate":
         return (sample.pessimistic > sample.optimistic).astype(np.float64)
     if rank_type == "expected":
-        return block_means(definition.f, sample.optimistic, sample.pessimistic, sample.num_candidates)
+        return known(definition.f).block_means(sample.optimistic, sample.pessimistic, sample.num_candidates)
     return apply_transform(definition.f, sample.rank(rank_type), num_candidates=sample.num_candidates)

@@ -4,6 +4,8 @@ The rule is that of the counting measure (discrete Chebyshev polynomials). With 
 degree 31, and its weights are positive: nothing cancels.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
@@ -64,3 +66,23 @@ def panel_rule(start: IntArray, length: IntArray) -> tuple[FloatArray, FloatArra
         nodes[where] = start[long][:, None] + x[index]
         weights[where] = a[index]
     return nodes, weights, size
+
+
+def panel_means(f: Callable[[FloatArray, IntArray], FloatArray], low: IntArray, high: IntArray) -> FloatArray:
+    """Mean over {low..high} of a function smooth on dyadic panels: positive rules, no differences of prefix sums.
+
+    ``f(rank (m,), block (m,))`` gives the values at ranks of the blocks of these indices.
+    """
+    total = np.zeros(len(low))
+    block, start = np.arange(len(low)), low.copy()
+    while len(block):
+        # one by one where powers bend most; then panels no longer than their start
+        length = np.minimum(np.where(start <= SMALL_RANKS, PANEL_NODES, start), high[block] - start + 1)
+        nodes, weights, size = panel_rule(start, length)
+        terms = weights * f(nodes, np.repeat(block, size))
+        total[block] += np.add.reduceat(terms, np.cumsum(size) - size)
+        start = start + length
+        left = start <= high[block]
+        block, start = block[left], start[left]
+    mean: FloatArray = total / (high - low + 1)
+    return mean

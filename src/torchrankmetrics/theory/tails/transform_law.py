@@ -12,12 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
-from torchrankmetrics.theory.definitions import Log, Power, Transform
+from torchrankmetrics.theory.definitions import Transform
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
 from torchrankmetrics.theory.tails.condensed import FEWEST_TURNS, Shared, by_weight, condense
 from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS, common_span
 from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line
-from torchrankmetrics.theory.transforms import apply_transform
+from torchrankmetrics.theory.transforms import apply_transform, known
 
 _RADIANS = 8.0  # what the nodes of a panel resolve to rounding
 _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their largest terms are this close
@@ -35,7 +35,7 @@ class TransformSumLaw:
 
     def __init__(self, f: Transform, counts: CandidateCounts, sign: int) -> None:
         self._f, self._sign, self._counts = f, sign, counts
-        self._smooth = isinstance(f, Power | Log)
+        self._smooth = known(f).smooth
         N, index = np.unique(counts.num_candidates, return_inverse=True)
         self._table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
         last = self._values(N.astype(np.float64))
