@@ -15,10 +15,10 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
+from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.keywords import without_by
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.store import RowStore
-from torchrankmetrics.metrics.tied import TiedCollection
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -26,7 +26,7 @@ from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
 
-class RankCollection(TiedCollection):
+class RankCollection(HoldingCollection):
     """A ``MetricCollection`` of rank metrics that rank each batch once and keep one store of rows for all.
 
     Args:

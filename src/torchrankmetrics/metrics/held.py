@@ -25,7 +25,7 @@ from torchrankmetrics.table.rank_table import RankTable
 _SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
 
 
-class TiedCollection(MetricCollection):
+class HoldingCollection(MetricCollection):
     """A ``MetricCollection`` of ``RankMetric`` with one store of rows, that of the first member.
 
     Args:
@@ -60,7 +60,7 @@ class TiedCollection(MetricCollection):
         vars(leader)["_update_count"] += 1  # setting an attribute of a module costs microseconds
         leader._append(block)
         if leader._update_count == 1:
-            self._tie()
+            self._share()
         if leader.compute_on_cpu:
             leader._move_list_states_to_cpu()
 
@@ -83,9 +83,9 @@ class TiedCollection(MetricCollection):
                 vars(member)["_answer"] = value, leader.rows.version
         return dict(zip(map(str, self.keys()), values, strict=True))
 
-    def merge_state(self, other: "TiedCollection") -> None:
+    def merge_state(self, other: "HoldingCollection") -> None:
         """Take over the rows of another collection, as if its updates had been made here."""
-        if not isinstance(other, TiedCollection):
+        if not isinstance(other, HoldingCollection):
             raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
         rows = other._leader.rows
         for member in self._checked:
@@ -95,7 +95,7 @@ class TiedCollection(MetricCollection):
         leader.rows.extend(rows)
         leader._bound()
         leader._update_count += other._leader._update_count
-        self._tie()
+        self._share()
 
     def persistent(self, mode: bool = True) -> None:
         """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
@@ -149,9 +149,9 @@ class TiedCollection(MetricCollection):
             leader.rows = list(leader.rows)  # others may hold the old one
         for member in self._members():
             member._holder = self._self
-        self._tie()
+        self._share()
 
-    def _tie(self) -> None:
+    def _share(self) -> None:
         self._state_is_copy = False
         self._compute_groups_create_state_ref()
 
@@ -187,4 +187,4 @@ class TiedCollection(MetricCollection):
             leader = self._leader
             leader.rows = [rows.to(leader.device)]
             leader._update_count = max(leader._update_count, 1)
-            self._tie()
+            self._share()
