@@ -65,8 +65,9 @@ class _Known(NamedTuple):
     first: int
 
 
-_NO_MASK = _Matrix(np.empty(0, np.uint8), 0)
-_NOTHING_KNOWN = _Known(_NO_ROWS, _NO_ROWS, _NO_ROWS, 0)
+# plain tuples cross into compiled code, which names them: a named one takes microseconds there
+_NO_MASK = (np.empty(0, np.uint8), 0)
+_NOTHING_KNOWN = (_NO_ROWS, _NO_ROWS, _NO_ROWS, 0)
 
 
 def count(
@@ -94,8 +95,8 @@ def count(
         matrix,
         N,
         half,
-        _Tasks(
-            matrix.cells[:0] if true is None else _numbers(true.contiguous()),
+        (
+            matrix[0][:0] if true is None else _numbers(true.contiguous()),
             _NO_ROWS if row is None else row.contiguous().numpy(),
             _NO_ROWS if column is None else column.contiguous().numpy(),
             order,
@@ -118,10 +119,11 @@ def count(
     return torch.from_numpy(result)
 
 
-def _slices(known: KnownSlices | None) -> _Known:
+def _slices(known: KnownSlices | None) -> tuple[Any, Any, Any, int]:
+    """What ``_Known`` names."""
     if known is None:
         return _NOTHING_KNOWN
-    return _Known(known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first)
+    return known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first
 
 
 def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
@@ -133,10 +135,11 @@ def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
         future.result()
 
 
-def _flat(matrix: Tensor) -> _Matrix:
+def _flat(matrix: Tensor) -> tuple[Any, int]:
+    """What ``_Matrix`` names."""
     rows, width = matrix.shape
     step = matrix.stride(0) if rows > 1 else 0  # the one row of a restriction serves every task
-    return _Matrix(_numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step)
+    return _numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step
 
 
 def _numbers(vector: Tensor) -> Any:
@@ -259,6 +262,7 @@ def _choose_is_nan(number, half):
 @numba.njit(nogil=True, cache=True)
 def _count_tasks(scores, N, half, tasks, known, excluded, first, last, left, right, out):
     """Tasks [first, last) of the order over columns [left, right) into out (4, P)."""
+    scores, tasks, known, excluded = _Matrix(*scores), _Tasks(*tasks), _Known(*known), _Matrix(*excluded)
     cells = scores.cells
     for place in range(first, last):
         task = tasks.order[place] if len(tasks.order) else place
