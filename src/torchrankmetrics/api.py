@@ -5,13 +5,18 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.evaluation.evaluate import evaluate
-from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.named import (
+from torchrankmetrics.metrics.adjusted import (
     AdjustedHitsAtK,
     AdjustedMeanRank,
     AdjustedMeanRankIndex,
     AdjustedMeanReciprocalRank,
+    ZHitsAtK,
+    ZMeanRank,
+    ZMeanReciprocalRank,
+)
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.named import (
     GeometricMeanRank,
     HarmonicMeanRank,
     HitsAtK,
@@ -28,9 +33,6 @@ from torchrankmetrics.metrics.named import (
     RankStandardDeviation,
     RankVariance,
     TieRate,
-    ZHitsAtK,
-    ZMeanRank,
-    ZMeanReciprocalRank,
 )
 from torchrankmetrics.protocols.alignment import rank_alignment
 from torchrankmetrics.protocols.known_answers import KnownAnswers

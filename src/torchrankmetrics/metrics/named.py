@@ -13,7 +13,7 @@ from torchrankmetrics.theory import definitions
 from torchrankmetrics.theory.definitions import RankDefinition
 
 
-class _Named(RankMetric):
+class NamedMetric(RankMetric):
     """A metric whose class says definition and view: what torchmetrics reads off a class holds for its metrics.
 
     Where the definition has a parameter, that of the class stands for all: direction and bounds are the same.
@@ -24,7 +24,9 @@ class _Named(RankMetric):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if cls.__module__ == __name__ and cls.__doc__ and RankMetric.__doc__:  # there are none under python -OO
+        if (
+            cls.__module__.startswith(__package__) and cls.__doc__ and RankMetric.__doc__
+        ):  # there are none under python -OO
             fixed = {"definition"} if cls.measure.view == "base" else {"definition", "view"}
             cls.__doc__ = host_form(cls.__name__, cls.__doc__, RankMetric.__doc__, fixed)
 
@@ -33,7 +35,7 @@ class _Named(RankMetric):
         super().__init__(MetricName(definition, None if view == "base" else view), **kwargs)
 
 
-class MeanRank(_Named):
+class MeanRank(NamedMetric):
     """Mean rank, sum of v_i r_i in [1, max N]; lower is better. Hoyt et al. 2022, eq. 1.
 
     Example:
@@ -44,7 +46,7 @@ class MeanRank(_Named):
     measure = Measure(definitions.MEAN_RANK)
 
 
-class MeanReciprocalRank(_Named):
+class MeanReciprocalRank(NamedMetric):
     """Mean reciprocal rank, sum of v_i / r_i in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
 
     Example:
@@ -55,7 +57,7 @@ class MeanReciprocalRank(_Named):
     measure = Measure(definitions.MEAN_RECIPROCAL_RANK)
 
 
-class MeanAUC(_Named):
+class MeanAUC(NamedMetric):
     """Mean area under the ROC curve, sum of v_i (N_i - r_i) / (N_i - 1) in [0, 1]; 1/2 is chance, higher is better.
 
     AUC_i is the share of the negatives of task i that score below its true candidate, ties at half by the realistic
@@ -71,7 +73,7 @@ class MeanAUC(_Named):
     measure = Measure(definitions.MEAN_AUC)
 
 
-class HitsAtK(_Named):
+class HitsAtK(NamedMetric):
     """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
 
     A plain ``MetricCollection`` names metrics by their class: give it a dict if several k are wanted. A
@@ -91,7 +93,7 @@ class HitsAtK(_Named):
         self._init_as(definitions.hits_at(k), **kwargs)
 
 
-class InverseMeanRank(_Named):
+class InverseMeanRank(NamedMetric):
     """Inverse of the mean rank in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
 
     Example:
@@ -102,7 +104,7 @@ class InverseMeanRank(_Named):
     measure = Measure(definitions.INVERSE_MEAN_RANK)
 
 
-class HarmonicMeanRank(_Named):
+class HarmonicMeanRank(NamedMetric):
     """Harmonic mean rank, 1 / MRR in [1, max N]; lower is better. Hoyt et al. 2022, section 2.
 
     Example:
@@ -113,7 +115,7 @@ class HarmonicMeanRank(_Named):
     measure = Measure(definitions.HARMONIC_MEAN_RANK)
 
 
-class GeometricMeanRank(_Named):
+class GeometricMeanRank(NamedMetric):
     """Geometric mean rank, exp of sum v_i log r_i in [1, max N]; lower is better. Hoyt et al. 2022, section 2.
 
     Example:
@@ -124,7 +126,7 @@ class GeometricMeanRank(_Named):
     measure = Measure(definitions.GEOMETRIC_MEAN_RANK)
 
 
-class InverseGeometricMeanRank(_Named):
+class InverseGeometricMeanRank(NamedMetric):
     """Inverse geometric mean rank, 1 / GMR in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
 
     Example:
@@ -135,7 +137,7 @@ class InverseGeometricMeanRank(_Named):
     measure = Measure(definitions.INVERSE_GEOMETRIC_MEAN_RANK)
 
 
-class MedianRank(_Named):
+class MedianRank(NamedMetric):
     """Median rank, the midpoint for even n; weighted: the lower median. In [1, max N]; lower is better.
 
     Example:
@@ -146,7 +148,7 @@ class MedianRank(_Named):
     measure = Measure(definitions.MEDIAN_RANK)
 
 
-class InverseMedianRank(_Named):
+class InverseMedianRank(NamedMetric):
     """Inverse of the median rank in (0, 1]; higher is better.
 
     Example:
@@ -157,7 +159,7 @@ class InverseMedianRank(_Named):
     measure = Measure(definitions.INVERSE_MEDIAN_RANK)
 
 
-class RankVariance(_Named):
+class RankVariance(NamedMetric):
     """Population variance of the ranks, sum of v_i (r_i - MR)^2 >= 0; no direction: always last has 0 too.
 
     Example:
@@ -168,7 +170,7 @@ class RankVariance(_Named):
     measure = Measure(definitions.RANK_VARIANCE)
 
 
-class RankStandardDeviation(_Named):
+class RankStandardDeviation(NamedMetric):
     """Population standard deviation of the ranks >= 0; no direction.
 
     Example:
@@ -179,7 +181,7 @@ class RankStandardDeviation(_Named):
     measure = Measure(definitions.RANK_STANDARD_DEVIATION)
 
 
-class RankMedianAbsoluteDeviation(_Named):
+class RankMedianAbsoluteDeviation(NamedMetric):
     """Median of |r_i - median| over Phi^-1(0.75), as large as the standard deviation of normal data; no direction.
 
     Example:
@@ -190,7 +192,7 @@ class RankMedianAbsoluteDeviation(_Named):
     measure = Measure(definitions.RANK_MEDIAN_ABSOLUTE_DEVIATION)
 
 
-class RankCount(_Named):
+class RankCount(NamedMetric):
     """Number of ranking tasks of positive weight; no direction.
 
     Example:
@@ -201,7 +203,7 @@ class RankCount(_Named):
     measure = Measure(definitions.RANK_COUNT)
 
 
-class TieRate(_Named):
+class TieRate(NamedMetric):
     """Share of tasks whose true candidate shares its score with another, in [0, 1]; no direction.
 
     Example:
@@ -212,7 +214,7 @@ class TieRate(_Named):
     measure = Measure(definitions.TIE_RATE)
 
 
-class PowerMeanRank(_Named):
+class PowerMeanRank(NamedMetric):
     """Power mean (sum of v_i r_i^p)^(1/p) in [1, max N]; lower is better; p = 1, 0, -1 give MR, GMR, HMR.
 
     Args:
@@ -227,95 +229,3 @@ class PowerMeanRank(_Named):
 
     def __init__(self, p: float, **kwargs: Any) -> None:
         self._init_as(definitions.power_mean_rank(p), **kwargs)
-
-
-class AdjustedMeanRank(_Named):
-    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020, eq. 7.
-
-    Example:
-        >>> AdjustedMeanRank()(preds, target)
-        tensor(0.7333, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RANK, "normalized")
-
-
-class AdjustedMeanRankIndex(_Named):
-    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best.
-
-    The mean of 2 AUC_i - 1 with weights w_i (N_i - 1): tasks with many candidates count most (``MeanAUC``: all the
-    same). Free of N as far as candidates are drawn uniformly. Berrendorf et al. 2020, eq. 8, with the sign mended.
-
-    Example:
-        >>> AdjustedMeanRankIndex()(preds, target)
-        tensor(0.4444, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RANK, "adjusted_index")
-
-
-class AdjustedMeanReciprocalRank(_Named):
-    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, section 3.
-
-    Example:
-        >>> AdjustedMeanReciprocalRank()(preds, target)
-        tensor(0.2348, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "adjusted_index")
-
-
-class AdjustedHitsAtK(_Named):
-    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22.
-
-    Args:
-        k: the largest rank that is a hit, an integer >= 1.
-
-    Example:
-        >>> AdjustedHitsAtK(2)(preds, target)
-        tensor(0.3333, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.hits_at(1), "adjusted_index")
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.hits_at(k), **kwargs)
-
-
-class ZMeanRank(_Named):
-    """z of the mean rank, (E - MR) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
-
-    Example:
-        >>> ZMeanRank()(preds, target)
-        tensor(1.0328, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RANK, "z_score")
-
-
-class ZMeanReciprocalRank(_Named):
-    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al., section 3.
-
-    Example:
-        >>> ZMeanReciprocalRank()(preds, target)
-        tensor(0.6698, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "z_score")
-
-
-class ZHitsAtK(_Named):
-    """z of hits at k, (H@k - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
-
-    Args:
-        k: the largest rank that is a hit, an integer >= 1.
-
-    Example:
-        >>> ZHitsAtK(2)(preds, target)
-        tensor(0.5774, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.hits_at(1), "z_score")
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.hits_at(k), **kwargs)
