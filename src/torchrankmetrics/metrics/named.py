@@ -24,9 +24,8 @@ class NamedMetric(RankMetric):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if (
-            cls.__module__.startswith(__package__) and cls.__doc__ and RankMetric.__doc__
-        ):  # there are none under python -OO
+        ours = cls.__module__.startswith(__package__)
+        if ours and cls.__doc__ and RankMetric.__doc__:  # there are none under python -OO
             fixed = {"definition"} if cls.measure.view == "base" else {"definition", "view"}
             cls.__doc__ = host_form(cls.__name__, cls.__doc__, RankMetric.__doc__, fixed)
 
