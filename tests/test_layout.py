@@ -23,7 +23,8 @@ NEIGHBOURS: dict[str, set[str]] = {
     "__init__": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "plots": {"evaluation", "theory"},
     "integrations": {"evaluation", "metrics", "protocols", "table", "theory"},
-    "cli": {"datasets", "errors", "evaluation", "files", "table", "theory"},
+    "audit": {"evaluation", "ranking", "theory"},
+    "cli": {"audit", "datasets", "errors", "evaluation", "files", "table", "theory"},
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it
