@@ -4,7 +4,17 @@ from collections.abc import Callable, Sequence
 
 import torch
 
-from torchrankmetrics.audit.answers import RULES, Answer, Asked, Fault, NotTakenError, RaisedError, ShapeError, hits_k, near
+from torchrankmetrics.audit.answers import (
+    RULES,
+    Answer,
+    Asked,
+    Fault,
+    NotTakenError,
+    RaisedError,
+    ShapeError,
+    hits_k,
+    near,
+)
 from torchrankmetrics.audit.cases import Case, case, ranked
 from torchrankmetrics.audit.laws import LAWS, Law, many_candidates, million_case, ordinary
 from torchrankmetrics.audit.report import Finding, Report, Status
@@ -108,7 +118,9 @@ class Battery:
         """The ordinary case again after another, and its rows in reverse."""
         plain = ordinary()
         back = torch.arange(len(plain.target) - 1, -1, -1)
-        reverse = Case(plain.scores[back], plain.target[back], None, plain.low[back], plain.high[back], note="in reverse")
+        reverse = Case(
+            plain.scores[back], plain.target[back], None, plain.low[back], plain.high[back], note="in reverse"
+        )
         try:
             self.asked.ask(ranked([7, 9, 8], 12))
             again, turned = self.asked.ask(plain), self.asked.ask(reverse)

@@ -108,8 +108,9 @@ def _several() -> list[Case]:
     def answers(scores: list[float], ranks: dict[int, int]) -> Case:
         return stack(*(case(scores, own, rank, exclude=[t for t in ranks if t != own]) for own, rank in ranks.items()))
 
+    other = stack(*(case([0.5, 0.9, 0.7], 0, 2, exclude=[column]) for column in (1, 2)))
     best = answers([0.9, 0.8, 0.7, 0.1], {0: 1, 1: 1, 2: 1})
-    return [answers([0.9, 0.8, 0.1], {0: 1, 1: 1}), best, answers([0.1, 0.9, 0.5, 0.7], {0: 3, 2: 3})]
+    return [answers([0.9, 0.8, 0.1], {0: 1, 1: 1}), other, best, answers([0.1, 0.9, 0.5, 0.7], {0: 3, 2: 3})]
 
 
 def _last_batch() -> list[Case]:
@@ -195,7 +196,7 @@ LAWS = (
     Law("own_target_in_filter", "the true candidate stays where the filter lists it", _own_target),
     Law("repeated_filter_entries", "what the filter lists twice counts once", _repeated),
     Law("filter_by_finite_values", "what is excluded is told by the filter, not by the score", _finite, True),
-    Law("several_answers", "answers of one query come as rows, each with its own filter", _several),
+    Law("several_answers", "every row has a filter of its own: several answers of a query come as rows", _several),
     Law("single_candidate", "the only candidate ranks first", _single),
     Law("k_above_candidates", "with no more than k candidates every task is a hit at k"),
     Law("last_incomplete_batch", "every task counts once, whatever their number", _last_batch),
