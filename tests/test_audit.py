@@ -42,9 +42,9 @@ def test_the_answers_that_are_written_down_are_those_of_brute_force(law):
         for i, row in enumerate(case.scores.double().tolist()):
             out = () if case.exclude is None else case.exclude[i].nonzero().flatten().tolist()
             low, high, count, _ = reference_ranks.rank(row, int(case.target[i]), out)
-            if case.between:
+            if case.at_best:
                 assert lines[i][2] == count
-                assert lines[i][0] <= low <= high <= lines[i][1]
+                assert lines[i][0] <= low <= high <= lines[i][1] == count
             else:
                 assert lines[i] == (low, high, count), (str(case), i)
 
@@ -387,6 +387,20 @@ def test_what_is_wrong_without_anything_odd_ends_the_audit(evaluator, law):
     assert {finding.status for finding in asked} == {"not applicable"}
     assert report.ties == ()
     assert "ties: not known" in str(report)
+
+
+@pytest.mark.parametrize("answers", ["ranks", "metrics"])
+def test_a_nan_that_counts_as_missed_helps_nobody(answers):
+    def missed(scores, target, exclude):
+        missing = scores.gather(1, target[:, None])[:, 0].isnan()
+        if answers == "ranks":
+            return torch.where(missing, math.inf, realistic(scores, target, exclude))
+        values = metrics_of(scores, target, exclude, ["mrr", "hits@1"])
+        return dict.fromkeys(values, 0.0) if missing.any() else values
+
+    report = audit(missed, max_candidates=SMALL)
+    assert not report.failures
+    assert {report["nan_truth"].status, report["all_nan"].status} == {"kept"}
 
 
 def test_an_error_is_told_with_its_words_and_is_no_failure_where_it_is_as_good_as_an_answer():

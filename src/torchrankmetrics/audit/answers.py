@@ -147,7 +147,7 @@ class Asked:
 
     def fault(self, case: Case, answer: Answer, rules: Sequence[str]) -> Fault | None:
         """What is wrong with an answer by all of the rules, or whatever the rule if there are none; None: nothing."""
-        if case.between or not rules:
+        if case.at_best or not rules:
             return self._fault_between(case, answer)
         faults = [self._fault_by(case, answer, rule) for rule in rules]
         if any(fault is None for fault in faults):
@@ -178,22 +178,25 @@ class Asked:
         case = self.posed(case)
         right = case.ranks()
         if isinstance(answer, Tensor):
-            wrong = ~((answer >= right.optimistic - _NEAR) & (answer <= right.pessimistic + _NEAR))
+            wrong = ~(answer >= right.optimistic - _NEAR)
+            if not case.at_best:
+                wrong |= ~(answer <= right.pessimistic + _NEAR)
             if not wrong.any():
                 return None
             first = int(wrong.nonzero()[0])
             low, high = int(right.optimistic[first]), int(right.pessimistic[first])
             return "rank", float(answer[first]), float(low) if low == high else f"{low} to {high}"
-        best, worst = (Ranks(rank, None, right.num_candidates) for rank in (right.optimistic, right.pessimistic))
+        ends = [Ranks(rank, None, right.num_candidates) for rank in (right.optimistic, right.pessimistic)]
         for key, name in self._compared(case):
-            ends = [_value(name, ranks, "realistic") for ranks in (best, worst)]
-            if name.measure().higher_is_better is None or ends[0] is None or ends[1] is None:
+            best, worst = (_value(name, ranks, "realistic") for ranks in ends)
+            higher = name.measure().higher_is_better
+            if higher is None or best is None or worst is None:
                 continue  # no metric that falls or rises with every rank
-            low_value, high_value = sorted(end for end in ends if end is not None)
-            got = answer[key]
-            if not (low_value <= got <= high_value or near(got, low_value) or near(got, high_value)):
-                same = near(low_value, high_value)
-                return key, got, low_value if same else f"{low_value:.6g} to {high_value:.6g}"
+            sign, got = (1 if higher else -1), answer[key]
+            helped = not (sign * got <= sign * best or near(got, best))
+            missed = not (sign * got >= sign * worst or near(got, worst))
+            if helped or (missed and not case.at_best):
+                return key, got, best if near(best, worst) else f"{best:.6g} to {worst:.6g}"
         return None
 
     def _compared(self, case: Case) -> Iterator[tuple[str, MetricName]]:

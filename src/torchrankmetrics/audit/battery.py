@@ -1,6 +1,7 @@
 """Battery: all laws on one evaluator; a law that needs more than comparing answers has its function here."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -234,7 +235,10 @@ class Battery:
                 continue
             before = self.rules
             self._compare(law, [one], before)
-            if self.found[law.name].status not in ("kept", "not applicable"):
+            found = self.found[law.name]
+            if found.status not in ("kept", "not applicable"):
+                if found.status == "broken" and len(before) < len(self.asked.possible_rules()):
+                    self.found[law.name] = replace(found, message=f"{' or '.join(before)} so far")
                 return
             self.rules = self.asked.fits(one, self.asked.ask(one), before)
         self._put(law.name, "kept", message=" or ".join(self.rules))

@@ -21,7 +21,7 @@ class Case:
         exclude: bool (B, N), True = no candidate; or None.
         low: (B,) int64, the optimistic ranks.
         high: (B,) int64, the pessimistic ranks.
-        between: every rank from low to high is right, whatever the tie rule.
+        at_best: every rank from low on is right, whatever the tie rule, and so is to count the task as missed.
         note: what is asked, where the scores are too many to be written out.
         repeats: filter entries are given twice, if they are pairs.
     """
@@ -31,7 +31,7 @@ class Case:
     exclude: Tensor | None
     low: Tensor
     high: Tensor
-    between: bool = False
+    at_best: bool = False
     note: str = ""
     repeats: bool = False
 
@@ -66,7 +66,7 @@ def case(
     high: int | None = None,
     exclude: Sequence[int] | None = None,
     dtype: torch.dtype = torch.float32,
-    between: bool = False,
+    at_best: bool = False,
 ) -> Case:
     """One task: its scores, the column of the true candidate, its rank (of a tie both), the columns excluded."""
     out = None
@@ -74,7 +74,7 @@ def case(
         out = torch.zeros(1, len(scores), dtype=torch.bool)
         out[0, list(exclude)] = True
     ends = (torch.tensor([low]), torch.tensor([low if high is None else high]))
-    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), out, *ends, between)
+    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), out, *ends, at_best)
 
 
 def stack(*cases: Case, note: str = "") -> Case:
@@ -85,7 +85,7 @@ def stack(*cases: Case, note: str = "") -> Case:
     scores, target, low, high = (
         torch.cat([getattr(part, name) for part in cases]) for name in ("scores", "target", "low", "high")
     )
-    return Case(scores, target, out, low, high, cases[0].between, note, cases[0].repeats)
+    return Case(scores, target, out, low, high, cases[0].at_best, note, cases[0].repeats)
 
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:

@@ -83,7 +83,8 @@ def _permuted() -> list[Case]:
 
 
 def _filter() -> list[Case]:
-    cases = [case([0.5, 0.9], 0, 1, exclude=[1]), case([0.5, 0.9, 0.7], 0, 2, exclude=[1])]
+    # that a single candidate is left is a law of its own
+    cases = [case([0.5, 0.9, 0.1], 0, 1, exclude=[1]), case([0.5, 0.9, 0.7], 0, 2, exclude=[1])]
     return [*cases, case([0.5, 0.9, 0.1, 0.7], 0, 3, exclude=[2]), case([0.5, 0.9, 0.1, 0.7], 0, 3, exclude=[])]
 
 
@@ -160,7 +161,8 @@ def many_candidates() -> int:
 
 
 def _nan_truth() -> list[Case]:
-    return [case([_NAN, 0.5], 0, 2), case([0.5, _NAN], 1, 2), case([0.9, _NAN, 0.1, 0.5], 1, 4)]
+    rows = (([_NAN, 0.5], 0), ([0.5, _NAN], 1), ([0.9, _NAN, 0.1, 0.5], 1))
+    return [case(scores, target, len(scores), at_best=True) for scores, target in rows]
 
 
 def _nan_candidates() -> list[Case]:
@@ -168,7 +170,7 @@ def _nan_candidates() -> list[Case]:
 
 
 def _all_nan() -> list[Case]:
-    return [case([_NAN] * 3, target, 2, 3, between=True) for target in (0, 1, 2)]
+    return [case([_NAN] * 3, target, 2, 3, at_best=True) for target in (0, 1, 2)]
 
 
 def _single() -> list[Case]:
@@ -185,7 +187,7 @@ LAWS = (
     Law("filter", "what is excluded is no candidate", _filter),
     Law("ties", "equal scores are ranked by one rule", _ties),
     Law("constant_scorer", "of equal scores the rank is that of the rule, whichever column is true", _constant),
-    Law("nan_truth", "a true candidate with score NaN ranks last", _nan_truth, True),
+    Law("nan_truth", "a true candidate with score NaN ranks last, or counts as missed", _nan_truth, True),
     Law("nan_candidates", "a candidate with score NaN counts as better than the true one", _nan_candidates, True),
     Law("all_nan", "scores that are all NaN rank no better than chance", _all_nan, True),
     Law("infinities", "infinite scores are ordinary scores", _infinities, True),

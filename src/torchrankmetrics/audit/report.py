@@ -23,7 +23,7 @@ class Finding:
         quantity: "rank", or the key of the metric that is wrong.
         got: what the evaluator answered.
         expected: what is right.
-        message: the error raised, the tie rule found, or why the law does not apply.
+        message: the error raised, the tie rule found, what else is wrong, or why the law does not apply.
     """
 
     law: str
@@ -38,7 +38,8 @@ class Finding:
     def __str__(self) -> str:
         line = f"{self.status:<14}  {self.law:<24}  "
         if self.status == "broken" and self.case:
-            return f"{line}{self.case}: {self.quantity} {number(self.got)}, not {number(self.expected)}"
+            told = f"{self.quantity} {number(self.got)}, not {number(self.expected)}"
+            return f"{line}{self.case}: {told}" + (f" ({self.message})" if self.message else "")
         if self.case:
             return f"{line}{self.case}: {self.message}"
         return f"{line}{self.message or self.says}"

@@ -44,7 +44,7 @@ def audit_command(
         report = audit(function, ties=ties, pairs=pairs, max_candidates=max_candidates)
     columns = ("law", "status", "case", "quantity", "got", "expected", "message")
     rows: list[tuple[Cell, ...]] = [
-        tuple(getattr(finding, column) or None if column != "got" else finding.got for column in columns)
+        tuple(None if (cell := getattr(finding, column)) == "" else cell for column in columns)
         for finding in report.findings
     ]
     rule = " or ".join(report.ties) or "none, or not known"
