@@ -45,8 +45,10 @@ def load() -> dict[str, Any]:
 
 
 def results(only: list[str] | None) -> dict[str, Any]:
-    before = {row["name"]: row for row in load()["rows"]} if only else {}
-    rows, missing = [], []
+    then = load() if only else {"rows": [], "left_out": []}
+    before = {row["name"]: row for row in then["rows"]}
+    rows: list[dict[str, Any]] = []
+    missing = [gone for gone in then["left_out"] if gone["name"] not in (only or ())]
     for name, distribution, make, what, most in PEERS:
         if only and name not in only:
             rows += [before[name]] if name in before else []
@@ -125,7 +127,7 @@ def answer(law: dict[str, Any]) -> tuple[str, str]:
 
 
 def _number(value: Any) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _cells(cells: Any) -> str:

@@ -213,13 +213,13 @@ def scikit_learn() -> Evaluator:
     return evaluate
 
 
-FEW = 100_000  # where every candidate is a Python object
+FEW = 100_000  # where every candidate is a Python object, or ranks come back as reciprocals in single precision
 # what it is called, its distribution, the function above, what is called there, and the most candidates it is given
 PEERS: tuple[tuple[str, str, Callable[[], Evaluator], str, int | None], ...] = (
     ("PyKEEN", "pykeen", pykeen, "`RankBasedEvaluator`, realistic; `filter_scores_`", None),
     ("torchmetrics", "torchmetrics", torchmetrics, "`RetrievalMRR`, `RetrievalHitRate`", None),
     ("PyG", "torch_geometric", pyg, "`KGEModel.test`", None),
-    ("OGB", "ogb", ogb, '`Evaluator("ogbl-wikikg2")`', None),
+    ("OGB", "ogb", ogb, '`Evaluator("ogbl-wikikg2")`: `mrr_list`', FEW),
     ("TGB", "py-tgb", tgb, '`Evaluator("tgbl-wiki")`', None),
     ("TorchKGE", "torchkge", torchkge, "`get_rank`, `filter_scores`", None),
     ("ranx", "ranx", ranx, "`evaluate`: `mrr`, `hit_rate@k`", FEW),
