@@ -11,6 +11,7 @@ OWN_PAGE = {
     "hard_negatives": "comparable.md",
     "case_study": "case_study.md",
     "blind_scorers": "significance.md",
+    "audit": "audit.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4

@@ -30,7 +30,8 @@ NEIGHBOURS: dict[str, set[str]] = {
     "__init__": {"api"},
     "plots": {"checks", "evaluation", "theory"},
     "integrations": {"errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
-    "cli": {"checks", "datasets", "digits", "errors", "evaluation", "files", "sides", "table", "theory"},
+    "audit": {"evaluation", "ranking", "theory"},
+    "cli": {"audit", "checks", "datasets", "digits", "errors", "evaluation", "files", "sides", "table", "theory"},
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it

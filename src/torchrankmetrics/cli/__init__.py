@@ -1,11 +1,14 @@
-"""The command line: ``torchrankmetrics report | compare | adjust | datasets | candidates``."""
+"""The command line: ``torchrankmetrics report | compare | adjust | datasets | candidates | audit``."""
 
 import sys
 from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 0, 2 with one line on stderr for input that is wrong, or 130 for Ctrl-C."""
+    """Run a command; returns its exit code.
+
+    It is 0, 1 if ``audit`` finds a broken law, 2 with one line on stderr for input that is wrong, or 130 for Ctrl-C.
+    """
     try:
         from torchrankmetrics.cli.app import run
 

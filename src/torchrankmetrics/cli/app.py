@@ -11,6 +11,7 @@ from typing import TextIO
 import typer
 
 from torchrankmetrics.cli.adjust import adjust_command
+from torchrankmetrics.cli.audit import audit_command
 from torchrankmetrics.cli.candidates import candidates_command
 from torchrankmetrics.cli.compare import compare_command
 from torchrankmetrics.cli.datasets import datasets_command
@@ -41,6 +42,7 @@ app.command("compare")(compare_command)
 app.command("adjust")(adjust_command)
 app.command("datasets")(datasets_command)
 app.command("candidates")(candidates_command)
+app.command("audit")(audit_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

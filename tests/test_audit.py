@@ -1,0 +1,508 @@
+"""The audit: its answers are those of brute force, our evaluators keep every law, and each fault breaks its own law."""
+
+import json
+import math
+
+import pytest
+import torch
+
+import reference_ranks
+from torchrankmetrics import RankCollection, evaluate, rank_scores
+from torchrankmetrics.audit import assert_evaluator, audit
+from torchrankmetrics.audit.cases import ranked
+from torchrankmetrics.audit.laws import LAWS, million_case, ordinary
+
+SMALL = 100_000  # candidates; what needs 2^24 is asked in the tests that are about it
+
+
+def realistic(scores, target, exclude):
+    return rank_scores(scores, target, exclude=exclude).realistic
+
+
+def metrics_of(scores, target, exclude, names=("mr", "mrr", "hits@3", "amri")):
+    return evaluate(rank_scores(scores, target, exclude=exclude), metrics=list(names))
+
+
+def collected(scores, target, exclude):
+    metric = RankCollection()
+    metric.update(scores, target, exclude=exclude)
+    return metric.compute()
+
+
+def failing(evaluator, **options):
+    return {finding.law for finding in audit(evaluator, max_candidates=SMALL, **options).failures}
+
+
+@pytest.mark.parametrize("law", [law for law in LAWS if law.cases()], ids=lambda law: law.name)
+def test_the_answers_that_are_written_down_are_those_of_brute_force(law):
+    for case in law.cases():
+        if case.scores.shape[1] > 2000:
+            continue
+        lines = reference_ranks.lines(case.ranks())
+        for i, row in enumerate(case.scores.double().tolist()):
+            out = () if case.exclude is None else case.exclude[i].nonzero().flatten().tolist()
+            low, high, count, _ = reference_ranks.rank(row, int(case.target[i]), out)
+            if case.at_best:
+                assert lines[i][2] == count
+                assert lines[i][0] <= low <= high <= lines[i][1] == count
+            else:
+                assert lines[i] == (low, high, count), (str(case), i)
+
+
+def test_large_cases_count_what_they_say():
+    for case in (million_case(), *(case for law in LAWS for case in law.cases() if case.scores.shape[1] > 2000)):
+        better = int((case.scores > case.scores[0, case.target]).sum())
+        assert 1 + better == int(case.low) == int(case.high)
+    assert float(torch.tensor(float(int(million_case().low)), dtype=torch.float32)) != int(million_case().low)
+
+
+def test_ordinary_tasks_have_no_ties_and_no_two_rows_are_alike():
+    for case in (ordinary(), ranked([1, 2, 3], 3), ranked(list(range(1, 25)), 24)):
+        assert all(len(set(row)) == len(row) for row in case.scores.tolist())
+        assert len(set(map(tuple, case.scores.tolist()))) == len(case.scores)
+        better = (case.scores > case.scores.gather(1, case.target[:, None])).sum(1)
+        assert (better + 1).tolist() == case.low.tolist() == case.high.tolist()
+
+
+@pytest.mark.parametrize("rule", ["optimistic", "realistic", "pessimistic"])
+@pytest.mark.parametrize("pairs", [False, True], ids=["mask", "pairs"])
+def test_our_ranks_keep_every_law_by_each_rule(rule, pairs):
+    report = audit(
+        lambda scores, target, exclude: getattr(rank_scores(scores, target, exclude=exclude), rule), pairs=pairs
+    )
+    assert report.ties == (rule,)
+    given = {finding.law for finding in report.findings if finding.status == "not applicable"}
+    assert given == {"values", "k_above_candidates"} | (set() if pairs else {"repeated_filter_entries"})
+    assert {finding.status for finding in report.findings} == {"kept", "not applicable"}
+
+
+@pytest.mark.parametrize(
+    "evaluator",
+    [collected, metrics_of, lambda s, t, e: evaluate(s, t, exclude=e, metrics=["auc", "gmr", "p_mr", "z_mrr", "hmr"])],
+    ids=["RankCollection", "evaluate", "evaluate, other metrics"],
+)
+def test_our_metrics_keep_every_law(evaluator):
+    report = audit(evaluator)
+    assert not report.failures
+    assert report.ties[0] == "realistic"
+
+
+@pytest.mark.parametrize("rule", ["optimistic", "realistic", "pessimistic", "expected"])
+def test_the_rule_is_inferred_from_values(rule):
+    def plain_keys(scores, target, exclude):
+        values = evaluate(scores, target, exclude=exclude, metrics=["mr", "mrr", "hits@10"], rank_types=[rule])
+        return dict(zip(("mr", "mrr", "hits@10"), values.values(), strict=True))
+
+    report = audit(plain_keys, max_candidates=SMALL)
+    assert report.ties == (rule,)
+    assert not report.failures
+    assert failing(plain_keys, ties=rule) == set()
+    assert failing(plain_keys, ties="realistic" if rule != "realistic" else "optimistic") == {"ties"}
+
+
+def test_metrics_that_cannot_tell_rules_apart_say_so():
+    def first_hit(scores, target, exclude):
+        return {"hits@1": metrics_of(scores, target, exclude, ["hits@1"])["hits_at_1"]}
+
+    report = audit(first_hit, max_candidates=SMALL)
+    assert report.ties == ("realistic", "pessimistic")
+    assert not report.failures
+
+
+# evaluators with one fault each
+
+
+def nan_truth_first(scores, target, exclude):
+    ranks = realistic(scores, target, exclude)
+    return torch.where(scores.gather(1, target[:, None])[:, 0].isnan() & ~scores.isnan().all(1), 1.0, ranks)
+
+
+def ieee_comparisons(scores, target, exclude):
+    better = scores > scores.gather(1, target[:, None])
+    if exclude is not None:
+        better &= ~exclude
+    return 1 + better.sum(1)
+
+
+def nan_candidates_dropped(scores, target, exclude):
+    dropped = scores.isnan() & ~scores.isnan().all(1, keepdim=True)
+    dropped.scatter_(1, target[:, None], False)
+    return realistic(scores, target, dropped if exclude is None else exclude | dropped)
+
+
+def all_nan_first(scores, target, exclude):
+    return torch.where(scores.isnan().all(1), 1.0, realistic(scores, target, exclude))
+
+
+def zero_based(scores, target, exclude):
+    return realistic(scores, target, exclude) - 1
+
+
+def zero_based_mean_rank(scores, target, exclude):
+    values = metrics_of(scores, target, exclude)
+    return values | {"mr": values["mr"] - 1}
+
+
+def divided_by_all(scores, target, exclude):
+    ranks = rank_scores(scores, target, exclude=exclude)
+    values = evaluate(ranks, metrics=["mr", "hits@3"])
+    return values | {"amri": 1 - 2 * (values["mr"] - 1) / ranks.num_candidates.double().mean().item()}
+
+
+def percentages(scores, target, exclude):
+    values = metrics_of(scores, target, exclude)
+    return values | {"hits_at_3": 100 * values["hits_at_3"]}
+
+
+def unfiltered_chance(scores, target, exclude):
+    return metrics_of(scores, target, exclude) | {
+        "amri": 1 - 2 * (metrics_of(scores, target, exclude)["mr"] - 1) / max(scores.shape[1] - 1, 1)
+    }
+
+
+def sorts_ties_by_index(scores, target, exclude):
+    tied = scores == scores.gather(1, target[:, None])
+    if exclude is not None:
+        tied &= ~exclude
+    before = (tied & (torch.arange(scores.shape[1]) < target[:, None])).sum(1)
+    return rank_scores(scores, target, exclude=exclude).optimistic + before
+
+
+def one_rule_but_for_constants(scores, target, exclude):
+    constant = (scores == scores[:, :1]).all(1)
+    return torch.where(constant & (scores.shape[1] > 2), 1.0, realistic(scores, target, exclude))
+
+
+def mutates_scores(scores, target, exclude):
+    ranks = realistic(scores, target, exclude)
+    if exclude is not None:
+        scores[exclude] = -math.inf
+    return ranks
+
+
+def drops_listed_target(scores, target, exclude):
+    if exclude is None:
+        return realistic(scores, target, exclude)
+    last = torch.full_like(target, scores.shape[1])
+    return torch.where(exclude.gather(1, target[:, None])[:, 0], last, realistic(scores, target, exclude))
+
+
+def masks_by_infinity(scores, target, exclude):
+    if exclude is not None:
+        scores = torch.where(exclude.scatter(1, target[:, None], False), -math.inf, scores)
+    return realistic(scores, target, None)
+
+
+def masks_by_zero(scores, target, exclude):
+    if exclude is not None and bool(scores.isfinite().all() & (scores.abs() < 1e9).all()):
+        return realistic(torch.where(exclude.scatter(1, target[:, None], False), 0.0, scores), target, None)
+    return realistic(scores, target, exclude)
+
+
+def first_filter_for_all(scores, target, exclude):
+    return realistic(scores, target, None if exclude is None else exclude[:1].expand_as(exclude))
+
+
+def one_filter_of_all(scores, target, exclude):
+    return realistic(scores, target, None if exclude is None else exclude.any(0, keepdim=True).expand_as(exclude))
+
+
+def ignores_filter(scores, target, exclude):
+    return realistic(scores, target, None)
+
+
+def applies_sigmoid(scores, target, exclude):
+    if scores.dtype == torch.float32 and scores.shape[1] <= 3 and not (scores.abs() > 1e9).any():
+        scores = scores.sigmoid()
+    return realistic(scores, target, exclude)
+
+
+def float_of_bfloat16_lost(scores, target, exclude):
+    if scores.dtype == torch.bfloat16 and scores.shape[1] < 10:  # ties broken by a random number
+        scores = scores + torch.rand(scores.shape) / 1e4
+    return realistic(scores, target, exclude)
+
+
+def last_chunk_dropped(scores, target, exclude):
+    whole = max(4, scores.shape[1] // 4 * 4)
+    if scores.shape[1] > whole and int(target.max()) < whole:
+        return realistic(scores[:, :whole], target, None if exclude is None else exclude[:, :whole])
+    return realistic(scores, target, exclude)
+
+
+def infinities_out(scores, target, exclude):
+    out = (scores == math.inf).scatter(1, target[:, None], False)
+    return realistic(scores, target, out if exclude is None else exclude | out)
+
+
+def counts_in_int16(scores, target, exclude):
+    return rank_scores(scores, target, exclude=exclude).optimistic.to(torch.int16)
+
+
+def negates_scores(scores, target, exclude):
+    if scores.dtype == torch.int8:
+        return 1 + (-scores < (-scores).gather(1, target[:, None])).sum(1)
+    return realistic(scores, target, exclude)
+
+
+def counts_in_float32(scores, target, exclude):
+    return realistic(scores, target, exclude).float()
+
+
+def counts_in_dtype_of_scores(scores, target, exclude):
+    ranks = realistic(scores, target, exclude)
+    return ranks.to(torch.bfloat16) if scores.dtype == torch.bfloat16 else ranks
+
+
+def squeezes(scores, target, exclude):
+    return realistic(scores, target, exclude).squeeze()
+
+
+def one_column_fails(scores, target, exclude):
+    if scores.shape[1] == 1:
+        raise IndexError("no negatives")
+    return realistic(scores, target, exclude)
+
+
+def drops_last_batch(scores, target, exclude):
+    whole = len(target) // 32 * 32 if len(target) > 32 else len(target)
+    return metrics_of(scores[:whole], target[:whole], None if exclude is None else exclude[:whole])
+
+
+def mean_of_batch_means(scores, target, exclude):
+    batches = zip(*(x.split(32) for x in (scores, target)), strict=True)
+    if len(target) <= 32:
+        return metrics_of(scores, target, exclude)
+    values = [metrics_of(*batch, None) for batch in batches]
+    return {key: sum(value[key] for value in values) / len(values) for key in values[0]}
+
+
+def unique_rows(scores, target, exclude):
+    if exclude is None and len(target) > 2:
+        rows = torch.cat([scores.double(), target[:, None].double()], 1).unique(dim=0)
+        if not rows.isnan().any():
+            return metrics_of(rows[:, :-1], rows[:, -1].long(), None)
+    return metrics_of(scores, target, exclude)
+
+
+class Accumulates:
+    def __init__(self):
+        self.metric = RankCollection()
+
+    def __call__(self, scores, target, exclude):
+        self.metric.update(scores, target, exclude=exclude)
+        return self.metric.compute()
+
+
+def too_few_for_k(scores, target, exclude):
+    if scores.shape[1] <= 3:
+        return metrics_of(scores, target, exclude) | {"hits_at_3": 0.0}
+    return metrics_of(scores, target, exclude)
+
+
+FAULTS = {
+    nan_truth_first: {"nan_truth"},
+    nan_candidates_dropped: {"nan_candidates"},
+    all_nan_first: {"all_nan"},
+    ieee_comparisons: {"nan_truth", "nan_candidates", "all_nan"},
+    zero_based: {"one_based"},
+    zero_based_mean_rank: {"one_based"},
+    divided_by_all: {"values"},
+    percentages: {"values"},
+    unfiltered_chance: {"filter"},
+    sorts_ties_by_index: {"ties", "constant_scorer"},
+    one_rule_but_for_constants: {"constant_scorer"},
+    mutates_scores: {"scores_unmodified"},
+    drops_listed_target: {"own_target_in_filter"},
+    masks_by_infinity: {"filter_by_finite_values"},
+    masks_by_zero: {"negative_scores"},
+    first_filter_for_all: {"several_answers"},
+    one_filter_of_all: {"several_answers"},
+    ignores_filter: {"filter"},
+    applies_sigmoid: {"saturated_sigmoid"},
+    float_of_bfloat16_lost: {"bfloat16_ties"},
+    last_chunk_dropped: {"permuted_candidates"},
+    infinities_out: {"infinities"},
+    counts_in_int16: {"integer_overflow"},
+    negates_scores: {"integer_overflow"},
+    counts_in_dtype_of_scores: {"float_counters"},
+    squeezes: {"batch_of_one"},
+    one_column_fails: {"single_candidate"},
+    drops_last_batch: {"last_incomplete_batch"},
+    mean_of_batch_means: {"last_incomplete_batch"},
+    unique_rows: {"padded_repeats"},
+    too_few_for_k: {"k_above_candidates"},
+}
+
+
+@pytest.mark.parametrize("evaluator", FAULTS, ids=lambda evaluator: evaluator.__name__)
+def test_a_fault_breaks_its_law_and_no_other(evaluator):
+    assert failing(evaluator) == FAULTS[evaluator]
+
+
+def test_every_law_is_broken_by_a_fault():
+    others = {"plain_ranks", "order_of_batches", "repeated_filter_entries"}  # which have tests of their own
+    assert set().union(*FAULTS.values()) | others == {law.name for law in LAWS}
+
+
+def test_counts_in_float32_are_found_beyond_its_integers():
+    report = audit(counts_in_float32)
+    assert [finding.law for finding in report.failures] == ["float_counters"]
+    finding = report["float_counters"]
+    assert (finding.got, finding.expected) == (2**24 + 4, 2**24 + 3)
+
+
+def test_repeats_of_pairs_are_found():
+    def subtracts(scores, target, exclude):
+        ranks = realistic(scores, target, None)
+        if exclude is not None:
+            row, column = exclude
+            better = (scores[row, column] > scores[row, target[row]]) & (column != target[row])
+            ranks = ranks.index_add(0, row, -better.double())
+        return ranks.clamp(min=1)
+
+    report = audit(subtracts, pairs=True, max_candidates=SMALL)
+    assert report["repeated_filter_entries"].status == "broken"
+    assert report["repeated_filter_entries"].case == (
+        "scores [[0.5, 0.9, 0.7]], target [0], exclude columns [[1]] (each twice)"
+    )
+    assert (report["repeated_filter_entries"].got, report["repeated_filter_entries"].expected) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("evaluator", "law"),
+    [
+        (Accumulates(), "order_of_batches"),
+        (lambda s, t, e: realistic(-s, t, e), "plain_ranks"),
+        (lambda s, t, e: [][0], "plain_ranks"),
+        (lambda s, t, e: {"mrr": 100.0}, "values"),
+    ],
+    ids=["accumulates", "lower is better", "raises", "one wrong value"],
+)
+def test_what_is_wrong_without_anything_odd_ends_the_audit(evaluator, law):
+    report = audit(evaluator, max_candidates=SMALL)
+    assert [finding.law for finding in report.failures] == [law]
+    asked = [finding for finding in report.findings if finding.message.startswith("not asked: ")]
+    assert len(asked) > 20
+    assert {finding.status for finding in asked} == {"not applicable"}
+    assert report.ties == ()
+    assert "ties: not known" in str(report)
+
+
+@pytest.mark.parametrize("answers", ["ranks", "metrics"])
+def test_a_nan_that_counts_as_missed_helps_nobody(answers):
+    def missed(scores, target, exclude):
+        missing = scores.gather(1, target[:, None])[:, 0].isnan()
+        if answers == "ranks":
+            return torch.where(missing, math.inf, realistic(scores, target, exclude))
+        values = metrics_of(scores, target, exclude, ["mrr", "hits@1"])
+        return dict.fromkeys(values, 0.0) if missing.any() else values
+
+    report = audit(missed, max_candidates=SMALL)
+    assert not report.failures
+    assert {report["nan_truth"].status, report["all_nan"].status} == {"kept"}
+
+
+def test_an_error_is_told_with_its_words_and_is_no_failure_where_it_is_as_good_as_an_answer():
+    def picky(scores, target, exclude):
+        if scores.isnan().any():
+            raise ValueError("scores must not be NaN")
+        if exclude is not None:
+            raise NotImplementedError("no filter")
+        if (scores < 0).any():
+            raise ValueError("scores must be\nprobabilities")
+        return realistic(scores, target, exclude)
+
+    report = audit(picky, max_candidates=SMALL)
+    assert {finding.law for finding in report.failures} == {"negative_scores", "constant_scorer", "saturated_sigmoid"}
+    assert report["negative_scores"].status == "raised"
+    assert report["negative_scores"].message == "ValueError: scores must be probabilities"
+    for law in ("nan_truth", "nan_candidates", "all_nan"):
+        assert report[law].status == "refused"
+        assert report[law].message == "ValueError: scores must not be NaN"
+    assert report["filter"].message == "no filter"
+    assert {report[law].status for law in ("filter", "several_answers", "own_target_in_filter")} == {"not applicable"}
+
+
+def test_laws_of_the_filter_are_not_asked_of_what_ignores_it():
+    report = audit(ignores_filter, max_candidates=SMALL)
+    assert report["several_answers"].message == "the law filter is not kept"
+
+
+def test_a_report_shows_the_smallest_case_and_both_numbers():
+    report = audit(ieee_comparisons, max_candidates=SMALL)
+    assert str(report).startswith("ieee_comparisons: 3 of 27 laws broken; ties: optimistic\n")
+    line = next(line for line in str(report).splitlines() if "nan_truth" in line)
+    assert line == "broken          nan_truth                 scores [[nan, 0.5]], target [0]: rank 1, not 2"
+    loaded = json.loads(report.to_json())
+    assert loaded == report.to_dict()
+    assert loaded["ties"] == ["optimistic"]
+    assert [law["law"] for law in loaded["laws"]] == [law.name for law in LAWS]
+    with pytest.raises(KeyError, match="none"):
+        report["none"]
+
+
+def test_json_holds_numbers_that_json_lacks_as_words():
+    report = audit(lambda s, t, e: {"mrr": math.nan}, max_candidates=SMALL)
+    loaded = json.loads(report.to_json(), parse_constant=pytest.fail)
+    assert next(law for law in loaded["laws"] if law["law"] == "values")["got"] == "nan"
+
+
+def test_assert_evaluator_is_silent_or_tells_all():
+    assert assert_evaluator(realistic, max_candidates=SMALL) is None
+    assert assert_evaluator(realistic, ties="realistic", max_candidates=SMALL) is None
+    with pytest.raises(AssertionError, match=r"(?s)breaks 3 of the laws.*nan_truth.*rank 1, not 2.*all_nan"):
+        assert_evaluator(ieee_comparisons, max_candidates=SMALL)
+    with pytest.raises(
+        AssertionError, match=r"(?s)breaks 1 of.*ties.*\[\[0.5, 0.5\]\], target \[0\]: rank 1.5, not 1$"
+    ):
+        assert_evaluator(realistic, ties="optimistic", max_candidates=SMALL)
+
+
+def test_bad_arguments_are_told():
+    with pytest.raises(TypeError, match="evaluator must be a function"):
+        audit(3)
+    with pytest.raises(ValueError, match="ties must be one of 'realistic'"):
+        audit(realistic, ties="nice")
+    with pytest.raises(TypeError, match=r"must return ranks \(B,\), or a dict"):
+        audit(lambda *_: "one")
+    with pytest.raises(ValueError, match=r"must name metrics.*\['loss'\]"):
+        audit(lambda *_: {"loss": 1.0})
+
+
+def test_keys_that_name_no_metric_are_named_and_left_out():
+    report = audit(lambda s, t, e: metrics_of(s, t, e) | {"loss": 1.0}, max_candidates=SMALL)
+    assert not report.failures
+    assert report["values"].message == "not compared: loss"
+
+
+def test_answers_of_another_shape_or_kind_break_the_law_they_are_given_to():
+    class Moody:
+        def __call__(self, scores, target, exclude):
+            if target.shape[0] == 1:
+                return {"mrr": 1.0}
+            return realistic(scores, target, exclude)
+
+    report = audit(Moody(), max_candidates=SMALL)
+    assert report.evaluator.endswith("Moody")
+    assert [finding.law for finding in report.failures] == ["batch_of_one"]
+    assert str(report["batch_of_one"]).endswith("answer a dict, not ranks, as before")
+
+
+def test_the_evaluator_gets_clones_that_share_nothing():
+    def wipes(scores, target, exclude):
+        ranks = realistic(scores, target, exclude)
+        scores.zero_()
+        target.zero_()
+        return ranks
+
+    report = audit(wipes, max_candidates=SMALL)
+    assert [finding.law for finding in report.failures] == ["scores_unmodified"]
+    assert report["scores_unmodified"].quantity == "scores"
+    assert report.ties == ("realistic",)
+
+
+def test_one_law_is_asked_in_a_batch_where_a_task_alone_fails():
+    report = audit(squeezes, max_candidates=SMALL)
+    assert report["nan_truth"].status == "kept"
+    assert report["batch_of_one"].got == "shape ()"

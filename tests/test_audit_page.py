@@ -1,0 +1,61 @@
+"""The page on installed evaluators is written from the results, and these are what the evaluators do."""
+
+from importlib.metadata import PackageNotFoundError, version
+
+import pytest
+
+from scripts import ROOT, load_script
+from torchrankmetrics.audit import audit
+from torchrankmetrics.audit.laws import LAWS
+
+script = load_script(ROOT / "benchmarks" / "audit.py")
+RESULTS = script.load()
+ROWS = {row["name"]: row for row in RESULTS["rows"]}
+PEERS = {name: (distribution, make) for name, distribution, make, _, _ in script.PEERS}
+
+
+def test_the_tables_of_the_page_are_those_of_the_results():
+    page = script.PAGE.read_text(encoding="utf-8")
+    assert page == script.replaced(page, script.tables(RESULTS)), (
+        "docs/audit.md and benchmarks/results/audit.json differ: run python -m benchmarks.audit --report"
+    )
+
+
+def test_every_evaluator_has_results_or_is_left_out_by_name():
+    missing = {gone["name"] for gone in RESULTS["left_out"]}
+    assert set(PEERS) | {"torchrankmetrics"} == set(ROWS) | missing
+    for row in ROWS.values():
+        assert [law["law"] for law in row["laws"]] == [law.name for law in LAWS]
+
+
+def test_ours_keeps_what_is_asked():
+    assert {law["status"] for law in ROWS["torchrankmetrics"]["laws"]} == {"kept", "not applicable"}
+
+
+@pytest.mark.parametrize("name", ["PyKEEN", "torchmetrics", "PyG", "scikit-learn"])
+def test_results_are_those_of_the_installed_evaluator(name):
+    distribution, make = PEERS[name]
+    try:
+        installed = f"{distribution} {version(distribution)}"
+    except PackageNotFoundError:
+        pytest.skip(f"{distribution} is not installed")
+    if installed != ROWS[name]["package"]:
+        pytest.skip(f"the results are of {ROWS[name]['package']}, installed is {installed}")
+    report = audit(make(), max_candidates=100_000).to_dict()
+    assert report["ties"] == ROWS[name]["ties"]
+    for now, then in zip(report["laws"], ROWS[name]["laws"], strict=True):
+        if now["law"] != "float_counters":  # of which the results have the case of 2^24 candidates, too
+            assert {key: now[key] for key in ("law", "status", "case", "quantity")} == {
+                key: then[key] for key in ("law", "status", "case", "quantity")
+            }
+
+
+def test_a_package_that_is_missing_is_named(monkeypatch):
+    def absent():
+        raise ImportError("no module")
+
+    monkeypatch.setattr(script, "PEERS", (("Absent", "no-such-distribution-here", absent, "", None),))
+    found = script.results(["Absent"])
+    assert found["rows"] == []
+    assert [gone["name"] for gone in found["left_out"]] == ["Absent"]
+    assert "Left out: Absent (no-such-distribution-here is not installed)." in script.tables(found)

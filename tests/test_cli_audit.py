@@ -1,0 +1,95 @@
+"""The audit on the command line: what is imported, what is printed, and the exit code."""
+
+import csv
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import output
+from torchrankmetrics.cli import main
+
+EVALUATORS = """
+from torchrankmetrics import rank_scores
+
+def ranks(scores, target, exclude):
+    return rank_scores(scores, target, exclude=exclude).realistic
+
+class Faulty:
+    @staticmethod
+    def ranks(scores, target, exclude):
+        better = scores > scores.gather(1, target[:, None])
+        return 1 + (better if exclude is None else better & ~exclude).sum(1)
+"""
+FEW = ("--max-candidates", "100000")
+
+
+@pytest.fixture
+def name(tmp_path, monkeypatch):
+    """A module in the working folder, under a name that no other test has imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    module = f"evaluators_{tmp_path.name}".replace("-", "_")
+    (tmp_path / f"{module}.py").write_text(EVALUATORS)
+    return module
+
+
+def test_laws_that_are_kept_end_in_0(name, capsys):
+    text = output(capsys, "audit", f"{name}:ranks", "--ties", "realistic", "--pairs", *FEW)
+    assert "0 of 27 laws broken; ties: realistic" in text
+    assert "nan_truth" in text
+
+
+def test_broken_laws_end_in_1_and_are_told_with_both_numbers(name, capsys):
+    assert main(["audit", f"{name}:Faulty.ranks", "-f", "json", *FEW]) == 1
+    records = {record["law"]: record for record in json.loads(capsys.readouterr().out)}
+    assert {law for law, record in records.items() if record["status"] == "broken"} == {
+        "nan_truth",
+        "nan_candidates",
+        "all_nan",
+    }
+    assert records["nan_truth"] == {
+        "law": "nan_truth",
+        "status": "broken",
+        "case": "scores [[nan, 0.5]], target [0]",
+        "quantity": "rank",
+        "got": 1.0,
+        "expected": 2.0,
+        "message": None,
+    }
+
+
+def test_a_file_holds_the_same(name, capsys, tmp_path):
+    assert main(["audit", f"{name}:Faulty.ranks", "--ties", "realistic", "-o", "laws.csv", *FEW]) == 1
+    rows = {row["law"]: row for row in csv.DictReader(io.StringIO((tmp_path / "laws.csv").read_text()))}
+    assert len(rows) == 27
+    assert (rows["ties"]["status"], rows["ties"]["got"], rows["ties"]["expected"]) == ("broken", "1.0", "1.5")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["ranks"], "evaluator must be package.module:function, got 'ranks'"),
+        (["no_such_module_here:ranks"], "cannot be imported: No module named 'no_such_module_here'"),
+        (["math:ranks"], "evaluator 'math:ranks' is not there: no 'ranks' in math"),
+        (["math:pi"], "evaluator must be a function (scores, target, exclude), got float"),
+        (["math:hypot", "--ties", "nice"], "ties must be one of"),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_line(arguments, words, capsys):
+    assert main(["audit", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert words in error
+    assert error.count("\n") == 1
+
+
+def test_the_command_finds_modules_of_the_working_folder(name, tmp_path):
+    script = Path(sys.executable).with_name("torchrankmetrics")
+    command = [str(script), "audit", f"{name}:ranks", *FEW]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "0 of 27 laws broken" in result.stdout
