@@ -1,4 +1,4 @@
-"""The evaluator in the place of OGB's: against OGB 1.3.6 where it is installed, and against its formulas written out."""
+"""The evaluator in the place of OGB's: against OGB 1.3.6 where it is installed, and its formulas written out."""
 
 import hypothesis.strategies as st
 import numpy as np

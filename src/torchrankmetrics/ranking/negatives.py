@@ -75,7 +75,8 @@ def count_negatives(positive: Any, negatives: Any, exclude: Any = None, indexes:
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    return choose(negatives)(negatives, positive, drop=_mask_of(exclude, negatives))
+    counts: Tensor = choose(negatives)(negatives, positive, drop=_mask_of(exclude, negatives))
+    return counts
 
 
 def _flattened(parts: Any, positive: Tensor) -> tuple[Tensor, Tensor]:
@@ -87,23 +88,22 @@ def _flattened(parts: Any, positive: Tensor) -> tuple[Tensor, Tensor]:
             got = f"{vector.dtype} {tuple(vector.shape)}"
             raise ValueError(f"negatives[{i}] must be (M_{i},) of the dtype of positive, {positive.dtype}; got {got}")
     lengths = torch.tensor([len(vector) for vector in vectors], dtype=torch.int64, device=positive.device)
-    return torch.cat([positive[:0], *vectors]), torch.arange(len(vectors), device=lengths.device).repeat_interleave(
-        lengths
-    )
+    owner = torch.arange(len(vectors), device=positive.device).repeat_interleave(lengths)
+    return torch.cat([positive[:0], *vectors]), owner
 
 
 def _indexes_of(indexes: Any, positive: Tensor, negatives: Tensor) -> Tensor:
-    indexes = as_ids(indexes, "indexes").to(positive.device)
-    if negatives.ndim != 1 or indexes.shape != negatives.shape:
+    owner: Tensor = as_ids(indexes, "indexes").to(positive.device)
+    if negatives.ndim != 1 or owner.shape != negatives.shape:
         raise ValueError(
             "indexes must be (T,), the positive of each of the flat negatives (T,); "
-            f"got {tuple(indexes.shape)} and {tuple(negatives.shape)}"
+            f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
         )
     # asked on every device: a wrong one would end the process on an accelerator
-    if len(indexes) and not 0 <= int(indexes.min()) <= int(indexes.max()) < len(positive):
-        low, high = int(indexes.min()), int(indexes.max())
+    low, high = (int(owner.min()), int(owner.max())) if len(owner) else (0, -1)
+    if low < 0 or high >= len(positive):
         raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {low} to {high}")
-    return indexes
+    return owner
 
 
 def _mask_of(exclude: Any, negatives: Tensor) -> Tensor | None:
