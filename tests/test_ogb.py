@@ -71,6 +71,21 @@ class TestAgainstOGB:
             assert torch.equal(ours.eval(diverged)["mrr_list"], torch.full((60,), 1 / 41))
 
 
+def test_one_positive_at_a_time_has_the_numbers_of_tgb():
+    reason = "TGB is not installed: pip install py-tgb (its formula, the one of OGB's MRR, is tested without it)"
+    evaluator = pytest.importorskip("tgb.linkproppred.evaluate", reason=reason).Evaluator("tgbl-wiki")
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 7, 30):
+        positive = torch.randint(-3, 4, (1,), generator=generator).float()
+        negatives = torch.randint(-3, 4, (size,), generator=generator).float()
+        theirs = evaluator.eval(
+            {"y_pred_pos": positive.numpy(), "y_pred_neg": negatives.numpy()[None], "eval_metric": ["mrr", "hits@"]}
+        )
+        ours = evaluate({"y_pred_pos": positive, "y_pred_neg": negatives}, metrics=["mrr", "hits@10"])
+        assert ours["mrr"] == pytest.approx(theirs["mrr"], rel=1e-6)
+        assert ours["hits_at_10"] == pytest.approx(theirs["hits@10"])
+
+
 @settings(deadline=None, max_examples=60)
 @given(st.lists(SCORES, min_size=1, max_size=6), st.lists(SCORES, min_size=1, max_size=8), st.integers(1, 9))
 def test_published_formulas_of_shared_negatives(positive, negatives, k):

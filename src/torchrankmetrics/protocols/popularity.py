@@ -5,6 +5,7 @@ from typing import Any
 import torch
 
 from torchrankmetrics.protocols.known_triples import as_triples
+from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -52,7 +53,7 @@ def weigh_by_popularity(
         raise ValueError("known is empty: pass the triples that popularity is counted in")
     facts = torch.unique(torch.cat([as_triples(part, f"known[{i}]").cpu() for i, part in enumerate(known)]), dim=0)
     arrays = table.to_numpy()
-    index, code = (torch.as_tensor(arrays.get(name, [-1])).long() for name in ("sample_id", "side"))
+    index, code = (as_ids(arrays.get(name, [-1]), name) for name in ("sample_id", "side"))
     head, tail = (code == SIDE_CODES[name] for name in ("head", "tail"))
     if len(table) and not ((index >= 0) & (index < len(tasks)) & (head | tail)).all():
         raise ValueError(
