@@ -47,7 +47,7 @@ def evaluate(
         metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
         scores: (B, N), higher is better, in the place of ranks; what has two dimensions there is scores.
         target: in the place of num_candidates, as in ``rank_scores``; arrays and lists are taken too, as for all.
-        exclude: beside scores, as in ``rank_scores``.
+        exclude: beside scores, as in ``rank_scores``; beside a dict, bool (B, M), True where a negative is padding.
         side: as in ``RankMetric.update``, like what follows; all four are part of a ``RankTable``.
         weight: (tasks,) numbers >= 0, or one.
         group: (tasks,) integers, or one, for macro averages.

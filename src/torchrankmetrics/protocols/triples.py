@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -13,7 +14,7 @@ from torchrankmetrics.protocols.scorers import as_scores, both_sides, look_for_d
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.table.rank_table import RankTable
 
-ScoreFunction = Callable[[Tensor, Tensor], Tensor]
+ScoreFunction = Callable[[Tensor, Tensor], Tensor | npt.NDArray[Any]]
 
 _FIRST = 32
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
