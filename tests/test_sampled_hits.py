@@ -41,15 +41,16 @@ def test_it_is_the_law_of_scipy(n, k, m):
     np.testing.assert_allclose(again.numpy(), binom.cdf(k - 1, m, (ranks - 1) / (n - 1)), rtol=1e-9, atol=1e-13)
 
 
-def test_with_replacement_it_is_the_number_of_ultra_and_nbfnet():
-    """hits@k_n there: n - 1 negatives, binomial, from the share of false positives of pessimistic ranks."""
+@pytest.mark.parametrize("m", [49, 50])
+def test_with_replacement_it_is_the_number_of_ultra_and_nbfnet(m):
+    """hits@10_50 there: 49 and 50 negatives, binomial, from the share of false positives of pessimistic ranks."""
     low, high, count = torch.tensor([[1, 5, 30, 200], [1, 9, 30, 400], [90, 600, 31, 1000]])
     rate = (high - 1).double() / (count - 1)
-    score = sum(math.comb(49, i) * rate**i * (1 - rate) ** (49 - i) for i in range(10)).mean().item()
-    definition = sampled_hits_at(10, 49, with_replacement=True)
+    score = sum(math.comb(m, i) * rate**i * (1 - rate) ** (m - i) for i in range(10)).mean().item()
+    definition = sampled_hits_at(10, m, with_replacement=True)
     assert value(definition, Ranks(low, high, count), "pessimistic") == pytest.approx(score, rel=1e-13)
     assert value(definition, Ranks(low, high, count), "pessimistic") != pytest.approx(
-        value(sampled_hits_at(10, 49), Ranks(low, high, count), "pessimistic"), abs=1e-5
+        value(sampled_hits_at(10, m), Ranks(low, high, count), "pessimistic"), abs=1e-5
     )
 
 

@@ -42,7 +42,7 @@ class Evaluator:
     Raises:
         ValueError: if the name is not one of ``OGB_METRICS``.
 
-    Source: Hu et al. 2020, Open Graph Benchmark (arXiv 2005.00687), section 5.
+    Source: Hu et al. 2020, Open Graph Benchmark (arXiv 2005.00687).
 
     >>> evaluator = Evaluator("ogbl-ddi")
     >>> evaluator.K = 2

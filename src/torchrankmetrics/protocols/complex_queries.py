@@ -44,7 +44,7 @@ def rank_complex_queries(
         TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice, or both as hard
             and as easy.
 
-    Source: Ren et al. 2020, Query2box (arXiv 2002.05969), section 4.1; Ren and Leskovec 2020, BetaE (arXiv 2010.11465).
+    Source: Ren et al. 2020, Query2box (arXiv 2002.05969); Ren and Leskovec 2020, BetaE (arXiv 2010.11465).
 
     >>> scores = torch.arange(5.0).expand(2, 5)
     >>> table = rank_complex_queries(lambda queries: scores[queries], hard=[{1, 2}, {4}], easy=[{4}, {0}])

@@ -26,7 +26,7 @@ class KnownFacts:
         ValueError: if a split is not (n, 4).
         IndexError: if an id is negative.
 
-    Source: Lacroix et al. 2020 (arXiv 2004.04926), section 5, filter time-aware; Gastinger et al. 2023
+    Source: Lacroix et al. 2020 (arXiv 2004.04926) filter time-aware; Gastinger et al. 2023
     (doi:10.1007/978-3-031-43418-1_32) compare the settings.
 
     >>> facts = torch.tensor([[0, 0, 1, 2001], [0, 0, 2, 2001], [0, 0, 3, 2002]])

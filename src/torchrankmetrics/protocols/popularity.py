@@ -34,8 +34,8 @@ def weigh_by_popularity(
         TypeError, ValueError, IndexError: for wrong triples; ValueError if the table has no sides or sample ids, or ids
             of no triple, if known is empty, or an exponent is no finite number.
 
-    Source: Mohamed et al. 2020, Popularity Agnostic Evaluation of Knowledge Graph Embeddings (UAI, PMLR 124), after
-    Steck 2011 (doi:10.1145/2043932.2043957). The weights are theirs in kind; the normalisation is the weighted mean.
+    Source: Mohamed et al. 2020, Popularity Agnostic Evaluation of Knowledge Graph Embeddings (UAI, PMLR 124);
+    for recommendation Steck 2011 (doi:10.1145/2043932.2043957). Theirs in kind, normalised as any weighted mean.
 
     >>> from torchrankmetrics import Ranks, evaluate
     >>> train = torch.tensor([[0, 0, 9], [1, 0, 9], [2, 0, 9], [3, 0, 8]])  # 9 is popular

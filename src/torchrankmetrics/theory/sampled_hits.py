@@ -18,8 +18,8 @@ def sampled_hits_at(k: int, num_negatives: int, *, with_replacement: bool = Fals
     Args:
         k: at least 1.
         num_negatives: m, at least k.
-        with_replacement: the binomial in its place, B(m, (r - 1) / (N - 1)). ``hits@10_50`` of NBFNet and ULTRA is this
-            with m = 49, of pessimistic ranks.
+        with_replacement: the binomial in its place, B(m, (r - 1) / (N - 1)). Of pessimistic ranks that is ``hits@10_50``
+            in the code of NBFNet with m = 50, and in that of ULTRA with m = 49.
 
     Raises:
         TypeError: if k or num_negatives are no integers.
