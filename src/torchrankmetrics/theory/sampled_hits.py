@@ -18,7 +18,7 @@ def sampled_hits_at(k: int, num_negatives: int, *, with_replacement: bool = Fals
     Args:
         k: at least 1.
         num_negatives: m, at least k.
-        with_replacement: the binomial in its place, B(m, (r - 1) / (N - 1)). Of pessimistic ranks that is ``hits@10_50``
+        with_replacement: the binomial in its place, B(m, (r - 1) / (N - 1)). Of pessimistic ranks it is ``hits@10_50``
             in the code of NBFNet with m = 50, and in that of ULTRA with m = 49.
 
     Raises:
