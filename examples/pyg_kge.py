@@ -3,7 +3,7 @@
     python examples/pyg_kge.py [--dataset kinships|nations|umls] [--model complex|distmult|transe]
 
 ``KGEModel.test`` ranks tails only, one triple at a time, among all entities (known answers count as mistakes), breaks
-ties by whatever order ``argsort`` leaves, and counts the mean rank from 0. Any model that scores triples goes this way.
+ties by whatever order ``argsort`` leaves, and counts the mean rank from 0.
 """
 
 import argparse
@@ -13,25 +13,11 @@ from pykeen.datasets import get_dataset
 from torch import Tensor
 from torch_geometric.nn.kge import ComplEx, DistMult, KGEModel, TransE
 
-from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
+from torchrankmetrics import KnownTriples, evaluate
+from torchrankmetrics.integrations.pyg import rank_triples
 
 MODELS = {"complex": ComplEx, "distmult": DistMult, "transe": TransE}
 METRICS = ["mr", "mrr", "hits@10", "amri", "adjusted_mrr"]
-
-
-def rank(model: KGEModel, triples: Tensor, known: KnownTriples | None) -> RankTable:
-    """Rank both sides of the triples: the model scores (head, relation, tail) ids of equal shape, all we need."""
-    everyone = torch.arange(model.num_nodes)
-
-    def score_tails(heads: Tensor, relations: Tensor) -> Tensor:
-        h, r, t = (x.flatten() for x in torch.broadcast_tensors(heads[:, None], relations[:, None], everyone))
-        return model(h, r, t).view(len(heads), -1)
-
-    def score_heads(relations: Tensor, tails: Tensor) -> Tensor:
-        h, r, t = (x.flatten() for x in torch.broadcast_tensors(everyone, relations[:, None], tails[:, None]))
-        return model(h, r, t).view(len(tails), -1)
-
-    return rank_triples(score_tails, score_heads, triples, known)
 
 
 def train(model: KGEModel, triples: Tensor, epochs: int) -> None:
@@ -62,7 +48,7 @@ def main() -> None:
     model.eval()
 
     mean_rank, mrr, hits = model.test(*test.T, batch_size=20_000, log=False)
-    raw, filtered = (rank(model, test, known) for known in (None, KnownTriples(*splits)))
+    raw, filtered = (rank_triples(model, test, known) for known in (None, KnownTriples(*splits)))
 
     print(f"{args.model} on {args.dataset}, {len(test)} test triples")
     print(f"{'':44}{'mean rank':>10}{'MRR':>9}{'hits@10':>9}{'AMRI':>9}{'adj. MRR':>9}")
@@ -82,7 +68,7 @@ def main() -> None:
     for name, entity in (("first", 0), ("last", dataset.num_entities - 1)):
         triple = torch.tensor([[0, 0, entity]])
         by_order = model.test(*triple.T, batch_size=20_000, log=False)[0] + 1
-        realistic = evaluate(rank(model, triple, None).select(side="tail"), metrics=["mr"])["mr"]
+        realistic = evaluate(rank_triples(model, triple).select(side="tail"), metrics=["mr"])["mr"]
         print(f"{name:8}model.test() {by_order:6.1f}   realistic {realistic:6.1f} of {dataset.num_entities}")
 
 

@@ -1,21 +1,19 @@
-"""The PyG example: its numbers against KGEModel.test() and brute force, and the difference that it explains."""
+"""PyG: its models against KGEModel.test() and brute force, its Data, its LinkPred metrics, and the example."""
 
 import re
 
 import pytest
 import torch
-from torch_geometric.nn.kge import ComplEx, DistMult, TransE
+from torch_geometric.data import Data
+from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredRecall
+from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
-from reference_ranks import lines
-from scripts import EXAMPLES, load_script, run_script
-from torchrankmetrics import KnownTriples, evaluate
+from reference_ranks import lines, rank
+from scripts import EXAMPLES, run_script
+from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores
+from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
 
 EXAMPLE = EXAMPLES / "pyg_kge.py"
-
-
-@pytest.fixture(scope="module")
-def example():
-    return load_script(EXAMPLE)
 
 
 @pytest.fixture(scope="module")
@@ -25,23 +23,23 @@ def triples():
     return torch.unique(torch.stack(columns, 1), dim=0)
 
 
-@pytest.mark.parametrize("kind", [ComplEx, DistMult, TransE])
-def test_raw_tails_are_what_the_model_tests_but_from_one(example, triples, kind):
+@pytest.mark.parametrize("kind", [ComplEx, DistMult, RotatE, TransE])
+def test_raw_tails_are_what_the_model_tests_but_from_one(triples, kind):
     torch.manual_seed(1)
     model = kind(9, 2, hidden_channels=8)
     mean_rank, mrr, hits = model.test(*triples.T, batch_size=100, k=3, log=False)
-    table = example.rank(model, triples, None).select(side="tail")
+    table = rank_triples(model, triples).select(side="tail")
     assert evaluate(table, metrics=["tie_rate"])["tie_rate"] == 0
     values = evaluate(table, metrics=["mr", "mrr", "hits@3"])
     assert list(values.values()) == pytest.approx([mean_rank + 1, mrr, hits], rel=1e-6)
 
 
-def test_both_sides_filtered_by_brute_force(example, triples):
+def test_both_sides_filtered_by_brute_force(triples):
     torch.manual_seed(1)
     model = DistMult(9, 2, hidden_channels=8)
     model.node_emb.weight.data = model.node_emb.weight.data.sign()  # ties
     model.rel_emb.weight.data = model.rel_emb.weight.data.sign()
-    table = example.rank(model, triples, KnownTriples(triples))
+    table = rank_triples(model, triples, KnownTriples(triples), progress=False)
     true = {tuple(x) for x in triples.tolist()}
     expected = []
     with torch.no_grad():
@@ -55,6 +53,114 @@ def test_both_sides_filtered_by_brute_force(example, triples):
                 expected.append((better + 1, better + 1 + sum(s == score[own] for s in others), 1 + len(others)))
     assert lines(table.ranks) == expected
     assert any(low < high for low, high, _ in expected)
+
+
+def data_of(triples, **more):
+    return Data(edge_index=triples[:, [0, 2]].T, edge_type=triples[:, 1], **more)
+
+
+@pytest.mark.parametrize("form", ["Data", "pair", "tuple", "array tuple", "(n, 3)"])
+def test_every_form_of_triples_is_the_same(triples, form):
+    h, r, t = triples.T
+    source = {
+        "Data": data_of(triples, num_nodes=9),
+        "pair": (torch.stack([h, t]), r),
+        "tuple": (h, r, t),
+        "array tuple": (h.numpy(), r.numpy(), t.numpy()),
+        "(n, 3)": triples,
+    }[form]
+    known, expected = known_triples(source, num_entities=9), KnownTriples(triples, num_entities=9)
+    assert torch.equal(known.tails(h, r).pairs(), expected.tails(h, r).pairs())
+    assert torch.equal(known.heads(r, t).pairs(), expected.heads(r, t).pairs())
+    model = DistMult(9, 2, hidden_channels=4)
+    assert torch.equal(rank_triples(model, source, known).rows, rank_triples(model, triples, expected).rows)
+
+
+def test_data_say_how_many_nodes_there_are(triples):
+    assert (
+        known_triples(data_of(triples, num_nodes=20), (triples[:, 0], triples[:, 1], triples[:, 2])).num_entities == 20
+    )
+    assert known_triples(data_of(triples, x=torch.zeros(12, 1))).num_entities == 12
+    assert known_triples(data_of(triples)).num_entities == int(triples[:, [0, 2]].max()) + 1
+    with pytest.raises(ValueError, match="have \\[12, 20\\] nodes; pass num_entities"):
+        known_triples(data_of(triples, num_nodes=20), data_of(triples, num_nodes=12))
+    assert known_triples(data_of(triples, num_nodes=20), data_of(triples, num_nodes=12), num_entities=20)
+
+
+def predictions(seed, sources=8, destinations=12, k=5, several=True):
+    """Scores without ties, their top k, and true edges: one a source, or any number."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.rand(sources, destinations, generator=generator)
+    if several:
+        edges = (torch.rand(sources, destinations, generator=generator) < 0.25).nonzero().T
+        edges = edges[:, torch.randperm(edges.shape[1], generator=generator)]
+    else:
+        edges = torch.stack([torch.arange(sources), torch.randint(destinations, (sources,), generator=generator)])
+    return scores, scores.topk(k, dim=1).indices, edges
+
+
+@pytest.mark.parametrize("k", [0, 1, 5, 12])
+def test_top_k_is_a_ranking_with_ties_below(k):
+    for seed in range(5):
+        scores, top, edges = predictions(seed, k=k)
+        below = torch.ones_like(scores, dtype=torch.bool).scatter_(1, top, False)
+        cut = scores.masked_fill(below, -1).tolist()
+        expected = [
+            rank(cut[row], column, set(edges[1, edges[0] == row].tolist()))[:3] for row, column in edges.T.tolist()
+        ]
+        assert lines(ranks_of_predictions(top, edges, 12)) == expected
+        assert lines(ranks_of_predictions(top, tuple(edges), 12)) == expected
+    full = ranks_of_predictions(scores.topk(12, dim=1).indices, edges, 12)
+    assert torch.equal(full.columns, rank_scores(scores, edges, exclude=edges).columns)
+
+
+@pytest.mark.parametrize("k", [1, 4, 12])
+def test_one_edge_a_source_has_the_numbers_of_pyg(k):
+    for seed in range(3):
+        _, top, edges = predictions(seed, k=k, several=False)
+        ours = RankCollection([f"hits@{k}", "mrr"], rank_types=["pessimistic"])
+        ours.update(ranks_of_predictions(top, edges, 1 << 40))  # so many that what is not listed has no share in MRR
+        found = {key: value.item() for key, value in ours.compute().items()}
+        theirs = [metric(k=k) for metric in (LinkPredHitRatio, LinkPredRecall, LinkPredMRR)]
+        for metric in theirs:
+            metric.update(top, edges)
+        hits, recall, mrr = (metric.compute().item() for metric in theirs)
+        assert found[f"pessimistic_hits_at_{k}"] == pytest.approx(hits) == pytest.approx(recall)
+        assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
+
+
+def test_edges_of_no_weight_are_no_true_ones():
+    top, edges = torch.tensor([[2, 1, 0]]), torch.tensor([[0, 0, 0], [1, 2, 0]])
+    weighted = ranks_of_predictions(top, edges, 4, edge_label_weight=torch.tensor([1.0, 0.0, 2.0]))
+    assert lines(weighted) == lines(ranks_of_predictions(top, edges[:, [0, 2]], 4)) == [(2, 2, 3), (2, 2, 3)]
+
+
+TOP, EDGES = torch.tensor([[0, 1]]), torch.tensor([[0], [1]])
+BAD = {
+    "no source": (lambda: known_triples(), ValueError, "sources is empty"),
+    "no type": (lambda: known_triples(Data(edge_index=EDGES)), TypeError, "sources\\[0\\] must have edge_type"),
+    "index": (lambda: known_triples((EDGES.T, EDGES[0])), ValueError, "edge_index of sources\\[0\\] must be \\(2, n"),
+    "lengths": (lambda: known_triples((EDGES, TOP[0])), ValueError, "sources\\[0\\] as a tuple must be three"),
+    "known": (lambda: rank_triples(DistMult(2, 1, 2), EDGES, EDGES), TypeError, "known must be KnownTriples"),
+    "twice": (lambda: ranks_of_predictions([[1, 1]], EDGES, 3), ValueError, "pred_index_mat must hold no destination"),
+    "same": (lambda: ranks_of_predictions(TOP, EDGES[:, [0, 0]], 3), ValueError, "edge_label_index must hold no"),
+    "listed": (lambda: ranks_of_predictions(TOP, EDGES, 1), IndexError, "pred_index_mat must lie in \\[0, 1\\)"),
+    "row": (lambda: ranks_of_predictions(TOP, EDGES + 1, 3), IndexError, "edge_label_index must lie in \\[0, 1\\)"),
+    "shape": (lambda: ranks_of_predictions(TOP[0], EDGES, 3), ValueError, "pred_index_mat must be \\(B, k\\)"),
+    "edges": (lambda: ranks_of_predictions(TOP, EDGES.T, 3), ValueError, "edge_label_index must be \\(2, P\\)"),
+    "weight": (
+        lambda: ranks_of_predictions(TOP, EDGES, 3, edge_label_weight=torch.ones(2)),
+        ValueError,
+        "edge_label_weight must be \\(1,\\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call()
 
 
 def test_example_explains_the_difference(tmp_path):

@@ -114,7 +114,7 @@ def test_ranks_among_negatives_are_those_of_plain_loops(data, dtype, column_majo
     [
         (torch.zeros(2, 1), torch.zeros(2, 3), ValueError, "positive"),
         (torch.zeros(2), torch.zeros(3, 3), ValueError, r"negatives.*\(3, 3\)"),
-        (torch.zeros(2), torch.zeros(2), ValueError, "negatives"),
+        (torch.zeros(2), torch.zeros(()), ValueError, "negatives"),
         (torch.zeros(2), torch.zeros(2, 3).double(), TypeError, "dtype"),
         (torch.zeros(2).cfloat(), torch.zeros(2, 3).cfloat(), TypeError, "real"),
         (torch.zeros(2), torch.zeros(2, 3, device="meta"), ValueError, "device"),

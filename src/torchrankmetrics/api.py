@@ -35,8 +35,11 @@ from torchrankmetrics.metrics.named import (
     TieRate,
 )
 from torchrankmetrics.protocols.alignment import rank_alignment
+from torchrankmetrics.protocols.complex_queries import rank_complex_queries
+from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.protocols.popularity import weigh_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
@@ -48,6 +51,7 @@ from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.sampled_hits import sampled_hits_at
 
 __all__ = [
     "RELATION_CATEGORIES",
@@ -64,6 +68,7 @@ __all__ = [
     "InverseMeanRank",
     "InverseMedianRank",
     "KnownAnswers",
+    "KnownFacts",
     "KnownTriples",
     "MeanAUC",
     "MeanRank",
@@ -93,8 +98,12 @@ __all__ = [
     "compare",
     "evaluate",
     "rank_alignment",
+    "rank_complex_queries",
     "rank_embeddings",
+    "rank_facts",
     "rank_scores",
     "rank_triples",
     "relation_categories",
+    "sampled_hits_at",
+    "weigh_by_popularity",
 ]

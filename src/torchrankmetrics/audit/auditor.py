@@ -5,7 +5,7 @@ from typing import Any
 from torchrankmetrics.audit.answers import RULES, Asked, Evaluator
 from torchrankmetrics.audit.battery import Battery
 from torchrankmetrics.audit.report import Report, assertion
-from torchrankmetrics.evaluation.measure import check_choice
+from torchrankmetrics.checks import check_choice
 
 MAX_CANDIDATES = 1 << 25
 

@@ -42,12 +42,13 @@ def evaluate(
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
-        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``.
+        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``; or
+            a dict of "y_pred_pos" and "y_pred_neg", as ``Ranks.from_negatives`` takes it.
         num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
         metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
         scores: (B, N), higher is better, in the place of ranks; what has two dimensions there is scores.
         target: in the place of num_candidates, as in ``rank_scores``; arrays and lists are taken too, as for all.
-        exclude: beside scores, as in ``rank_scores``.
+        exclude: beside scores, as in ``rank_scores``; beside a dict, bool (B, M), True where a negative is padding.
         side: as in ``RankMetric.update``, like what follows; all four are part of a ``RankTable``.
         weight: (tasks,) numbers >= 0, or one.
         group: (tasks,) integers, or one, for macro averages.
@@ -74,6 +75,8 @@ def evaluate(
     if (ranks is None) == (scores is None):
         raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
     given = ranks if scores is None else scores
+    if isinstance(ranks, Mapping):
+        given, exclude = Ranks.from_negatives(given, exclude=exclude), None
     if not isinstance(given, Ranks | RankTable):
         given = as_tensor(given, "ranks" if scores is None else "scores")
     complete = isinstance(given, Ranks | RankTable)

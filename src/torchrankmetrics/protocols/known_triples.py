@@ -2,6 +2,7 @@
 
 from functools import cached_property
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -16,7 +17,8 @@ class KnownTriples:
     """The triples that are known to be true: every split that an evaluation filters by.
 
     Args:
-        triples: (n, 3) integers [head, relation, tail], one argument per split.
+        triples: (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,) tensors or
+            arrays: heads, relations, tails.
         num_entities: number of entities; None: one more than the largest id.
 
     Raises:
@@ -126,7 +128,13 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
 
 
 def as_triples(values: Integers, name: str) -> Tensor:
-    """Read triples (n, 3) of ids of at least 0, as int64."""
+    """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
+    if isinstance(values, tuple) and len(values) == 3 and all(isinstance(part, Tensor | np.ndarray) for part in values):
+        parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
+        shapes = [tuple(part.shape) for part in parts]
+        if parts[0].ndim != 1 or len(set(shapes)) != 1:
+            raise ValueError(f"{name} as a tuple must be three (n,): heads, relations, tails; got {shapes}")
+        values = torch.stack(parts, 1)
     triples = as_ids(values, name)
     if triples.ndim != 2 or triples.shape[1] != 3:
         raise ValueError(f"{name} must be (n, 3): head, relation, tail; got {tuple(triples.shape)}")

@@ -4,20 +4,20 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
+from torchrankmetrics.protocols.scorers import as_scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.scores import rank_filtered
-from torchrankmetrics.sides import EntitySide
+from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
 
-ScoreFunction = Callable[[Tensor, Tensor], Tensor]
-LookUp = Callable[[Tensor, Tensor], KnownSlices]
+ScoreFunction = Callable[[Tensor, Tensor], Tensor | npt.NDArray[Any]]
 
 _FIRST = 32
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
@@ -33,20 +33,33 @@ def rank_triples(
     candidates: Integers | None = None,
     batch_size: int | None = None,
     counting: str = "auto",
+    score_hrt: Callable[[Tensor], Any] | None = None,
+    num_entities: int | None = None,
+    higher_is_better: bool = True,
+    progress: bool = True,
 ) -> RankTable:
-    """Rank both sides of every triple among all entities that are not known answers, with a progress bar.
+    """Rank both sides of every triple among all entities that are not known answers.
 
     Without ``batch_size`` the first 32 queries tell N and the dtype; then a batch has up to 2^22 scores on the CPU and
     2^28 on an accelerator, and at most an eighth of the free memory. Out of memory, a batch is halved and tried again.
 
     Args:
-        score_tails: (heads (B,), relations (B,)) -> scores (B, N), higher is better; None: tails are not ranked.
+        score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked.
         score_heads: (relations (B,), tails (B,)) -> scores (B, N); None: heads are not ranked.
-        triples: (n, 3) integers [head, relation, tail], on the device the functions take.
+        triples: (n, 3) integers [head, relation, tail], on the device the functions take; or a tuple of three (n,)
+            tensors or arrays.
         known: the true triples of every split to filter by; None: raw ranks.
         candidates: entities that are candidates at all, as ids (m,) or bool (N,); None: all. Scores are still (B, N).
         batch_size: queries scored at once.
         counting: as ``rank_scores`` takes it.
+        score_hrt: (triples (m, 3)) -> scores (m,) or (m, 1), in the place of both others: every candidate is put in.
+        num_entities: N of ``score_hrt``; None: that of ``known``.
+        higher_is_better: False for distances.
+        progress: whether a bar is shown.
+
+    Warns:
+        RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
+            distances like scores.
 
     Returns:
         One row per side and triple, in the order of the triples, tails first: side, the relation as group, the index of
@@ -63,26 +76,52 @@ def rank_triples(
     tasks = as_triples(triples, "triples")
     if batch_size is not None:
         check_int("batch_size", batch_size, 1)
+    if score_hrt is not None:
+        if score_tails is not None or score_heads is not None:
+            raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
+        if num_entities is None and known is not None:
+            num_entities = known.num_entities
+        if num_entities is None:
+            raise ValueError("num_entities is needed with score_hrt where known is None")
+        score_tails, score_heads = both_sides(score_hrt, num_entities)
     if score_tails is None and score_heads is None:
-        raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
+        raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
     head, relation, tail = tasks.unbind(1)
-    sides: list[_Side] = []
+    sides: list[QuerySide] = []
     if score_tails is not None:
-        sides.append(_Side("tail", score_tails, tasks[:, [0, 1]], tail, None if known is None else known.tails))
+        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tail, known and known.tails))
     if score_heads is not None:
-        sides.append(_Side("head", score_heads, tasks[:, [1, 2]], head, None if known is None else known.heads))
-    tables = []
-    with tqdm(total=sum(len(side.queries) for side in sides), desc="ranking", unit="query") as bar, torch.no_grad():
+        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], head, known and known.heads))
+    return rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress)
+
+
+def rank_sides(
+    sides: "list[QuerySide]",
+    group: Tensor,
+    candidates: Any = None,
+    batch_size: int | None = None,
+    counting: str = "auto",
+    higher_is_better: bool = True,
+    progress: bool = True,
+) -> RankTable:
+    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups."""
+    tables, total = [], sum(len(side.queries) for side in sides)
+    with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
-            tables.append(side.rank(relation, candidates, batch_size, counting, bar))
-    return RankTable.concatenate(tables)
+            side.higher_is_better = higher_is_better
+            tables.append(side.rank(group, candidates, batch_size, counting, bar))
+    table = RankTable.concatenate(tables)
+    look_for_distances(table.ranks, higher_is_better)
+    return table
 
 
-class _Side:
-    """The unique queries of one side, and the tasks of each."""
+class QuerySide:
+    """The unique queries of one side, (Q, k) ids, and the tasks of each; scored and filtered by their k columns."""
+
+    higher_is_better = True
 
     def __init__(
-        self, name: EntitySide, score: ScoreFunction, queries: Tensor, own: Tensor, known: LookUp | None
+        self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
     ) -> None:
         self.name, self.score, self.own, self.known = name, score, own, known
         self.queries, self.row = torch.unique(queries, dim=0, return_inverse=True)
@@ -90,9 +129,8 @@ class _Side:
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
 
-    def rank(
-        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any
-    ) -> RankTable:
+    def rank(self, relation: Tensor, candidates: Any, batch_size: int | None, counting: str, bar: Any) -> RankTable:
+        """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
         tables, first = [], 0
         size = batch_size or _FIRST
         while first < len(self.queries):
@@ -114,16 +152,17 @@ class _Side:
     def _rank_batch(
         self, first: int, last: int, relation: Tensor, candidates: Integers | None, counting: str
     ) -> tuple[RankTable, torch.Size, int]:
-        left, right = self.queries[first:last].unbind(1)
-        scores = self.score(left, right)
-        if not isinstance(scores, Tensor) or scores.ndim != 2 or len(scores) != last - first:
-            got = tuple(scores.shape) if isinstance(scores, Tensor) else type(scores).__name__
-            raise ValueError(f"score_{self.name}s must return scores ({last - first}, N), got {got}")
+        ids = self.queries[first:last].unbind(1)
+        scores = as_scores(self.score(*ids), self.queries.device, self.higher_is_better)
+        if scores is None or scores.ndim != 2 or len(scores) != last - first:
+            got = "no tensor or array" if scores is None else tuple(scores.shape)
+            what = "score" if self.name is None else f"score_{self.name}s"
+            raise ValueError(f"{what} must return scores ({last - first}, N), got {got}")
         tasks = self.order[self.border[first] : self.border[last]]
         ranks = rank_filtered(
             scores,
             (self.row[tasks] - first, self.own[tasks]),
-            None if self.known is None else self.known(left, right),
+            None if self.known is None else self.known(*ids),
             excluded_by(candidates, scores.shape[1], scores.device),
             counting,
         )

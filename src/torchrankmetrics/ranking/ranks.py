@@ -1,6 +1,7 @@
 """Ranks: what every metric is made of."""
 
-from typing import cast
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from torchrankmetrics.checks import is_int
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
-from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.negatives import count_negatives, read_predictions
 
 _MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
@@ -75,39 +76,36 @@ class Ranks:
         return cls.trusted(columns, flags)
 
     @classmethod
-    def from_negatives(cls, positive: Tensor, negatives: Tensor, *, counting: str = "auto") -> "Ranks":
-        """Rank each true score among sampled negatives, as OGB does; num_candidates is M + 1.
+    def from_negatives(
+        cls, positive: Any, negatives: Any = None, *, exclude: Any = None, indexes: Any = None, counting: str = "auto"
+    ) -> "Ranks":
+        """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
         draw; MRR and hits have no unbiased correction (docs/sampled.md). Summaries say so: the ranks are marked.
 
         Args:
-            positive: (B,) scores of the true candidates, higher is better.
-            negatives: (B, M) scores of the sampled ones, same dtype and device.
+            positive: (B,) scores of the true candidates, higher is better; or a dict of "y_pred_pos" and "y_pred_neg",
+                as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
+            negatives: same dtype and device: (B, M), those of each positive; (M,), shared by all; or ragged: a list of
+                B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
+            exclude: bool (B, M), True where a negative is none: padding.
+            indexes: (T,) integers, the positive that each flat negative belongs to, in any order.
             counting: as ``rank_scores`` takes it.
 
         Raises:
-            TypeError: if they are no tensors, or the dtypes differ or are complex.
-            ValueError: if the shapes do not match or the devices differ.
+            TypeError: if the dtypes differ or are complex, or there are no numbers.
+            ValueError: if the shapes do not match, the devices differ, or a dict has other keys.
+            IndexError: if indexes are outside [0, B).
 
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
         """
-        for name, given in (("positive", positive), ("negatives", negatives)):
-            if not isinstance(given, Tensor):
-                raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
-        if positive.ndim != 1 or negatives.ndim != 2 or len(positive) != len(negatives):
-            raise ValueError(
-                f"positive must be (B,) and negatives (B, M); got {tuple(positive.shape)} and {tuple(negatives.shape)}"
-            )
-        if positive.dtype != negatives.dtype or positive.is_complex():
-            raise TypeError(
-                f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}"
-            )
-        if positive.device != negatives.device:
-            raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
-        positive, negatives = positive.detach(), negatives.detach()
-        counts = choose(negatives, counting)(negatives, positive)
+        if isinstance(positive, Mapping):
+            if negatives is not None:
+                raise ValueError("negatives must not be given beside a dict: it has them already")
+            positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
+        counts = count_negatives(positive, negatives, exclude, indexes, counting)
         return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 
     @property

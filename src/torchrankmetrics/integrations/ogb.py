@@ -1,0 +1,140 @@
+"""OGB: its link evaluator, with the same numbers and the ranks behind them; OGB itself is not needed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.errors import warn
+from torchrankmetrics.evaluation.evaluate import evaluate
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.ranks import Ranks
+
+# what OGB 1.3.6 measures on each of its link data sets
+OGB_METRICS = {
+    "ogbl-ppa": "hits@100",
+    "ogbl-collab": "hits@50",
+    "ogbl-ddi": "hits@20",
+    "ogbl-citation2": "mrr",
+    "ogbl-wikikg2": "mrr",
+    "ogbl-biokg": "mrr",
+    "ogbl-vessel": "rocauc",
+}
+_HITS = (1, 3, 10)
+
+
+class Evaluator:
+    """``ogb.linkproppred.Evaluator`` by its name, attributes, dicts and numbers, with the ranks beside.
+
+    A result is the dict that OGB gives, in OGB's rule for ties: hits@K counts pessimistic ranks, the lists of MRR come
+    from realistic ones, ROC-AUC gives ties a half. Its ``ranks`` go into any metric, ``result.evaluate()`` gives the
+    values of ``RankCollection``, adjusted ones too. Not as in OGB: a NaN never helps, where the lists of MRR put it
+    first; arrays of NumPy are taken for MRR; and every data set takes shared, per-positive and ragged negatives.
+
+    Args:
+        name: of a link data set, such as "ogbl-collab".
+
+    Attributes:
+        eval_metric: what OGB measures there: "hits@<K>", "mrr" or "rocauc".
+        K: the K of hits, to be set to others; only there.
+
+    Raises:
+        ValueError: if the name is not one of ``OGB_METRICS``.
+
+    Source: Hu et al. 2020, Open Graph Benchmark (arXiv 2005.00687).
+
+    >>> evaluator = Evaluator("ogbl-ddi")
+    >>> evaluator.K = 2
+    >>> result = evaluator.eval(
+    ...     {"y_pred_pos": torch.tensor([0.9, 0.5]), "y_pred_neg": torch.tensor([0.5, 0.7, 0.1])}
+    ... )
+    >>> result, result.ranks
+    ({'hits@2': 0.5}, Ranks(optimistic=[1, 2], pessimistic=[1, 3], num_candidates=[4, 4]))
+    >>> result.evaluate(["hits@2", "adjusted_hits@2"])
+    {'hits_at_2': 0.5, 'adjusted_hits_at_2': 0.0}
+    """
+
+    def __init__(self, name: str) -> None:
+        if name not in OGB_METRICS:
+            raise ValueError(f"name must be one of {', '.join(map(repr, OGB_METRICS))}; got {name!r}")
+        self.name, self.eval_metric = name, OGB_METRICS[name]
+        if self.eval_metric.startswith("hits@"):
+            self.K = int(self.eval_metric.removeprefix("hits@"))
+
+    def eval(self, input_dict: Mapping[str, Any]) -> "Result":
+        """Measure what OGB measures on this data set.
+
+        Args:
+            input_dict: "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in every form
+                that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude" or
+                "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
+
+        Returns:
+            {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list", "hits@3_list",
+            "hits@10_list", "mrr_list".
+
+        Raises:
+            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError if there is no positive, or for
+                ROC-AUC no negative.
+        """
+        ranks = Ranks.from_negatives(input_dict)
+        if not len(ranks):
+            raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
+        if ranks.flags is not None and (ranks.flags & fault.NAN).any():
+            warn(
+                "y_pred_pos or y_pred_neg hold NaN; a NaN never helps, where lists of OGB's evaluator may put it first"
+            )
+        return Result(self._values(ranks), ranks, self.eval_metric)
+
+    def _values(self, ranks: Ranks) -> dict[str, Any]:
+        if self.eval_metric == "mrr":
+            lists = {f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in _HITS}
+            return {**lists, "mrr_list": 1 / ranks.realistic.to(torch.float32)}
+        if self.eval_metric == "rocauc":
+            return {"rocauc": _roc_auc(ranks)}
+        return {f"hits@{self.K}": float((ranks.pessimistic <= self.K).double().mean())}
+
+    @property
+    def expected_input_format(self) -> str:
+        """What ``eval`` takes, in words."""
+        negatives = "(num_edges, num_negatives)" if self.eval_metric == "mrr" else "(num_negatives,)"
+        return (
+            f"{self.name}: {{'y_pred_pos': (num_edges,), 'y_pred_neg': {negatives}}}, tensors or arrays of scores, "
+            "higher is better; other forms of negatives as Ranks.from_negatives takes them"
+        )
+
+    @property
+    def expected_output_format(self) -> str:
+        """What ``eval`` gives, in words."""
+        if self.eval_metric == "mrr":
+            keys = ", ".join(f"'hits@{k}_list'" for k in _HITS)
+            return f"{self.name}: {{{keys}, 'mrr_list'}}, each (num_edges,); their means are the scores"
+        key = f"hits@{self.K}" if self.eval_metric.startswith("hits@") else self.eval_metric
+        return f"{self.name}: {{'{key}': float}}"
+
+
+class Result(dict[str, Any]):
+    """What ``eval`` gives: OGB's dict, and the ranks it was computed from.
+
+    Attributes:
+        ranks: ``Ranks`` of the positives, marked as ranks among sampled candidates.
+        eval_metric: that of the evaluator.
+    """
+
+    def __init__(self, values: Mapping[str, Any], ranks: Ranks, eval_metric: str) -> None:
+        super().__init__(values)
+        self.ranks, self.eval_metric = ranks, eval_metric
+
+    def evaluate(self, metrics: Any = None, **options: Any) -> dict[str, float]:
+        """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
+        return evaluate(self.ranks, metrics=metrics, **options)
+
+
+def _roc_auc(ranks: Ranks) -> float:
+    """Share of (positive, negative) pairs in the right order, ties at a half; exact until the one division."""
+    pairs = int((ranks.num_candidates - 1).sum())
+    if pairs == 0:
+        raise ValueError("y_pred_neg must hold at least one negative for ROC-AUC, got none")
+    wrong: Tensor = (ranks.optimistic + ranks.pessimistic - 2).sum()  # twice, so that a tie is an integer
+    return 1 - int(wrong) / (2 * pairs)

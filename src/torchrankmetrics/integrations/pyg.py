@@ -1,0 +1,185 @@
+"""PyTorch Geometric: its KGE models ranked as they are, its Data as known triples, its top-k predictions as ranks.
+
+PyG itself is not imported: a model is what scores (heads, relations, tails), data what has edge_index and edge_type.
+"""
+
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.protocols import triples as protocol
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.rank_table import RankTable
+
+
+class ScoresTriples(Protocol):
+    """What is needed of a ``torch_geometric.nn.kge.KGEModel``."""
+
+    num_nodes: int
+
+    def __call__(self, head_index: Tensor, rel_type: Tensor, tail_index: Tensor) -> Tensor:
+        """Score triples given as three (m,) tensors: (m,), higher is better."""
+        ...
+
+
+def rank_triples(
+    model: ScoresTriples, triples: Any, known: Any = None, *, higher_is_better: bool = True, **options: Any
+) -> RankTable:
+    """Rank both sides of every triple among all nodes, for any ``KGEModel``.
+
+    ``KGEModel.test`` ranks tails only, unfiltered, by the order that a sort leaves tied scores in, and from 0.
+
+    Args:
+        model: as it is: call ``eval()`` before, if it has dropout. Nothing is moved but the triples.
+        triples: what is evaluated, as a source of ``known_triples``: ``Data``, (edge_index, edge_type), ...
+        known: what is filtered: ``KnownTriples``; None: raw ranks.
+        higher_is_better: False for a model that gives distances.
+        **options: candidates, batch_size, counting and progress, as ``torchrankmetrics.rank_triples`` takes them.
+
+    Returns:
+        As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation as group.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``torchrankmetrics.rank_triples`` and ``known_triples``.
+    """
+    if known is not None and not isinstance(known, KnownTriples):
+        raise TypeError(f"known must be KnownTriples (see known_triples) or None, got {type(known).__name__}")
+    parameter = next(iter(model.parameters()), None) if isinstance(model, torch.nn.Module) else None
+    tasks = _as_source(triples, "triples")
+    return protocol.rank_triples(
+        None,
+        None,
+        tasks if parameter is None else tasks.to(parameter.device),
+        known,
+        score_hrt=lambda hrt: model(*hrt.unbind(1)),
+        num_entities=model.num_nodes,
+        higher_is_better=higher_is_better,
+        **options,
+    )
+
+
+def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriples:
+    """``KnownTriples`` of PyG's ``Data``, or of the tensors in it.
+
+    Args:
+        *sources: each a ``Data`` with edge_index (2, n) and edge_type (n,), of which nothing else is read: splits under
+            other names are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each
+            (n,), as models take them; and (n, 3).
+        num_entities: number of nodes; None: what the data say, else one more than the largest id.
+
+    Raises:
+        TypeError: if ids are not integers, or a source is none of these.
+        ValueError: if there is no source, a shape is wrong, or two data say different numbers of nodes.
+        IndexError: if an id is negative, or an entity is not below the number of nodes.
+
+    >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
+    >>> known.num_candidates([[0, 0, 1]], "tail")
+    tensor([4])
+    """
+    if not sources:
+        raise ValueError("sources is empty: pass Data, (edge_index, edge_type), (heads, relations, tails) or (n, 3)")
+    parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
+    said = {number for source in sources if (number := _num_nodes(source)) is not None}
+    if num_entities is None and len(said) > 1:
+        raise ValueError(
+            f"sources must number their nodes alike, but they have {sorted(said)} nodes; pass num_entities"
+        )
+    return KnownTriples(*parts, num_entities=next(iter(said), None) if num_entities is None else num_entities)
+
+
+def ranks_of_predictions(
+    pred_index_mat: Any, edge_label_index: Any, num_dst_nodes: int, *, edge_label_weight: Any = None
+) -> Ranks:
+    """Ranks of the true edges, from what PyG's ``LinkPred`` metrics are updated with: the top k of every source node.
+
+    A list of k says nothing of what is below: all of that counts as tied. So the optimistic rank of an edge that is not
+    listed is the next one, the pessimistic the last; hits and the ranks of listed edges are exact. Other true edges of
+    the same source are no candidates.
+
+    Args:
+        pred_index_mat: (B, k) integers, the destinations predicted for B sources, best first, none of them twice.
+        edge_label_index: (2, P) integers, or a tuple of two (P,): source row and destination of every true edge, one
+            task each.
+        num_dst_nodes: number of all destinations, listed or not.
+        edge_label_weight: (P,) numbers; edges without a weight above zero are no true ones, as in PyG.
+
+    Returns:
+        ``Ranks`` in the order of the true edges; ``group=edge_label_index[0]`` and ``average="macro"`` weigh sources
+        alike.
+
+    Raises:
+        TypeError: if ids are not integers.
+        ValueError: if a shape is wrong, or a row or the true edges hold one destination twice.
+        IndexError: if a row or a destination is out of range.
+
+    >>> top = torch.tensor([[4, 2, 0], [1, 3, 2]])
+    >>> ranks_of_predictions(top, torch.tensor([[0, 0, 1], [0, 4, 0]]), num_dst_nodes=6)
+    Ranks(optimistic=[2, 1, 4], pessimistic=[2, 1, 6], num_candidates=[5, 5, 6])
+    """
+    listed, number = as_ids(pred_index_mat, "pred_index_mat"), check_int("num_dst_nodes", num_dst_nodes, 1)
+    if listed.ndim != 2:
+        raise ValueError(f"pred_index_mat must be (B, k), got {tuple(listed.shape)}")
+    row, column = _edges_of(edge_label_index, edge_label_weight, listed.device)
+    for name, ids, size in (
+        ("pred_index_mat", listed, number),
+        ("edge_label_index", row, len(listed)),
+        ("edge_label_index", column, number),
+    ):
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < size:
+            raise IndexError(f"{name} must lie in [0, {size}), got {int(ids.min())} to {int(ids.max())}")
+    cells = torch.arange(len(listed), device=listed.device)[:, None] * number + listed
+    true, order = (row * number + column).sort()
+    for name, sorted_cells in (("pred_index_mat", cells.flatten().sort().values), ("edge_label_index", true)):
+        if (sorted_cells[1:] == sorted_cells[:-1]).any():
+            raise ValueError(f"{name} must hold no destination twice for one source")
+    others = torch.bincount(row, minlength=len(listed))  # the true edges of a source
+    hit = torch.isin(cells, true)
+    before = hit.long().cumsum(1) - hit.long()
+    place = torch.arange(listed.shape[1], device=listed.device) - before + 1  # without the other true ones ahead
+    last = number - others + 1
+    low = (listed.shape[1] - hit.sum(1) + 1)[row]
+    high = last[row]
+    at = torch.searchsorted(true, cells[hit])
+    low[order[at]], high[order[at]] = place[hit], place[hit]
+    return Ranks(low, high, last[row])
+
+
+def _edges_of(edges: Any, weight: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+    parts = edges if isinstance(edges, tuple) else as_ids(edges, "edge_label_index")
+    if len(parts) != 2:
+        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {len(parts)} parts")
+    row, column = (as_ids(part, "edge_label_index").to(device) for part in parts)
+    if row.ndim != 1 or row.shape != column.shape:
+        raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {tuple(row.shape)}, {tuple(column.shape)}")
+    if weight is None:
+        return row, column
+    weight = torch.as_tensor(weight, device=device)
+    if weight.shape != row.shape:
+        raise ValueError(f"edge_label_weight must be ({len(row)},), got {tuple(weight.shape)}")
+    return row[weight > 0], column[weight > 0]
+
+
+def _as_source(source: Any, name: str) -> Tensor:
+    """Triples (n, 3) int64 of ``Data``, (edge_index, edge_type), (heads, relations, tails) or (n, 3)."""
+    if isinstance(source, tuple) and len(source) == 2:
+        index, kind = source
+    elif hasattr(source, "edge_index"):
+        index, kind = source.edge_index, getattr(source, "edge_type", None)
+        if kind is None:
+            raise TypeError(f"{name} must have edge_type beside edge_index; without relations pass zeros")
+    else:
+        return as_triples(source, name)
+    index = as_ids(index, f"edge_index of {name}")
+    if index.ndim != 2 or len(index) != 2:
+        raise ValueError(f"edge_index of {name} must be (2, n), got {tuple(index.shape)}")
+    return as_triples((index[0], as_ids(kind, f"edge_type of {name}").to(index.device), index[1]), name)
+
+
+def _num_nodes(source: Any) -> int | None:
+    # asked for what was not stored, Data would guess and warn
+    stored = hasattr(source, "edge_index") and any(key in source for key in ("num_nodes", "x"))
+    return int(source.num_nodes) if stored else None

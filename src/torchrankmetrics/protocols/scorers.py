@@ -1,0 +1,73 @@
+"""What models give for scores: of single triples, as arrays, as distances."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.errors import warn
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.ranks import Ranks
+
+_TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
+_FAR = -6.0  # of a z-score: not reached by chance, nor with a dozen triples
+_WORSE = -0.25  # of the index: an untrained model of few relations has a low z too
+
+ScorePair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+
+
+def both_sides(score_hrt: Callable[[Tensor], Any], num_entities: int) -> ScorePair:
+    """Make scorers of all tails and of all heads of a function that scores triples (m, 3) one by one."""
+    number = check_int("num_entities", num_entities, 1)
+
+    def score(first: Tensor, second: Tensor, place: int) -> Tensor:
+        rows = torch.stack([first, second], 1)
+        total, parts = len(rows) * number, []
+        for begin in range(0, total, _TRIPLES):
+            cell = torch.arange(begin, min(begin + _TRIPLES, total), device=rows.device)
+            given, put_in = rows[cell // number], (cell % number)[:, None]
+            triples = torch.cat([put_in, given] if place == 0 else [given, put_in], 1)
+            scores = as_scores(score_hrt(triples), rows.device)
+            if scores is None or scores.shape not in ((len(cell),), (len(cell), 1)):
+                got = "no tensor or array" if scores is None else tuple(scores.shape)
+                raise ValueError(f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}")
+            parts.append(scores.flatten())
+        return torch.cat(parts).view(len(rows), number) if parts else torch.empty(len(rows), 0, device=rows.device)
+
+    return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
+
+
+def as_scores(scores: Any, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
+    """Scores as a tensor, higher is better; arrays follow to the device. None: they are neither."""
+    if isinstance(scores, np.ndarray):
+        # of an array that may not be written to torch would warn
+        scores = torch.from_numpy(scores if scores.flags.writeable else scores.copy()).to(device)
+    if not isinstance(scores, Tensor):
+        return None
+    if higher_is_better:
+        return scores
+    # of integers the complement: -x has no place for the lowest, nor for any without a sign
+    return -scores if scores.is_floating_point() else torch.bitwise_not(scores)
+
+
+def look_for_distances(ranks: Ranks, higher_is_better: bool) -> None:
+    """Warn where the mean rank is so far worse than chance that the order of the scores must be the wrong one."""
+    used = ranks.num_candidates > 1
+    if ranks.flags is not None:
+        used &= (ranks.flags & fault.NAN) == 0  # those rank last whatever the order
+    number = ranks.num_candidates[used].double()
+    surplus = float((ranks.realistic[used] - (number + 1) / 2).sum())  # over the mean of U{1..N}
+    if surplus <= 0:
+        return
+    z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
+    index = -2 * surplus / float((number - 1).sum())
+    if z < _FAR and index < _WORSE:
+        question = (
+            "are these distances? Then pass higher_is_better=False"
+            if higher_is_better
+            else "are these scores, higher is better? Then leave out higher_is_better=False"
+        )
+        warn(f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): {question}")

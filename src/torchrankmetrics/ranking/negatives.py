@@ -1,0 +1,153 @@
+"""Counting among sampled negatives of every form: a matrix, a mask over it, ragged ones, one list for all."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.counting.plain import _BITS, _order_of
+
+_KEYS = ("y_pred_pos", "y_pred_neg", "exclude", "indexes")
+
+
+def read_predictions(predictions: Mapping[str, Any], exclude: Any = None, indexes: Any = None) -> tuple[Any, ...]:
+    """Read a dict as OGB's evaluators take it: positive and negative scores, exclude, indexes.
+
+    As there, arrays and tensors may be mixed: floats are promoted to the wider type, positives follow to the negatives.
+
+    Raises:
+        ValueError: for a missing or an unknown key, or one that is given as an argument too.
+    """
+    missing = [key for key in _KEYS[:2] if key not in predictions]
+    unknown = [key for key in predictions if key not in _KEYS]
+    if missing or unknown:
+        said = f"lacks {missing}" if missing else f"has {unknown}"
+        raise ValueError(
+            f'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; it {said}'
+        )
+    for key, given in (("exclude", exclude), ("indexes", indexes)):
+        if given is not None and key in predictions:
+            raise ValueError(f"{key} must be given once, as an argument or in the dict of predictions")
+    positive, negatives = predictions["y_pred_pos"], predictions["y_pred_neg"]
+    if not is_ragged(negatives):
+        positive, negatives = as_tensor(positive, "y_pred_pos"), as_tensor(negatives, "y_pred_neg")
+        if positive.is_floating_point() and negatives.is_floating_point():
+            wide = torch.promote_types(positive.dtype, negatives.dtype)
+            positive, negatives = positive.to(wide), negatives.to(wide)
+        positive = positive.to(negatives.device)
+    return positive, negatives, predictions.get("exclude", exclude), predictions.get("indexes", indexes)
+
+
+def is_ragged(negatives: Any) -> bool:
+    """Whether negatives are a list of one vector per positive."""
+    return isinstance(negatives, list | tuple) and all(isinstance(part, Tensor | np.ndarray) for part in negatives)
+
+
+def count_negatives(
+    positive: Any, negatives: Any, exclude: Any = None, indexes: Any = None, counting: str = "auto"
+) -> Tensor:
+    """Compare each positive with its negatives: int64 (4, B), as ``counting.plain.count`` gives it.
+
+    Arguments and errors as ``Ranks.from_negatives``.
+    """
+    positive = as_tensor(positive, "positive")
+    if positive.ndim != 1:
+        raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
+    if exclude is not None and indexes is not None:
+        raise ValueError("exclude is for negatives (B, M) and indexes for flat ones (T,): give one of them")
+    if is_ragged(negatives):
+        if exclude is not None or indexes is not None:
+            raise ValueError("negatives as a list of vectors need neither exclude nor indexes")
+        negatives, indexes = _flattened(negatives, positive)
+    negatives = as_tensor(negatives, "negatives")
+    if positive.dtype != negatives.dtype or positive.is_complex():
+        raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
+    if positive.device != negatives.device:
+        raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
+    if indexes is not None:
+        return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
+    if negatives.ndim == 1 and exclude is None:
+        return _count_shared(positive, negatives)
+    if negatives.ndim != 2 or len(positive) != len(negatives):
+        raise ValueError(
+            "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
+            f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
+        )
+    counts: Tensor = choose(negatives, counting)(negatives, positive, excluded=_mask_of(exclude, negatives))
+    return counts
+
+
+def _flattened(parts: Any, positive: Tensor) -> tuple[Tensor, Tensor]:
+    vectors = [as_tensor(part, f"negatives[{i}]") for i, part in enumerate(parts)]
+    if len(vectors) != len(positive):
+        raise ValueError(f"negatives must have a vector for each of {len(positive)} positives, got {len(vectors)}")
+    for i, vector in enumerate(vectors):
+        if vector.ndim != 1 or vector.dtype != positive.dtype:
+            got = f"{vector.dtype} {tuple(vector.shape)}"
+            raise ValueError(f"negatives[{i}] must be (M_{i},) of the dtype of positive, {positive.dtype}; got {got}")
+    lengths = torch.tensor([len(vector) for vector in vectors], dtype=torch.int64, device=positive.device)
+    owner = torch.arange(len(vectors), device=positive.device).repeat_interleave(lengths)
+    return torch.cat([positive[:0], *vectors]), owner
+
+
+def _indexes_of(indexes: Any, positive: Tensor, negatives: Tensor) -> Tensor:
+    owner: Tensor = as_ids(indexes, "indexes").to(positive.device)
+    if negatives.ndim != 1 or owner.shape != negatives.shape:
+        raise ValueError(
+            "indexes must be (T,), the positive of each of the flat negatives (T,); "
+            f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
+        )
+    # asked on every device: a wrong one would end the process on an accelerator
+    low, high = (int(owner.min()), int(owner.max())) if len(owner) else (0, -1)
+    if low < 0 or high >= len(positive):
+        raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {low} to {high}")
+    return owner
+
+
+def _mask_of(exclude: Any, negatives: Tensor) -> Tensor | None:
+    if exclude is None:
+        return None
+    mask = as_tensor(exclude, "exclude")
+    if mask.dtype != torch.bool or mask.shape != negatives.shape:
+        raise ValueError(
+            f"exclude must be bool {tuple(negatives.shape)}, True where a negative is none (padding); "
+            f"got {mask.dtype} {tuple(mask.shape)}"
+        )
+    return mask.to(negatives.device)
+
+
+def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
+    value, own = _in_order(negatives), _in_order(positive)
+    true = own[indexes]
+    lines = torch.stack([~(value <= true), ~(value < true), torch.ones_like(value, dtype=torch.bool), value != value])
+    counts = torch.zeros(4, len(positive), dtype=torch.int64, device=positive.device)
+    counts.index_add_(1, indexes, lines.long())
+    counts[3] += own != own
+    return counts
+
+
+def _count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
+    """By one sort: the pairs of millions of positives and negatives are never compared one by one."""
+    value, true = _in_order(negatives), _in_order(positive).contiguous()
+    nan, own_nan = (value != value).sum(), true != true
+    if value.is_floating_point():
+        value = value.masked_fill(value != value, torch.inf)
+    value = value.sort().values
+    below = torch.searchsorted(value, true) * ~own_nan
+    not_above = torch.searchsorted(value, true, right=True) * ~own_nan
+    if true.is_floating_point():
+        not_above -= nan * (true == torch.inf)  # a NaN is better than any score, and stands among the infinities here
+    M = torch.full_like(below, len(value))
+    return torch.stack([M - not_above, M - below, M, nan + own_nan])
+
+
+def _in_order(scores: Tensor) -> Tensor:
+    """Numbers of the order of the scores, of a dtype that torch sorts and compares."""
+    if scores.dtype == torch.bool:
+        return scores.to(torch.uint8)
+    bits = _BITS.get(scores.dtype)
+    return _order_of(scores)(scores if bits is None else scores.view(bits))

@@ -1,0 +1,255 @@
+"""The evaluator in the place of OGB's: against OGB 1.3.6 where it is installed, and its formulas written out."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from sklearn.metrics import roc_auc_score
+
+from reference_ranks import rank
+from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, evaluate
+from torchrankmetrics.integrations.ogb import OGB_METRICS, Evaluator
+
+SCORES = st.sampled_from([-1.5, -0.5, 0.0, 0.5, 1.0, 2.5, float("inf"), float("-inf")])
+BY_KIND = {"hits": "ogbl-ddi", "mrr": "ogbl-citation2", "rocauc": "ogbl-vessel"}
+
+
+@pytest.fixture(scope="module")
+def ogb():
+    reason = "OGB is not installed: pip install ogb (its formulas are tested without it)"
+    return pytest.importorskip("ogb.linkproppred", reason=reason)
+
+
+def problem(seed=0, positives=60, negatives=40, shared=False):
+    generator = torch.Generator().manual_seed(seed)
+    positive = torch.randint(-3, 6, (positives,), generator=generator).float()  # ties
+    shape = (negatives,) if shared else (positives, negatives)
+    return {"y_pred_pos": positive, "y_pred_neg": torch.randint(-4, 5, shape, generator=generator).float()}
+
+
+def numpy(predictions):
+    return {key: value.numpy() for key, value in predictions.items()}
+
+
+class TestAgainstOGB:
+    @pytest.mark.parametrize("name", OGB_METRICS)
+    def test_every_data_set_has_its_metric(self, ogb, name):
+        theirs, ours = ogb.Evaluator(name), Evaluator(name)
+        assert ours.eval_metric == theirs.eval_metric
+        assert getattr(ours, "K", None) == getattr(theirs, "K", None)
+
+    @pytest.mark.parametrize("name", OGB_METRICS)
+    @pytest.mark.parametrize("negatives", [3, 25, 130])
+    def test_the_numbers_are_the_same(self, ogb, name, negatives):
+        theirs, ours = ogb.Evaluator(name), Evaluator(name)
+        for seed in range(3):
+            case = problem(seed, negatives=negatives, shared=theirs.eval_metric != "mrr")
+            expected, found = theirs.eval(case), ours.eval(case)
+            assert list(found) == list(expected)
+            for key, value in expected.items():
+                if isinstance(value, torch.Tensor):
+                    assert torch.equal(found[key], value)
+                else:
+                    assert found[key] == pytest.approx(value, rel=1e-14)
+
+    def test_hits_at_another_k_and_of_arrays(self, ogb):
+        theirs, ours, case = ogb.Evaluator("ogbl-collab"), Evaluator("ogbl-collab"), problem(shared=True)
+        for k in (1, 5, 10, 40, 41):
+            theirs.K = ours.K = k
+            assert ours.eval(case) == theirs.eval(case)
+            assert ours.eval(numpy(case)) == theirs.eval(numpy(case))
+
+    def test_theirs_puts_nan_first_and_refuses_arrays_for_mrr(self, ogb):
+        theirs, ours, case = ogb.Evaluator("ogbl-biokg"), Evaluator("ogbl-biokg"), problem()
+        with pytest.raises(TypeError, match="dim"):
+            theirs.eval(numpy(case))
+        assert torch.equal(ours.eval(numpy(case))["mrr_list"], ours.eval(case)["mrr_list"])
+        diverged = {key: value * torch.nan for key, value in case.items()}
+        assert theirs.eval(diverged)["mrr_list"].mean() == 1
+        with pytest.warns(RankMetricWarning, match="NaN"):
+            assert torch.equal(ours.eval(diverged)["mrr_list"], torch.full((60,), 1 / 41))
+
+
+def test_one_positive_at_a_time_has_the_numbers_of_tgb():
+    reason = "TGB is not installed: pip install py-tgb (its formula, the one of OGB's MRR, is tested without it)"
+    evaluator = pytest.importorskip("tgb.linkproppred.evaluate", reason=reason).Evaluator("tgbl-wiki")
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 7, 30):
+        positive = torch.randint(-3, 4, (1,), generator=generator).float()
+        negatives = torch.randint(-3, 4, (size,), generator=generator).float()
+        theirs = evaluator.eval(
+            {"y_pred_pos": positive.numpy(), "y_pred_neg": negatives.numpy()[None], "eval_metric": ["mrr", "hits@"]}
+        )
+        ours = evaluate({"y_pred_pos": positive, "y_pred_neg": negatives}, metrics=["mrr", "hits@10"])
+        assert ours["mrr"] == pytest.approx(theirs["mrr"], rel=1e-6)
+        assert ours["hits_at_10"] == pytest.approx(theirs["hits@10"])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(SCORES, min_size=1, max_size=6), st.lists(SCORES, min_size=1, max_size=8), st.integers(1, 9))
+def test_published_formulas_of_shared_negatives(positive, negatives, k):
+    """Hits@K: the share above the K-th highest negative, 1 if there are fewer; ROC-AUC: over all pairs."""
+    case = {"y_pred_pos": torch.tensor(positive), "y_pred_neg": torch.tensor(negatives)}
+    hits = Evaluator("ogbl-ppa")
+    hits.K = k
+    limit = sorted(negatives, reverse=True)[k - 1] if k <= len(negatives) else -np.inf
+    above = [k > len(negatives) or score > limit for score in positive]
+    assert hits.eval(case) == {f"hits@{k}": sum(above) / len(positive)}
+    pairs = [(p > n) + (p == n) / 2 for p in positive for n in negatives]
+    assert Evaluator("ogbl-vessel").eval(case)["rocauc"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-14)
+
+
+def test_roc_auc_is_that_of_scikit_learn():
+    case = problem(shared=True)
+    labels = np.r_[np.ones(60), np.zeros(40)]
+    expected = roc_auc_score(labels, torch.cat(list(case.values())).numpy())
+    assert Evaluator("ogbl-vessel").eval(numpy(case))["rocauc"] == pytest.approx(expected, rel=1e-14)
+
+
+def test_published_formulas_of_mrr():
+    case = problem()
+    found = Evaluator("ogbl-wikikg2").eval(case)
+    positive, negatives = case["y_pred_pos"].tolist(), case["y_pred_neg"].tolist()
+    middle = [
+        1 + (sum(x > p for x in row) + sum(x >= p for x in row)) / 2 for p, row in zip(positive, negatives, strict=True)
+    ]
+    assert found["mrr_list"].tolist() == [np.float32(1) / np.float32(r) for r in middle]
+    for k in (1, 3, 10):
+        assert found[f"hits@{k}_list"].tolist() == [float(r <= k) for r in middle]
+    assert any(not r.is_integer() for r in middle)
+
+
+def test_lists_of_batches_join_to_those_of_all():
+    evaluator, case = Evaluator("ogbl-citation2"), problem()
+    logs = {}
+    for first in range(0, 60, 17):
+        for key, values in evaluator.eval({k: v[first : first + 17] for k, v in case.items()}).items():
+            logs.setdefault(key, []).append(values)
+    assert {key: torch.cat(parts).tolist() for key, parts in logs.items()} == {
+        key: values.tolist() for key, values in evaluator.eval(case).items()
+    }
+
+
+@pytest.mark.parametrize("kind", BY_KIND)
+def test_honest_numbers_stand_beside(kind):
+    case = problem(shared=kind != "mrr")
+    result = Evaluator(BY_KIND[kind]).eval(case)
+    collection = RankCollection()
+    collection.update(result.ranks)
+    assert result.evaluate() == {key: value.item() for key, value in collection.compute().items()}
+    assert result.evaluate() == evaluate(case)
+    own = {"hits": ("hits@20", "pessimistic"), "mrr": ("mrr", "realistic"), "rocauc": ("auc", "realistic")}[kind]
+    (ours,) = evaluate(case, metrics=[own[0]], rank_types=[own[1]]).values()
+    theirs = result["mrr_list"].double().mean().item() if kind == "mrr" else next(iter(result.values()))
+    assert ours == pytest.approx(theirs, rel=1e-6)
+
+
+def test_a_constant_scorer_is_chance():
+    constant = {"y_pred_pos": torch.zeros(30), "y_pred_neg": torch.zeros(30, 50)}
+    result = Evaluator("ogbl-citation2").eval(constant)
+    values = result.evaluate(["mrr", "adjusted_mrr"], rank_types=["expected"])
+    assert values["expected_adjusted_mrr"] == pytest.approx(0, abs=1e-12)
+    assert result["mrr_list"].tolist() == [np.float32(1 / 26)] * 30
+
+
+FORMS = ("exclude", "indexes", "list", "dict")
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from(FORMS))
+def test_ragged_negatives_are_those_of_plain_loops(data, form):
+    values = st.one_of(SCORES, st.just(float("nan")))
+    positive = data.draw(st.lists(values, max_size=5))
+    ragged = [data.draw(st.lists(values, max_size=5)) for _ in positive]
+    true = torch.tensor(positive)
+    owner = torch.tensor([i for i, row in enumerate(ragged) for _ in row], dtype=torch.int64)
+    flat = torch.tensor([score for row in ragged for score in row])
+    if form == "exclude":
+        padding = data.draw(values)
+        matrix = torch.tensor([row + [padding] * (5 - len(row)) for row in ragged]).reshape(-1, 5)
+        mask = torch.tensor([[j >= len(row) for j in range(5)] for row in ragged], dtype=torch.bool).reshape(-1, 5)
+        ranks = Ranks.from_negatives(true, matrix, exclude=mask)
+    elif form == "list":
+        ranks = Ranks.from_negatives(true, [torch.tensor(row) for row in ragged])
+    else:
+        order = torch.randperm(len(flat), generator=torch.Generator().manual_seed(0))  # of flat ones any
+        flat, owner = flat[order], owner[order]
+        if form == "dict":
+            ranks = Ranks.from_negatives({"y_pred_pos": true, "y_pred_neg": flat, "indexes": owner})
+        else:
+            ranks = Ranks.from_negatives(true, flat, indexes=owner)
+    expected = [rank([p, *row], 0) for p, row in zip(positive, ragged, strict=True)]
+    nan = [bool(flag & 1) for flag in ranks.flags.tolist()]
+    assert list(zip(*ranks.columns.tolist(), nan, strict=True)) == expected
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.data(), st.sampled_from([torch.float32, torch.bfloat16, torch.float64, torch.float8_e5m2]))
+def test_shared_negatives_are_those_of_plain_loops(data, dtype):
+    values = st.one_of(SCORES, st.just(float("nan")))
+    positive, negatives = data.draw(st.lists(values, max_size=5)), data.draw(st.lists(values, max_size=6))
+    ranks = Ranks.from_negatives(torch.tensor(positive).to(dtype), torch.tensor(negatives).to(dtype))
+    nan = [bool(flag & 1) for flag in ranks.flags.tolist()]
+    assert list(zip(*ranks.columns.tolist(), nan, strict=True)) == [rank([p, *negatives], 0) for p in positive]
+
+
+@pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.uint16])
+def test_whole_numbers_are_ranked_in_every_form(dtype):
+    positive, negatives = torch.tensor([0, 1]).to(dtype), torch.tensor([1, 0, 1]).to(dtype)
+    shared = Ranks.from_negatives(positive, negatives)
+    several = Ranks.from_negatives(positive, [negatives, negatives])
+    assert shared.columns.tolist() == several.columns.tolist() == [[3, 1], [4, 3], [4, 4]]
+
+
+def test_evaluate_takes_the_dict_in_every_form():
+    ragged = {"y_pred_pos": np.array([0.5, 0.2]), "y_pred_neg": [np.array([0.9]), np.array([0.1, 0.3])]}
+    assert evaluate(ragged, metrics=["mr"]) == {"mr": 2.0}
+    padded = {"y_pred_pos": torch.tensor([0.5, 0.2]), "y_pred_neg": torch.tensor([[0.9, 9.0], [0.1, 0.3]])}
+    padding = torch.tensor([[False, True], [False, False]])
+    assert evaluate(padded, metrics=["mr"], exclude=padding) == {"mr": 2.0}
+    assert evaluate({**padded, "exclude": padding}, metrics=["mr"]) == {"mr": 2.0}
+    mixed = {"y_pred_pos": np.array([0.5]), "y_pred_neg": torch.tensor([0.9, 0.5])}  # float64 and float32
+    assert evaluate(mixed, metrics=["mr"]) == {"mr": 2.5}
+
+
+P, N = torch.zeros(2), torch.zeros(2, 3)
+BAD = {
+    "name": (lambda: Evaluator("ogbl-citation"), ValueError, "name must be one of 'ogbl-ppa'"),
+    "key": (lambda: evaluate({"y_pred_pos": P}), ValueError, "it lacks \\['y_pred_neg'\\]"),
+    "unknown": (lambda: evaluate({"y_pred_pos": P, "y_pred_neg": N, "eval_metric": ["mrr"]}), ValueError, "has"),
+    "none": (lambda: Evaluator("ogbl-ddi").eval({"y_pred_pos": P[:0], "y_pred_neg": P}), ValueError, "at least one"),
+    "no negative": (
+        lambda: Evaluator("ogbl-vessel").eval({"y_pred_pos": P, "y_pred_neg": P[:0]}),
+        ValueError,
+        "y_pred_neg must hold at least one",
+    ),
+    "counts": (lambda: evaluate({"y_pred_pos": P, "y_pred_neg": N}, 4), ValueError, "num_candidates must not"),
+    "twice": (
+        lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N, "exclude": N > 0}, exclude=N > 0),
+        ValueError,
+        "exclude must be given once",
+    ),
+    "beside": (lambda: Ranks.from_negatives({"y_pred_pos": P, "y_pred_neg": N}, N), ValueError, "negatives must not"),
+    "both": (lambda: Ranks.from_negatives(P, N, exclude=N > 0, indexes=[0]), ValueError, "give one of them"),
+    "mask": (lambda: Ranks.from_negatives(P, N, exclude=N), ValueError, "exclude must be bool \\(2, 3\\)"),
+    "indexes": (lambda: Ranks.from_negatives(P, P, indexes=[0]), ValueError, "indexes must be \\(T,\\)"),
+    "range": (lambda: Ranks.from_negatives(P, P, indexes=[0, 2]), IndexError, "indexes must lie in \\[0, 2\\)"),
+    "float": (lambda: Ranks.from_negatives(P, P, indexes=P), TypeError, "indexes must hold integers"),
+    "vectors": (lambda: Ranks.from_negatives(P, [P]), ValueError, "a vector for each of 2 positives, got 1"),
+    "vector": (lambda: Ranks.from_negatives(P, [P, N]), ValueError, "negatives\\[1\\] must be \\(M_1,\\)"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_formats_are_told():
+    assert "'y_pred_neg': (num_negatives,)" in Evaluator("ogbl-ppa").expected_input_format
+    assert "hits@100" in Evaluator("ogbl-ppa").expected_output_format
+    assert "mrr_list" in Evaluator("ogbl-biokg").expected_output_format
+    assert "rocauc" in Evaluator("ogbl-vessel").expected_output_format
