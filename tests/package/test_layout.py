@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "src" / "torchrankmetrics"
+PACKAGE = Path(__file__).parents[2] / "src" / "torchrankmetrics"
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "sklearn")
 # every room with the rooms it may know, all of them; a room knows only rooms that stand before it
 NEIGHBOURS: dict[str, set[str]] = {

@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 pytest.importorskip("hatchling", reason="building needs the extra 'dev'")
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 SMOKE = """
 import importlib.util, torch, torchrankmetrics as trm
@@ -124,5 +124,5 @@ def test_sdist_holds_what_its_tests_and_pages_need(built: tuple[Path, Path]) -> 
         "docs/images/ecdf.png",
     ):
         assert needed in names
-    assert {"tests/reference.py", "examples/quickstart.py", "benchmarks/results/comparable.json"} <= names
+    assert {"tests/helpers/reference.py", "examples/quickstart.py", "benchmarks/results/comparable.json"} <= names
     assert not any(name.startswith(("docs/_build", "logs")) for name in names)

@@ -23,7 +23,7 @@ from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
 from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
 
-ENTRIES = json.loads((Path(__file__).parent / "data" / "moments.json").read_text())
+ENTRIES = json.loads((Path(__file__).parents[1] / "data" / "moments.json").read_text())
 
 
 def definition(kind, p):
