@@ -5,7 +5,8 @@ Here are the fixtures that several files share; what they share beside fixtures 
 Hypothesis draws the same examples in every run, so that a failure is of the change that brought it;
 ``HYPOTHESIS_PROFILE=explore`` draws new ones.
 
-``PYKEEN_CHECKOUT=path pytest tests/integrations/test_pykeen_*.py`` tests with the PyKEEN of a checkout, not the one installed.
+``PYKEEN_CHECKOUT=path pytest tests/integrations/test_pykeen_*.py`` tests with the PyKEEN of a checkout, not with the
+one that is installed.
 """
 
 import os

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from test_hoyt_table import DIRECTED, expected_table
 
 from scripts import ROOT, load_script
-from test_hoyt_table import DIRECTED, expected_table
 
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))

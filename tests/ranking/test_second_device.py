@@ -1,4 +1,4 @@
-"""The laws on a second device, in a process of its own: a device stays registered, and hosts would pick it up elsewhere."""
+"""The laws on a second device, in a process of its own: hosts would pick a registered device up elsewhere."""
 
 import re
 import subprocess
