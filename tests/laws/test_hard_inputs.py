@@ -46,6 +46,10 @@ class TestTasksOfNoWeight:
         assert {key: value.item() for key, value in metric.compute().items()} == {"mr": 8, "count": 2}
         assert len(metric.table()) == 2
 
+    def test_repeats_within_an_update_are_told_of_tasks_that_count(self):
+        metric = collection([7, 2], weight=[1.0, 0.0], sample_id=[5, 5])
+        assert {key: value.item() for key, value in metric.compute().items()} == {"mr": 7, "count": 1}
+
     @pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
     @pytest.mark.filterwarnings("ignore:so few tasks or clusters:torchrankmetrics.RankMetricWarning")
     def test_such_tasks_are_left_out_of_pairs_with_their_cluster_keys(self):

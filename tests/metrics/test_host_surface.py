@@ -37,12 +37,17 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.metrics import named
+from torchrankmetrics.metrics import adjusted, named
 from torchrankmetrics.theory.definitions import MEAN_RANK
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
-NAMED = [found for _, found in inspect.getmembers(named, inspect.isclass) if found.__module__ == named.__name__]
+NAMED = [
+    found
+    for module in (named, adjusted)
+    for _, found in inspect.getmembers(module, inspect.isclass)
+    if found.__module__ == module.__name__ and found is not named.NamedMetric
+]
 
 
 # ------------------------------------------------------------------------------------------------------- keywords
@@ -432,5 +437,5 @@ def test_on_the_meta_device_ours_does_what_a_host_metric_does(program: str) -> N
 
 def test_there_is_a_named_class_for_every_public_metric() -> None:
     public = {getattr(torchrankmetrics, parameters.id) for parameters in METRICS}
-    assert public - {RankMetric} == {found for found in NAMED if not found.__name__.startswith("_")}
+    assert public - {RankMetric} == set(NAMED)
     assert AdjustedHitsAtK.plot_upper_bound == 1

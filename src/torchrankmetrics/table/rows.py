@@ -82,17 +82,19 @@ def rows_of(
 
 def mark_repeats(block: Tensor) -> None:
     """Flag, in place, the rows of one update whose sample id came before in it; nothing waits for the device."""
-    ids = Columns(block).sample_id
-    if ids.is_cpu:  # NumPy's calls cost a fifth of torch's; loaders deal ids in order
-        given = ids.numpy()
+    columns = Columns(block)
+    if block.is_cpu:  # NumPy's calls cost a fifth of torch's; loaders deal ids in order
+        given = columns.sample_id.numpy()
         if (given[1:] > given[:-1]).all():
             return
         given = np.sort(given)
         if not (given[1:] == given[:-1]).any():
             return
+    # tasks of no weight are no tasks, and those without an id repeat none
+    ids = torch.where(columns.weight_bits.view(torch.float64) == 0, ABSENT, columns.sample_id)
     ids, order = ids.sort(stable=True)
     repeated = torch.zeros_like(ids)
-    repeated[order[1:]] = (ids[1:] == ids[:-1]) * (fault.REPEATED << SIDE_BITS)
+    repeated[order[1:]] = ((ids[1:] == ids[:-1]) & (ids[1:] != ABSENT)) * (fault.REPEATED << SIDE_BITS)
     Columns(block).side_and_flags |= repeated
 
 
