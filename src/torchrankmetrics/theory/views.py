@@ -56,7 +56,7 @@ def _value_at_infinity(definition: RankDefinition) -> float | None:
     f, g = known(definition.f), known(definition.g)
     if not (f.has_limit and g.has_limit):
         return None
-    value = float(g(f(torch.tensor(math.inf, dtype=torch.float64))))
+    value = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
     return value if math.isfinite(value) else None
 
 
