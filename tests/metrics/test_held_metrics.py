@@ -12,7 +12,7 @@ from torchmetrics.wrappers import MetricTracker
 
 from bits import bits
 from public_metrics import scores
-from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount
+from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount, Ranks
 
 HELD = "held by a RankCollection.* update the collection"
 
@@ -118,3 +118,15 @@ def test_trackers_and_clones_hold_metrics_of_their_own():
         with pytest.raises(TorchMetricsUserError, match=HELD):
             tracker[-1]["mr"].update(*scores(3))
         assert bits(tracker.compute()) == bits(made(seed))
+
+
+def test_rows_are_kept_as_the_collection_says_and_a_metric_keeps_its_word() -> None:
+    metric = MeanRank(storage="ranks")
+    collection = RankCollection([metric, "mrr"], storage="counts")
+    for _ in range(3):
+        collection.update(Ranks([1, 2], None, 9))
+    assert collection._leader._local_rows().shape == (2, 8)
+    assert metric.storage == "ranks"
+    free = copy.deepcopy(collection["mr"])
+    free.update(Ranks([1, 2], None, 9))
+    assert (free.storage, free.compute()) == ("ranks", 1.5)

@@ -153,3 +153,9 @@ def test_values_are_float64_scalars():
         assert x.dtype == torch.float64
         assert x.shape == ()
         assert not math.isnan(x)
+
+
+def test_expected_is_no_rank():
+    ranks = np.array([1, 2])
+    with pytest.raises(ValueError, match="rank_type='expected' is no rank"):
+        RankSample(ranks, ranks, None).rank("expected")

@@ -109,8 +109,6 @@ class RankCollection(HoldingCollection):
             members[key] = member
         if not self._modules and not members:
             raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
-        for member in members.values():
-            member.storage = self._options["storage"]
         self._hold(members)
 
     def _entries(self, metrics: Any) -> Iterator[tuple[str, Measure | RankMetric]]:

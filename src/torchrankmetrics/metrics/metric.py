@@ -240,9 +240,15 @@ class RankMetric(RowState):
         self._bound()
         self.rows.append(block)
 
+    @property
+    def _keeps_counts(self) -> bool:
+        holder = None if self._holder is None else self._holder()
+        storage: Storage = (self if holder is None else holder).storage  # rows of a collection are kept its way
+        return storage == "counts"
+
     def _bound(self) -> None:
         """Merge equal rows where only their counts are kept; rarely: each time the rows have doubled."""
-        if self.storage == "counts" and len(self.rows) > 1:
+        if self._keeps_counts and len(self.rows) > 1:
             first, *later = map(len, self.rows)
             if sum(later) >= max(_COMPACT_FROM, first):
                 self._compact()
@@ -253,7 +259,7 @@ class RankMetric(RowState):
             self.rows.rewrite([torch.from_numpy(rows).to(self.rows[0].device)])
 
     def _local_rows(self) -> Tensor:
-        if self.storage == "counts" and len(self.rows) > 1:
+        if self._keeps_counts and len(self.rows) > 1:
             self._compact()
         return self.rows.as_one(self.device)
 

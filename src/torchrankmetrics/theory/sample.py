@@ -104,7 +104,13 @@ class RankSample:
         return RankSample(low, high, N, self.weight[enough], self.count[enough])
 
     def rank(self, rank_type: RankType) -> FloatArray:
-        """Ranks of the entries, (m,) float64; of any type but "expected", which is no rank."""
+        """Ranks of the entries, (m,) float64.
+
+        Raises:
+            ValueError: for "expected", which averages values over tie orders and is no rank.
+        """
+        if rank_type == "expected":
+            raise ValueError("rank_type='expected' is no rank: ask for 'realistic', 'optimistic' or 'pessimistic'")
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
         return (self.optimistic if rank_type == "optimistic" else self.pessimistic).astype(np.float64)
