@@ -84,7 +84,7 @@ def mark_repeats(block: Tensor) -> None:
     """Flag, in place, the rows of one update whose sample id came before in it; nothing waits for the device."""
     columns = Columns(block)
     if block.is_cpu:  # NumPy's calls cost a fifth of torch's; loaders deal ids in order
-        given = columns.sample_id.numpy()
+        given = Columns(block.numpy()).sample_id
         if (given[1:] > given[:-1]).all():
             return
         given = np.sort(given)
