@@ -3,5 +3,6 @@
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
+from torchrankmetrics.theory.inference.testing import holm
 
-__all__ = ["Comparison", "Comparisons", "InflatedExpectation", "Interval", "Intervals", "variance_inflation"]
+__all__ = ["Comparison", "Comparisons", "InflatedExpectation", "Interval", "Intervals", "holm", "variance_inflation"]
