@@ -23,7 +23,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "significance": {"theory"},
     "ranking": {"checks", "errors"},
     "table": {"checks", "files", "ranking", "sides"},
-    "protocols": {"checks", "errors", "ranking", "sides", "table"},
+    "protocols": {"checks", "errors", "ranking", "rendering", "sides", "table"},
     "datasets": {"checks", "errors", "protocols", "sides", "theory"},
     "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "rendering", "sides", "table", "theory"},
     "inference": {"evaluation", "theory"},
