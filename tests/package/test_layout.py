@@ -30,7 +30,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
     "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "__init__": {"api"},
-    "plots": {"checks", "evaluation", "theory"},
+    "plots": {"checks", "evaluation", "table", "theory"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
     "cli": {"audit", "checks", "datasets", "errors", "evaluation", "files", "rendering", "sides", "table", "theory"},
