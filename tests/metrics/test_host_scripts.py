@@ -96,7 +96,7 @@ ADDED: dict[str, Callable[..., Metric]] = {
     "z_mrr": lambda **kw: MeanReciprocalRank(view="z_score", **kw),
 }
 PARTS_UNSEEN = host_parts_groups_unseen()
-EXPLICIT = [["a_mrr", "count", "mr"], ["set_hits_at_2", "set_z_mr"]]
+EXPLICIT = [["a_mrr", "count", "mr"], ["set_hits_at_2", "set_z_mr"], ["host_ranks"], ["host_sum"]]
 
 
 def made(make: Callable[..., Metric], storage: str) -> Metric:
@@ -130,6 +130,8 @@ class Scripts(RuleBasedStateMachine):
             return
         members: dict[str, Any] = {key: made(make, storage) for key, make in MEMBERS.items()}
         members["set"] = RankCollection(["hits_at_2", "z_mr"], storage=storage)
+        if PARTS_UNSEEN and self.kind == "explicit groups":
+            self.waiting = {}  # there, what no explicit group names is never updated, the host's own metrics neither
         groups: Any = {"groups": True, "no groups": False, "explicit groups": EXPLICIT}[self.kind]
         self.collection = MetricCollection(members, compute_groups=groups)
         self.alone = {key: made(make, storage) for key, make in (MEMBERS | NESTED).items()}
