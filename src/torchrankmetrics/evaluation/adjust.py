@@ -18,7 +18,7 @@ from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.significance import log_p_value
+from torchrankmetrics.theory.tails.significance import log_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, view_slope

@@ -53,7 +53,7 @@ class MonteCarloExpectation:
 
     @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``; the variance is the unbiased estimate."""
         if not self.answers(definition):

@@ -8,7 +8,7 @@ import numpy as np
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.significance import has_p_value
+from torchrankmetrics.theory.tails.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform, known
 
 
