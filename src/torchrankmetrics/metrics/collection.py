@@ -10,7 +10,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
@@ -22,6 +22,7 @@ from torchrankmetrics.metrics.store import RowStore
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.inference.estimates import Method
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
