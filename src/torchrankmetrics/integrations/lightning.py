@@ -6,6 +6,8 @@ from typing import Any
 from torch import distributed
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
+from torchrankmetrics.checks import check_int
+
 
 class UnpaddedBatchSampler(BatchSampler):
     """Deal every sample to exactly one process, in equally many batches on each.
@@ -43,8 +45,7 @@ class UnpaddedBatchSampler(BatchSampler):
         rank: int | None = None,
         sampler: Any = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_int("batch_size", batch_size, 1)
         if drop_last:
             raise ValueError("drop_last must be False: every sample is dealt")
         # trainers rebuild a sampler of their own batches with theirs: as ``sampler``, or in the place of the dataset

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.ranking import flags as fault
@@ -56,9 +57,8 @@ class Evaluator:
     """
 
     def __init__(self, name: str) -> None:
-        if name not in OGB_METRICS:
-            raise ValueError(f"name must be one of {', '.join(map(repr, OGB_METRICS))}; got {name!r}")
-        self.name, self.eval_metric = name, OGB_METRICS[name]
+        self.name = check_choice("name", name, OGB_METRICS)
+        self.eval_metric = OGB_METRICS[name]
         if self.eval_metric.startswith("hits@"):
             self.K = int(self.eval_metric.removeprefix("hits@"))
 
