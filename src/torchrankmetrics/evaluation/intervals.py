@@ -5,12 +5,11 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from torchrankmetrics.checks import check_choice, check_int, is_number
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
+from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
@@ -76,7 +75,7 @@ def confidence_intervals(
     measures: Mapping[str, Measure],
     level: float,
     method: Method,
-    cluster: Any,
+    cluster: Cluster | None,
     resamples: int,
     seed: int,
 ) -> Intervals:
@@ -128,7 +127,7 @@ def in_clusters(number: int, effective: float | None) -> str:
     return f" in {number} clusters (worth {effective:.0f} of equal size)"
 
 
-def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
+def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(rows, cluster)
     keys = given_clusters(cluster, len(rows), "table()")

@@ -1,7 +1,6 @@
 """What distributed evaluation in Lightning lacks: batches without padding that stay in step."""
 
-from collections.abc import Iterator, Sized
-from typing import Any
+from collections.abc import Iterable, Iterator, Sized
 
 from torch import distributed
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
@@ -43,13 +42,13 @@ class UnpaddedBatchSampler(BatchSampler):
         *,
         num_replicas: int | None = None,
         rank: int | None = None,
-        sampler: Any = None,
+        sampler: Iterable[int] | None = None,
     ) -> None:
         check_int("batch_size", batch_size, 1)
         if drop_last:
             raise ValueError("drop_last must be False: every sample is dealt")
         # trainers rebuild a sampler of their own batches with theirs: as ``sampler``, or in the place of the dataset
-        counted: Any = dataset if sampler is None else sampler
+        counted = dataset if sampler is None else sampler
         if isinstance(counted, DistributedSampler):
             num_replicas = counted.num_replicas if num_replicas is None else num_replicas
             rank = counted.rank if rank is None else rank

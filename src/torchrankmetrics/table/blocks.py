@@ -23,16 +23,17 @@ def make_block(
     group: Integers | None,
     weight: Numbers | None,
     sample_id: Integers | None,
+    counting: str = "auto",
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 8) block of rows.
 
     Arguments and errors as ``rank_scores`` and ``rows_of``; what ranks or a table have already must not be given.
     """
+    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+            return make_block(preds, target, exclude, counting=counting, **about)
     if isinstance(preds, RankTable):
-        about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
         _refuse_given(preds, target=target, exclude=exclude, **about)
         return preds.rows.clone()
     if isinstance(preds, Ranks):
@@ -47,8 +48,8 @@ def make_block(
             "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
         )
     else:
-        ranks = rank_scores(preds, target, exclude=exclude)
-    block = rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
+        ranks = rank_scores(preds, target, exclude=exclude, counting=counting)
+    block = rows_of(ranks, **about)
     if sample_id is not None:
         mark_repeats(block)
     return block
