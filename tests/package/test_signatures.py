@@ -15,7 +15,7 @@ STARS = ("*args", "**kwargs")
 # what torchmetrics and PyKEEN leave open: keywords that go on to them, and methods that are theirs
 HOSTS = {
     *(f"metrics.{name}.__init__ **kwargs" for name in ("metric.RankMetric", "collection.RankCollection")),
-    *(f"metrics.named.{name}.__init__ **kwargs" for name in ("NamedMetric", "HitsAtK", "PowerMeanRank")),
+    *(f"metrics.named.{name}.__init__ **kwargs" for name in ("NamedMetric", "NamedMetricAtK", "PowerMeanRank")),
     *(
         f"metrics.{name}.forward {part}"
         for name in ("metric.RankMetric", "collection.RankCollection")
