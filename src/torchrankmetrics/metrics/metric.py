@@ -141,8 +141,9 @@ class RankMetric(RowState):
         self._check_free()
         refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
         self._check_update(preds, side, group)
-        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-        block = make_block(preds, target, exclude, counting=counting, **about)
+        block = make_block(
+            preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+        )
         if self.rows.shared:
             self.rows = list(self.rows)
         self._append(block)
