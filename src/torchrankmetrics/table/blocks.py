@@ -29,11 +29,13 @@ def make_block(
 
     Arguments and errors as ``rank_scores`` and ``rows_of``; what ranks or a table have already must not be given.
     """
-    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, counting=counting, **about)
+            return make_block(
+                preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+            )
     if isinstance(preds, RankTable):
+        about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
         _refuse_given(preds, target=target, exclude=exclude, **about)
         return preds.rows.clone()
     if isinstance(preds, Ranks):
@@ -49,7 +51,7 @@ def make_block(
         )
     else:
         ranks = rank_scores(preds, target, exclude=exclude, counting=counting)
-    block = rows_of(ranks, **about)
+    block = rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
     if sample_id is not None:
         mark_repeats(block)
     return block
