@@ -49,11 +49,14 @@ class HoldingCollection(MetricCollection):
         group: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        counting: str = "auto",
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:
             member._check_update(preds, side, group)
-        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        block = make_block(
+            preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+        )
         leader = self._leader
         if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
             self._take()

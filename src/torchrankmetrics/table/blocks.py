@@ -23,6 +23,7 @@ def make_block(
     group: Integers | None,
     weight: Numbers | None,
     sample_id: Integers | None,
+    counting: str = "auto",
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 8) block of rows.
 
@@ -30,7 +31,9 @@ def make_block(
     """
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+            return make_block(
+                preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+            )
     if isinstance(preds, RankTable):
         about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
         _refuse_given(preds, target=target, exclude=exclude, **about)
@@ -48,7 +51,7 @@ def make_block(
             "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
         )
     else:
-        ranks = rank_scores(preds, target, exclude=exclude)
+        ranks = rank_scores(preds, target, exclude=exclude, counting=counting)
     return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, flag_repeats=True)
 
 
