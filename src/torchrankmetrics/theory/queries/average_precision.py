@@ -1,8 +1,8 @@
 """Average precision: values under ties, and both moments by chance in closed form.
 
 The m answers X_1..X_m are drawn without replacement, and m AP = sum of a(X_i) + sum over pairs of h(X_i, X_j) with
-a(r) = [r <= k] / r and h(q, r) = a(max(q, r)). The orthogonal decomposition of such statistics (Bloznelis and Goetze
-2001, doi:10.1214/aos/1009210690) leaves sums of positive terms: nothing cancels, as the difference E[AP^2] - E[AP]^2 does.
+a(r) = [r <= k] / r and h(q, r) = a(max(q, r)). The orthogonal decomposition of such statistics (Bloznelis and Götze
+2001, doi:10.1214/aos/1009210694) leaves sums of positive terms: nothing cancels as E[AP^2] - E[AP]^2 does.
 """
 
 from dataclasses import dataclass

@@ -31,7 +31,7 @@ class QueryDefinition:
         higher_is_better: direction; by default read off f at ranks 1 and 2^20.
 
     Raises:
-        ValueError: if the name is not a key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
+        ValueError: if the name is no key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
 
     >>> import torch
     >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.kinds import AtMost, Power
+from torchrankmetrics.theory.kinds import Power
 from torchrankmetrics.theory.quadrature.panels import panel_means
 from torchrankmetrics.theory.queries.gains import Cut, place_means
 from torchrankmetrics.theory.queries.kind import QueryKind
@@ -71,7 +71,7 @@ class FirstReciprocal(QueryKind):
         top = self._top(np.ones_like(N), N, m)
         near = self._sums(np.ones_like(N), N, m, top, center)
         mean[~one] = center
-        variance[~one] = np.where(N == m, 0.0, near + np.exp(log_miss(N, m, top)) * center**2)
+        variance[~one] = np.where(m == N, 0.0, near + np.exp(log_miss(N, m, top)) * center**2)
         return mean, variance
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:

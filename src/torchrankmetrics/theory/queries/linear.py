@@ -1,8 +1,8 @@
 """Metrics that add f(r) up over the answers of a query: recall, precision, R-precision, nDCG, AUC, and any mean of f.
 
-By chance they are linear statistics of sampling without replacement: E = m mean / d and V = m var (N - m) / (N - 1) / d^2
-with mean and variance of f over 1..N and what the sum is divided by, d. For recall and precision the law is the
-hypergeometric one.
+By chance they are linear statistics of sampling without replacement: with mean and variance of f over 1..N and the
+divisor d of the sum, E = m mean / d and V = m variance (N - m) / (N - 1) / d^2. For recall and precision the law is
+the hypergeometric one.
 """
 
 from dataclasses import dataclass
@@ -102,7 +102,7 @@ class AreaUnderCurve(QueryKind):
         """See ``QueryKind``."""
         x = N.astype(np.float64)
         variance = _where_some_are_false(x + 1, 12.0 * m * (x - m))
-        return np.where(N > m, 0.5, np.nan), np.where(N > m, variance, 0.0)
+        return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
 
 
 def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The mean of a metric over queries, what it is by chance, and its best value: weighted alike, over the same queries."""
+"""The mean of a metric over queries, what it is by chance, and its best value, over the same queries and weights."""
 
 import math
 from dataclasses import dataclass
