@@ -89,7 +89,7 @@ def query_p_value(
     kind = definition.query_kind
     f, scale = kind.of_one_answer
     if (m == 1).all():
-        task = RankDefinition(definition.name, f=f, higher_is_better=bool(better > 0))
+        task = RankDefinition(definition.name, f=f, optimum=None, higher_is_better=better > 0)
         return QueryPValue(log_p_value(task, observed.value / scale, CandidateCounts.of(N, weight, count)))
     share = weight / float((weight * count).sum())
     slack = _TOLERANCE * abs(observed.value - observed.moments.mean) + _ROUNDING * abs(observed.value)
