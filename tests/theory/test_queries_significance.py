@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 import query_laws as exact
-from query_metrics import METRICS, every_metric, sample_of
-from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, hits_at
+from query_metrics import every_metric, sample_of
+from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
 from torchrankmetrics.theory.queries import definitions as d
 from torchrankmetrics.theory.queries import significance
 from torchrankmetrics.theory.queries.laws import first_law, hit_law, rank_sum_law
@@ -51,16 +51,13 @@ def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weig
 
 
 @every_metric
-def test_p_values_by_chance_are_no_smaller_than_uniform(definition, value):
-    shapes = [(6, 2), (7, 3)]
-    p = []
-    for ranks in itertools.product(*(exact.outcomes(N, m) for N, m in shapes)):
-        p.append(query_p_value(definition, untied(*((N, r) for (N, _), r in zip(shapes, ranks, strict=True)))).p)
-    p = np.sort(p)
-    assert (np.arange(1, len(p) + 1) / len(p) <= p * (1 + 1e-12)).all() or (
-        # ties in p: the last of equal ones decides
-        np.searchsorted(p, p * (1 + 1e-12), side="right") / len(p) <= p * (1 + 1e-12)
-    ).all()
+def test_by_chance_p_falls_to_alpha_with_probability_alpha_at_most(definition, value):
+    shapes = [(5, 2), (4, 2)]
+    outcomes = itertools.product(*(exact.outcomes(N, m) for N, m in shapes))
+    queries = (zip((N for N, _ in shapes), ranks, strict=True) for ranks in outcomes)
+    p = np.sort([query_p_value(definition, untied(*some)).p for some in queries])
+    reached = np.searchsorted(p, p * (1 + 1e-12), side="right") / len(p)
+    assert (reached <= p * (1 + 1e-12)).all()
 
 
 @pytest.mark.parametrize(
@@ -86,11 +83,13 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
     assert precision.log_p == pytest.approx(query_p_value(d.recall_at(10), sample).log_p, rel=1e-12)
 
 
-@pytest.mark.parametrize("lift", [0.5, 1.0, 2.0, 6.0])
+@pytest.mark.parametrize("lift", [1.0, 2.0, 6.0])
 def test_p_of_hits_is_a_convolution_of_hypergeometric_laws(lift):
     """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
     random = np.random.default_rng(8)
-    queries = [(int(N), int(m)) for N, m in zip(random.integers(300, 900, 200), random.choice([1, 2, 4], 200))]
+    queries = [
+        (int(N), int(m)) for N, m in zip(random.integers(300, 900, 200), random.choice([1, 2, 4], 200), strict=True)
+    ]
     sample = untied(*((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries))
     for definition, law, places in (
         (d.recall_at(10), lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]), 4),
@@ -175,18 +174,21 @@ def test_the_rank_sum_law_is_that_of_all_outcomes(N, m):
     assert rank_sum_law(10**6, 3, 1 << 12) is None
 
 
-@every_metric
-def test_simulation_agrees_with_the_law_and_is_never_below_its_resolution(definition, value, monkeypatch):
-    sample = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]))
+@pytest.mark.parametrize(
+    "definition",
+    [d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.QueryDefinition("mr", f=Power(1)), d.recall_at(2)],
+    ids=lambda one: one.name,
+)
+def test_simulation_agrees_with_the_law_and_is_never_below_its_resolution(definition, monkeypatch):
+    sample = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
     want = query_p_value(definition, sample).p
     monkeypatch.setattr(significance, "_laws", lambda *_: None)
     got = query_p_value(definition, sample, samples=4_000)
     assert got.samples == 4_000
     assert abs(got.p - want) < 4 * got.standard_error + 1 / 4_000
-    assert query_p_value(definition, sample, samples=4_000) == got != query_p_value(definition, sample, seed=1)
-    top = untied((40, range(1, 7)), (50, range(1, 5)))
-    best = query_p_value(definition, top, samples=50)
-    assert best.p >= 1 / 51
+    assert query_p_value(definition, sample, samples=4_000) == got
+    best = query_p_value(definition, untied((400, range(1, 7)), (500, range(1, 5))), samples=50)
+    assert best.p == pytest.approx(1 / 51)
 
 
 def test_metrics_without_a_law_at_hand_are_simulated_with_their_error_told():
@@ -223,11 +225,25 @@ def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
         query_p_value(d.QUERY_AUC, untied((3, [1, 2])), samples=0)
 
 
-def test_every_metric_has_a_p_value_for_hundreds_of_queries():
+def test_weights_and_shapes_that_differ_are_no_hindrance():
     random = np.random.default_rng(4)
-    weight = random.choice([0.5, 1.0, 2.5], 300)
-    shapes = zip(random.integers(200, 400, 300), random.integers(1, 6, 300), strict=True)
-    sample = untied(*((int(N), random.permutation(N)[:m] + 1) for N, m in shapes), weight=weight)
-    for definition, _ in METRICS:
-        got = query_p_value(definition, sample, samples=200)
-        assert 1e-4 < got.p <= 1
+    shapes = list(zip(random.integers(200, 400, 100).tolist(), random.integers(1, 6, 100).tolist(), strict=True))
+    queries = [(N, random.permutation(N)[:m] + 1) for N, m in shapes]
+    N, m = np.array(shapes).T
+    weight = random.choice([0.5, 1.0, 2.5], 100)
+    for definition in (d.recall_at(10), d.precision_at(10), d.R_PRECISION, d.first_reciprocal_rank(20)):
+        got = query_p_value(definition, untied(*queries, weight=weight))
+        observed = query_mean(definition, untied(*queries, weight=weight))
+        order = np.lexsort((m, N))
+        reached, drawn = simulated_tail(
+            definition.query_kind,
+            N[order],
+            m[order],
+            (weight / weight.sum())[order],
+            np.ones(100, dtype=np.int64),
+            observed.value * (1 - 1e-12),
+            5_000,
+            0,
+        )
+        assert got.samples == 0
+        assert abs(reached / drawn - got.p) < 4 * math.sqrt(got.p / drawn)
