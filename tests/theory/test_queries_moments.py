@@ -146,3 +146,14 @@ def test_queries_of_equal_shape_share_their_moments():
         together = np.array(definition.moments(N, m))
         apart = np.array([definition.moments([n], [a]) for n, a in zip(N, m, strict=True)])[..., 0].T
         np.testing.assert_allclose(together, apart, rtol=1e-14)
+
+
+def test_as_many_candidates_as_there_can_be():
+    N = np.array([(1 << 62) - 1])
+    for definition, _ in METRICS:
+        if definition.name != "root":  # a function of which nothing is known is summed as far as it must
+            (mean,), (variance,) = definition.moments(N, [3])
+            assert np.isfinite(mean)
+            assert variance > 0
+    (mean,), _ = d.first_reciprocal_rank().moments(N, [1])
+    assert mean == pytest.approx((62 * np.log(2) + np.euler_gamma) / 2**62, rel=1e-12)
