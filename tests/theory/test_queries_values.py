@@ -207,7 +207,7 @@ def test_definitions_are_values():
     for make, _ in CUT:
         assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
         assert hash(make(7)) == hash(make(7))
-        with pytest.raises(ValueError, match="k must be at least 1"):
+        with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
     assert replace(d.recall_at(3), name="mine").query_kind == d.recall_at(3).query_kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
