@@ -10,6 +10,7 @@ from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
+    Models,
     canvas,
     definition_of_ranks,
     ink,
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def rank_ecdf(
-    models: Any,
+    models: Models,
     *,
     rank_type: RankType = "realistic",
     side: Side | None = None,
@@ -81,7 +82,7 @@ def rank_ecdf(
 
 
 def calibration(
-    models: Any,
+    models: Models,
     *,
     side: Side | None = None,
     level: float = 0.95,
@@ -129,7 +130,7 @@ def calibration(
 
 
 def ties(
-    models: Any,
+    models: Models,
     metric: str = "mrr",
     *,
     side: Side | None = None,

@@ -7,11 +7,11 @@ import numpy as np
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.breakdown import Names, name_of
-from torchrankmetrics.evaluation.compare import paired
+from torchrankmetrics.evaluation.compare import Metric, paired
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.intervals import Interval, Intervals, check_level
 from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.evaluation.sources import as_table, check_evaluation
+from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.inference.testing import holm
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+Result = Intervals | Comparison | Comparisons | PairwiseComparisons
 _NARROW = 4.5
 
 
 def forest(
-    results: Any,
+    results: Result | Mapping[str, Result],
     metrics: Sequence[str] | None = None,
     *,
     ax: "Axes | None" = None,
@@ -95,9 +96,9 @@ def forest(
 
 
 def group_differences(
-    a: Any,
-    b: Any,
-    metric: str = "mrr",
+    a: Evaluation,
+    b: Evaluation,
+    metric: Metric = "mrr",
     *,
     names: Names = None,
     models: tuple[str, str] = ("a", "b"),
@@ -165,7 +166,7 @@ def group_differences(
     return fig, ax
 
 
-def _with_groups(model: Any, name: str) -> RankTable:
+def _with_groups(model: Evaluation, name: str) -> RankTable:
     check_evaluation(model, name)
     table = as_table(model).compact()
     if not len(table) or not table.has_groups():
@@ -219,7 +220,7 @@ def _higher(key: str) -> bool | None:
         return None
 
 
-def _rows(name: str, result: Any) -> Sequence[Interval | Comparison]:
+def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
     if isinstance(result, Comparison):
         return (result,)
     if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
@@ -231,7 +232,7 @@ def _rows(name: str, result: Any) -> Sequence[Interval | Comparison]:
     )
 
 
-def _level(result: Any) -> float:
+def _level(result: Result) -> float:
     level: float = result.rows[0].level if isinstance(result, Comparisons | PairwiseComparisons) else result.level
     return level
 

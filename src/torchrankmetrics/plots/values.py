@@ -2,15 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.breakdown import Breakdown
-from torchrankmetrics.evaluation.intervals import check_level, estimate
+from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.sources import Evaluation
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -25,6 +26,7 @@ from torchrankmetrics.plots.canvas import (
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.inference.estimates import estimate
 from torchrankmetrics.theory.inference.units import is_mean
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value
@@ -34,11 +36,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Runs = Evaluation | Sequence[Evaluation]
+"""A run of a model, or one per training seed."""
 _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: Mapping[str, Any],
+    evaluations: "Mapping[str, Runs | Mapping[str, Runs]]",
     metric: str = "mrr",
     *,
     level: float = 0.95,
@@ -188,7 +192,7 @@ def groups(
     return fig, ax
 
 
-def _samples(name: str, models: Any) -> dict[str, list[RankSample]]:
+def _samples(name: str, models: Runs | Mapping[str, Runs]) -> dict[str, list[RankSample]]:
     if isinstance(models, Mapping):
         if not models:
             raise ValueError(f"data set {name!r} has no evaluation: leave it out, or pass at least one")
@@ -196,12 +200,12 @@ def _samples(name: str, models: Any) -> dict[str, list[RankSample]]:
     return {"": _runs(name, models)}
 
 
-def _runs(name: str, runs: Any) -> list[RankSample]:
+def _runs(name: str, runs: Runs) -> list[RankSample]:
     if isinstance(runs, list | tuple):
         if not runs:
             raise ValueError(f"{name!r} is an empty list: pass at least one run")
         return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
-    return [sample_of_model(runs, name)]
+    return [sample_of_model(cast("Evaluation", runs), name)]
 
 
 def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> CandidateCounts:
