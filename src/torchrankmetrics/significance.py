@@ -6,7 +6,7 @@ from torchrankmetrics.evaluation.chance import (
     permutation_p_value,
     permutation_test,
 )
-from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
+from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 
 __all__ = [
     "PermutationTest",

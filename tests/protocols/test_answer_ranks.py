@@ -80,8 +80,10 @@ def test_deals_are_uniform_on_all_that_are_allowed():
         for deal in set(itertools.permutations(group.tail.tolist()))
         if len(triples(deal)) == 5 and all(group.allowed[h, t] for h, t in triples(deal))
     }
+    before = group.tail.copy()
     drawn = Counter(triples(deal) for deal in group.draw(6000, np.random.default_rng(0)).tolist())
     assert set(drawn) == allowed
+    assert (group.tail == before).all(), "the true deal stays as it is"
     # one hub for all chains: they are exchangeable, and nearly independent, as chains are long
     assert chisquare([drawn[deal] for deal in allowed]).pvalue > 1e-4
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.analysis import Analysis, sample_of
+from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.compare import Metric
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import asked
@@ -20,7 +21,7 @@ from torchrankmetrics.theory.inference.clustered import clustered_p
 from torchrankmetrics.theory.inference.exchange import DealSide, ExchangeableTriples, exact_share
 from torchrankmetrics.theory.inference.units import is_mean, task_values
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.significance import has_p_value
+from torchrankmetrics.theory.tails.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 
 _CELLS = 1 << 22
@@ -128,7 +129,7 @@ def permutation_p_value(
 
 
 def clustered_p_value(
-    evaluation: Evaluation, metric: Metric = "mrr", *, cluster: object, second_cluster: object = None
+    evaluation: Evaluation, metric: Metric = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
 ) -> float:
     """One-sided p-value of "no better than uniform ranks on average" whose error lets the tasks of a cluster depend.
 
@@ -148,8 +149,6 @@ def clustered_p_value(
     """
     measure = _base(metric)
     check_evaluation(evaluation, "evaluation")
-    if cluster is None:
-        raise ValueError("cluster is needed: 'group', 'sample_id' or int64 keys aligned with the tasks")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
     rows = paired[0][0][0]

@@ -82,7 +82,7 @@ class _SampledMean:
         values = np.zeros_like(law)
         for size in np.unique(n).astype(int).tolist():  # f may depend on the number of candidates, m + 1 here
             rows = n == size
-            f = apply_transform(self.definition.f_at(size + 1), seen[: size + 1] + 1.0)
+            f = apply_transform(self.definition.f_at(size + 1), np.arange(1.0, size + 2))
             values[np.ix_(rows, seen <= size)] = f
         return np.asarray((law * values).sum(1), dtype=np.float64)
 
@@ -96,7 +96,9 @@ def sampled_law(r: FloatArray, N: FloatArray, m: FloatArray, with_replacement: b
     possible = (seen <= r - 1) & (seen <= m) & (m - seen <= N - r)
     x = seen[:-1]
     step = possible[:, :-1] & possible[:, 1:]
-    more = np.log(np.where(step, (r - 1 - x) * (m - x), 1.0)) - np.log(np.where(step, (x + 1) * (N - r - m + x + 1), 1.0))
+    more = np.log(np.where(step, (r - 1 - x) * (m - x), 1.0)) - np.log(
+        np.where(step, (x + 1) * (N - r - m + x + 1), 1.0)
+    )
     # neighbours have small ratios: of factorials the logarithms would cancel
     height = np.pad(np.cumsum(more, 1), ((0, 0), (1, 0)))
     law = np.where(possible, np.exp(height - np.where(possible, height, -np.inf).max(1, keepdims=True)), 0.0)

@@ -93,7 +93,7 @@ class ExchangeableTriples:
         deals = np.repeat(self.tail[None], number, 0)
         if self.is_fixed:
             return deals
-        hub = self._walked(self.tail[None], rng)
+        hub = self._walked(deals[:1], rng)
         step = max(1, _CELLS // max(self.allowed.size, len(self.tail)))
         for start in range(0, number, step):
             chains = min(step, number - start)
@@ -102,6 +102,7 @@ class ExchangeableTriples:
 
     def _walked(self, deals: IntArray, rng: np.random.Generator) -> IntArray:
         """Swap the tails of pairs of heads, one triple of each at a time; which are asked to depends on no tail."""
+        deals = deals.copy()
         size = np.bincount(self.head, minlength=len(self.allowed))
         order, first = np.argsort(self.head, kind="stable"), np.cumsum(size) - size
         chains, half, rows = len(deals), len(size) // 2, np.arange(len(deals))[:, None]

@@ -49,28 +49,27 @@ def full_mean_bounds(better: IntArray, num_negatives: int, values: FloatArray, l
     cost = np.abs(values - best) / size  # in [0, 1]: the solver's tolerances are absolute
     used = np.unique(np.geomspace(1, N, min(_START, N)).astype(np.int64)) - 1
     for _ in range(_ROUNDS):
-        # slack variables price what no law of the ranks in use can reach
         rows, columns = len(observed), len(used)
-        matrix = np.zeros((2 * rows, columns + 1))
-        matrix[:rows, :columns], matrix[rows:, :columns] = below[:, used], -below[:, used]
-        matrix[:, -1] = -1
+        # the last column prices what no law of the ranks in use can reach
+        matrix = np.full((2 * rows, columns + 1), -1.0)
+        matrix[:rows, :-1], matrix[rows:, :-1] = below[:, used], -below[:, used]
         limits = np.concatenate([np.minimum(observed + band, 1), -np.maximum(observed - band, 0)])
         weight = np.r_[np.ones(columns), 0.0][None]
         found = linprog(np.r_[cost[used], _PRICE], matrix, limits, weight, [1.0], method="highs")
-        if found.status != 0:
+        if found.x is None or found.fun is None:
             raise ValueError(f"the linear program of the bound has no solution: {found.message}")
-        dual = found.ineqlin.marginals
+        unreached, value, dual = float(found.x[-1]), float(found.fun), found.ineqlin.marginals
         reduced = cost - (dual[:rows] - dual[rows:]) @ below - found.eqlin.marginals[0]
         if reduced.min() >= -_SLACK:
             break
         used = np.unique(np.concatenate([used, np.argsort(reduced)[:_ADDED]]))
-    if found.x[-1] > 1e-7:
+    if unreached > 1e-7:
         raise ValueError(
             "no full ranks agree with these sampled ones: the negatives are no uniform sample of all candidates, or "
             "num_candidates is wrong"
         )
     # what the duals say holds for every law, as far as no reduced cost is below zero
-    distance = size * max(float(found.fun) + min(float(reduced.min()), 0.0), 0.0)
+    distance = size * max(value + min(float(reduced.min()), 0.0), 0.0)
     return best + distance if lowest else best - distance
 
 
