@@ -113,7 +113,8 @@ def permutation_test(
             f"{type(source).__name__}"
         )
     p_value = exact_share(value, drawn, bool(measure.higher_is_better))
-    return PermutationTest(measure.key, value, float(drawn.mean()), float(drawn.std()), p_value, drawn, movable)
+    spread = float(drawn.std()) if np.ptp(drawn) > 1e-12 * abs(value) else 0.0  # sums in another order are no spread
+    return PermutationTest(measure.key, value, float(drawn.mean()), spread, p_value, drawn, movable)
 
 
 def permutation_p_value(

@@ -61,7 +61,8 @@ def rank_answers(
     """Rank every answer of a relation for every query of it, so that triples can be dealt anew.
 
     The other test answers of a query are left out of its candidates, whichever they are in a deal; so ``known`` holds
-    the other splits and none of the triples. Memory: distinct heads times distinct tails of the largest relation.
+    the other splits and none of the triples. Where no triple of a relation is a loop, no deal makes one. Memory:
+    distinct heads times distinct tails of the largest relation.
 
     Args:
         score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked.
@@ -96,7 +97,8 @@ def rank_answers(
             tails, of_tail = torch.unique(tail[there], return_inverse=True)
             at = of_head.cpu().numpy(), of_tail.cpu().numpy()
             sides: dict[DealSide, CrossRanks] = {}
-            allowed = np.ones((len(heads), len(tails)), dtype=bool)
+            loops = (heads[:, None] == tails).cpu().numpy()
+            allowed = np.ones(loops.shape, dtype=bool) if loops[at].any() else ~loops
             for one in asked:
                 queries, answers = (heads, tails) if one.side == "tail" else (tails, heads)
                 parts = [one.rank(batch, label, answers) for batch in queries.split(batch_size)]

@@ -62,7 +62,7 @@ class ExchangeableTriples:
 
     Attributes:
         head, tail: (n,) int64, indices among the distinct heads and tails.
-        allowed: (heads, tails) bool, False where another split knows the triple.
+        allowed: (heads, tails) bool, False where another split knows the triple, or it would be a loop and none is.
         sides: ranks by side: of tails for heads as queries ("tail"), of heads for tails as queries ("head").
     """
 
