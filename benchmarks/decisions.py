@@ -162,9 +162,8 @@ def margins(draws: int) -> list[Row]:
                             worse = rng.random(size) < moved
                             drawn = np.stack([drawn[:, 0], np.where(worse, NUM_CANDIDATES, drawn[:, 1])], 1)
                         a, b = (Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T)
-                        found = quietly(lambda a=a, b=b: equivalence(a, b, metric, margin=margin, permutations=FLIPS))[
-                            0
-                        ]
+                        ask = partial(equivalence, a, b, metric, margin=margin, permutations=FLIPS)
+                        found = quietly(ask)[0]
                         called.append(found.equivalent)
                     about = {"metric": metric, "population": name, "tasks": size, "kind": kind, "draws": draws}
                     rows.append(about | {"margin": margin} | share(called))
