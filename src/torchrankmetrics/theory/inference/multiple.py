@@ -28,7 +28,7 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
 
     >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
     >>> max_t_p_values(d, np.eye(2)).tolist()
-    [0.0625, 0.125]
+    [0.0625, 0.1875]
     """
     flips = sign_flips(columns, permutations, seed)
     each = columns @ lines
