@@ -66,6 +66,7 @@ class Measured:
         tested: the models that are compared.
         tests: of all pairs of them, as indices into ``tested``; None without at least two.
         differences: of the same pairs, with their standard errors, (pairs, 2).
+        ends: of their intervals, each right by itself, (pairs, 2).
     """
 
     cells: Mapping[str, Cell]
@@ -73,6 +74,7 @@ class Measured:
     tested: tuple[str, ...]
     tests: PairwiseTests | None
     differences: FloatArray
+    ends: FloatArray
 
 
 def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | None) -> Measured:
@@ -89,7 +91,7 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
         place = list(aligned).index(model) if joint is not None and model in aligned else None
         cells[model] = _cell(reads, measure, None if place is None else (joint, place), level, cluster)
     tested = tuple(aligned)
-    tests, differences = None, np.empty((0, 2))
+    tests, differences, ends = None, np.empty((0, 2)), np.empty((0, 2))
     if joint is not None and len(tested) > 1 and measure.higher_is_better is not None:
         pairs = tuple(combinations(range(len(tested)), 2))
         found = [joint.difference(a, b, level) for a, b in pairs]
@@ -99,7 +101,8 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
         tests = PairwiseTests(joint.covariance, pairs, tuple(p_values))
         slope = _slope(measure, samples)
         differences = np.array([(one.value * slope, one.standard_error * abs(slope)) for one in found])
-    return Measured(cells, _chance(measure, samples), tested, tests, differences)
+        ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
+    return Measured(cells, _chance(measure, samples), tested, tests, differences, ends)
 
 
 def _has_formula(measure: Measure) -> bool:

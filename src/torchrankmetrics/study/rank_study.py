@@ -9,6 +9,7 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Selection, measure_of
+from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import Measured, measured
 from torchrankmetrics.study.files import find_files, natural
 from torchrankmetrics.study.runs import Run, rows_of_source, source_of
@@ -164,6 +165,60 @@ class RankStudy:
             for measure in measures
         }
         return study_table(self, measures, found, level, cluster)
+
+    def summary(
+        self,
+        metrics: Any = ("mrr", "adjusted_mrr", "amri", "adjusted_auc"),
+        view: View | None = None,
+        *,
+        level: float = 0.95,
+        cluster: str | None = None,
+    ) -> Averages:
+        """Models over all data sets: averages with the data sets as the sample, wins, and which of it is comparable.
+
+        Arguments and errors as in ``table``; only data sets on which all models have a value are averaged.
+        """
+        table = self.table(metrics, view, level=level, cluster=cluster)
+        return averages(table, [self.dataset(name) for name in self.datasets])
+
+    def difference(
+        self,
+        a: str,
+        b: str,
+        metric: Any = "mrr",
+        view: View | None = None,
+        *,
+        level: float = 0.95,
+        cluster: str | None = None,
+    ) -> Differences:
+        """Difference of two models on every data set, its mean over these, and over data sets of the kind.
+
+        Args:
+            a: name of the model that is subtracted from.
+            b: name of the other.
+            metric: as in ``table``, one.
+            view: as in ``table``.
+            level: of the intervals.
+            cluster: as in ``table``.
+
+        Raises:
+            ValueError: if there is no such model, or the two can be compared nowhere.
+        """
+        for name in (a, b):
+            check_choice("model", name, self.models)
+        (one,) = measures_of([metric], view)
+        check_level(level)
+        check_choice("cluster", cluster, _CLUSTERS)
+        found = {name: self._cells(name, one, level, cluster) for name in self.datasets}
+        return differences(a, b, one, found, level)
+
+    def mean_ranks(self, metric: Any = "mrr", view: View | None = None, *, level: float = 0.95) -> Ranking:
+        """Ranks of the models averaged over data sets, with Friedman's test and Nemenyi's critical difference.
+
+        Raises:
+            ValueError: for a metric without a direction, and for fewer than two models or data sets.
+        """
+        return ranking(self.table([metric], view, level=level))
 
     def dataset(self, name: str) -> DataSet:
         """The runs of a data set, read and aligned; those read last are kept.

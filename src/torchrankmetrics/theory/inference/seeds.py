@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.units import Units
+from torchrankmetrics.theory.inference.units import Units, support_of
 
 # means (b, k) of f for k runs -> g of them and its slopes, elementwise, both (b, k)
 SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -96,6 +96,10 @@ class SeededModels:
         """(models, models) covariance of the values, seeds and tasks together."""
         tasks = self.units.factor * (self._influence.T @ (self.units.count[:, None] * self._influence))
         return np.asarray(tasks + np.diag([self._seeds(i) for i in range(len(self.sizes))]), dtype=np.float64)
+
+    def support(self, model: int) -> float:
+        """Number of tasks or clusters that the error of a value rests on, see ``support_of``."""
+        return support_of(self._influence[:, model], self.units.count)
 
     def mean(self, model: int, level: float) -> SeededEstimate:
         """Value of one model; the interval generalises to new seeds and new tasks."""
