@@ -44,18 +44,25 @@ class SeedSplit:
 
 @dataclass(frozen=True)
 class SeededEstimate:
-    """A value or a difference over seeds and tasks, with its interval, and the p-value of "it is zero".
-
-    ``freedom`` are the degrees of freedom of its error.
-    """
+    """A value or a difference over seeds and tasks, with its interval; ``freedom``: of its error."""
 
     value: float
     standard_error: float
+    freedom: float
     low: float
     high: float
-    p_value: float
     split: SeedSplit
-    freedom: float = math.inf
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of "it is zero"."""
+        return self.p_value_of(0.0)
+
+    def p_value_of(self, null: float) -> float:
+        """Two-sided p-value of "it is ``null``", by Student's t."""
+        if self.standard_error == 0:
+            return 1.0 if self.value == null else 0.0
+        return float(2 * student.sf(abs(self.value - null) / self.standard_error, self.freedom))
 
 
 class SeededModels:
@@ -124,12 +131,11 @@ class SeededModels:
         split = SeedSplit(seeds, tasks, interaction, sizes)
         error = math.sqrt(split.total)
         if error == 0:
-            return SeededEstimate(value, 0.0, value, value, 1.0 if value == 0 else 0.0, split)
+            return SeededEstimate(value, 0.0, math.inf, value, value, split)
         parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
         freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
         half = float(student.ppf((1 + level) / 2, freedom)) * error
-        p_value = float(2 * student.sf(abs(value) / error, freedom))
-        return SeededEstimate(value, error, value - half, value + half, p_value, split, freedom)
+        return SeededEstimate(value, error, freedom, value - half, value + half, split)
 
 
 def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: float) -> SeededEstimate:
