@@ -3,11 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from scipy.stats import norm
 from scipy.stats import t as student
 
+from torchrankmetrics import plots
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.rendering import Cell, Column, Rendered, Styled, Tabular
 from torchrankmetrics.study.cells import Measured
@@ -260,6 +262,19 @@ class Differences(Rendered):
     higher_is_better: bool
     left_out: tuple[str, ...]
 
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the differences and their averages, see ``plots.differences``."""
+        ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
+        averages = {self.here.dataset: ends.pop(self.here.dataset)}
+        if self.elsewhere is not None:
+            averages["other data sets"] = (self.elsewhere.value, self.elsewhere.low, self.elsewhere.high)
+        label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
+        return plots.differences(ends, averages, label, ax=ax)
+
+    @property
+    def _better(self) -> str:
+        return "right" if self.higher_is_better else "left"
+
     def __getitem__(self, dataset: str) -> DataSetDifference:
         """Row of a data set."""
         for row in self.rows:
@@ -277,9 +292,8 @@ class Differences(Rendered):
         lines: list[list[Cell]] = [
             [r.dataset, r.difference, r.low, r.high, r.p_value, r.p_adjusted] for r in (*self.rows, self.here)
         ]
-        better = "right" if self.higher_is_better else "left"
         notes = [
-            f"{self.metric} of {self.a} less that of {self.b}, {100 * self.level:g} % intervals; {better} of 0 is better "
+            f"{self.metric} of {self.a} less that of {self.b}, {100 * self.level:g} % intervals; {self._better} of 0 is better "
             f"for {self.a}. p_adjusted: one family over the data sets.",
             f"{self.here.dataset}: each counts once; generalises to other tasks of these data sets.",
         ]
@@ -338,6 +352,10 @@ class Ranking(Rendered):
     models: tuple[str, ...]
     ranks: MeanRanks
     left_out: tuple[str, ...]
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the critical difference, see ``plots.critical_difference``."""
+        return plots.critical_difference(self.models, self.ranks, ax=ax)
 
     def __str__(self) -> str:
         return self.to_text()

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,6 +28,35 @@ def find_files(pattern: str | os.PathLike[str]) -> list[Found]:
     Raises:
         ValueError: if a field is unknown, there is none, or no file matches.
     """
+    base, parts = _split(pattern)
+    found = [
+        Found(path, "/".join(names), fields) for path, names, fields in _matching(base, parts, (), {}) if path.is_file()
+    ]
+    if not found:
+        raise ValueError(f"no file matches {os.fspath(pattern)!r}{_there(base)}")
+    return sorted(found, key=lambda one: natural(one.below))
+
+
+def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) -> list[tuple[Path, str]]:
+    """Path of the file of each run, and that below the folder that the pattern begins with.
+
+    Raises:
+        ValueError: if the pattern does not tell the runs apart, or a name cannot be part of a path.
+    """
+    base, parts = _split(pattern)
+    if "*" in "/".join(parts):
+        raise ValueError(f"pattern must not hold * where files are written, got {os.fspath(pattern)!r}")
+    for name in (name for run in runs for name in run.values()):
+        if "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"the name {name!r} cannot be part of a path: add the run under another name")
+    below = ["/".join(parts).format(**run) for run in runs]
+    if len(set(below)) < len(runs):
+        raise ValueError(f"pattern must tell all runs apart, as runs/{{dataset}}/{{model}}/{{seed}}.npz does; got {pattern}")
+    return [(base / name, name) for name in below]
+
+
+def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
+    """The folder that a pattern begins with, and the components of the rest."""
     text = os.fspath(pattern)
     unknown = [match[1] for match in _PART.finditer(text) if match[2] is None and match[1] not in FIELDS]
     if unknown or not any(f"{{{field}}}" in text for field in FIELDS):
@@ -35,15 +64,8 @@ def find_files(pattern: str | os.PathLike[str]) -> list[Found]:
         raise ValueError(f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {text!r}")
     first = _PART.search(text)
     assert first is not None
-    folder = text[: first.start()].rpartition("/")
-    base = Path(folder[0] + folder[1] or ".")
-    parts = text[len(folder[0] + folder[1]) :].split("/")
-    found = [
-        Found(path, "/".join(names), fields) for path, names, fields in _matching(base, parts, (), {}) if path.is_file()
-    ]
-    if not found:
-        raise ValueError(f"no file matches {text!r}{_there(base)}")
-    return sorted(found, key=lambda one: natural(one.below))
+    folder = text[: text.rfind("/", 0, first.start()) + 1]
+    return Path(folder or "."), text[len(folder) :].split("/")
 
 
 def natural(text: str) -> list[tuple[bool, int, str]]:

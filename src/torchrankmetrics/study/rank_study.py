@@ -2,6 +2,8 @@
 
 import os
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +11,12 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Selection, measure_of
+from torchrankmetrics.files import write_whole
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import Measured, measured
-from torchrankmetrics.study.files import find_files, natural
+from torchrankmetrics.study.contents import Options
+from torchrankmetrics.study.files import find_files, natural, paths_of
+from torchrankmetrics.study.page import page_of
 from torchrankmetrics.study.runs import Run, rows_of_source, source_of
 from torchrankmetrics.study.tables import StudyTable, study_table
 from torchrankmetrics.study.tasks import DataSet
@@ -38,6 +43,8 @@ class RankStudy:
 
     def __init__(self) -> None:
         self.runs: dict[tuple[str, str, str], Run] = {}
+        self._models: dict[str, None] = {}  # in their order
+        self._datasets: dict[str, None] = {}
         self._read: OrderedDict[str, DataSet] = OrderedDict()
         self._measured: dict[tuple[Any, ...], Measured] = {}
 
@@ -78,10 +85,18 @@ class RankStudy:
         study, said = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
         for name in names:
             check_choice("names", name, ("model", "dataset", "seed"))
-        for found in find_files(pattern):
-            fields = said | found.fields
-            study._add(Run(**fields, source=found.path, file=found.below, num_rows=rows_of_source(found.path)))
+        files = [(said | found.fields, found) for found in find_files(pattern)]
+        study.arrange(*(sorted({names[part] for names, _ in files}, key=natural) for part in ("model", "dataset")))
+        for names, found in files:
+            study._add(Run(**names, source=found.path, file=found.below, num_rows=rows_of_source(found.path)))
         return study
+
+    def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
+        """Put models and data sets in an order of your choice; those that are not named come after."""
+        self._models = dict.fromkeys([*models, *self._models])
+        self._datasets = dict.fromkeys([*datasets, *self._datasets])
+        self._read.clear()
+        self._measured.clear()
 
     def _add(self, run: Run) -> None:
         if not run.num_rows:
@@ -90,18 +105,22 @@ class RankStudy:
         if key in self.runs:
             raise ValueError(f"there is a run of {run.words} already: give another seed=")
         self.runs[key] = run
+        self._models.setdefault(run.model)
+        self._datasets.setdefault(run.dataset)
         self._read.pop(run.dataset, None)
         self._measured = {known: value for known, value in self._measured.items() if known[0] != run.dataset}
 
     @property
     def models(self) -> list[str]:
-        """The models: in the order in which they came, of files as people count."""
-        return self._names("model")
+        """The models: in the order in which they came, of files as people count, or as arranged."""
+        there = {run.model for run in self.runs.values()}
+        return [name for name in self._models if name in there]
 
     @property
     def datasets(self) -> list[str]:
         """The data sets, likewise."""
-        return self._names("dataset")
+        there = {run.dataset for run in self.runs.values()}
+        return [name for name in self._datasets if name in there]
 
     @property
     def seeds(self) -> list[str]:
@@ -220,6 +239,49 @@ class RankStudy:
         """
         return ranking(self.table([metric], view, level=level))
 
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        metrics: Any = ("mrr", "hits@10"),
+        view: View | None = None,
+        *,
+        level: float = 0.95,
+        cluster: str | None = None,
+        title: str = "Rank study",
+    ) -> None:
+        """Write a page of tables and figures that needs no other file; ``verify`` checks it against the ranks.
+
+        Args:
+            path: of an HTML file, written whole or not at all.
+            metrics: as in ``table``; the first one ranks the models.
+            view: as in ``table``.
+            level: as in ``table``.
+            cluster: as in ``table``.
+            title: of the page.
+
+        Raises:
+            ImportError: without matplotlib.
+            OSError, ValueError: as ``table``, and if the path cannot be written to.
+        """
+        content = page_of(self, Options(tuple(measures_of(metrics, view)), None, level, cluster), title)
+        write_whole(path, content.encode("utf-8"))
+
+    def save(self, pattern: str | os.PathLike[str]) -> None:
+        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz``.
+
+        The study then is of these files: its page names them.
+
+        Raises:
+            OSError: if a file cannot be written.
+            ValueError: if two runs would have one file, or a name holds a "/".
+        """
+        paths = paths_of(pattern, [dict(zip(("model", "dataset", "seed"), key, strict=True)) for key in self.runs])
+        for (key, run), (path, file) in zip(self.runs.items(), paths, strict=True):
+            table = run.load()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            table.save(path)
+            self.runs[key] = replace(run, source=path, file=file)
+
     def dataset(self, name: str) -> DataSet:
         """The runs of a data set, read and aligned; those read last are kept.
 
@@ -241,11 +303,6 @@ class RankStudy:
         if key not in self._measured:
             self._measured[key] = measured(self.dataset(name), measure, level, cluster)
         return self._measured[key]
-
-    def _names(self, part: str) -> list[str]:
-        names = list(dict.fromkeys(getattr(run, part) for run in self.runs.values()))
-        files = all(isinstance(run.source, Path) for run in self.runs.values())
-        return sorted(names, key=natural) if files else names
 
 
 def measures_of(metrics: Any, view: View | None) -> list[Measure]:

@@ -69,6 +69,12 @@ class StudyTable(Rendered):
             self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals
         )
 
+    def only(self, measures: Sequence[Measure]) -> "StudyTable":
+        """The part that is of some measures, with the marks of the whole family."""
+        keys = {one.key for one in measures}
+        cells = {place: cell for place, cell in self.cells.items() if place[0] in keys}
+        return replace(self, measures=tuple(measures), cells=cells)
+
     def __str__(self) -> str:
         return self.to_text()
 
