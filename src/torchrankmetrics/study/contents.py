@@ -1,7 +1,7 @@
 """What a page tells of a study: its tables by name, computed from the ranks alone, so that others can do it again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.rendering import Column, Rendered, Tabular
@@ -76,7 +76,9 @@ class _One(Rendered):
         whole = self.table
         one = tuple(measure for measure in whole.measures if measure.key == self.key)
         rows = "datasets" if len(whole.datasets) > len(whole.models) else "models"
-        return whole.only(one).shown(rows=rows).tabular()  # type: ignore[arg-type]
+        found = whole.only(one).shown(rows=rows)  # type: ignore[arg-type]
+        # the page tells the facts of the data sets once, beside these tables
+        return replace(found.tabular(), notes=found.how_to_read)
 
 
 def contents_of(study: "RankStudy", options: Options) -> Contents:

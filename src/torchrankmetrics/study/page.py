@@ -3,9 +3,11 @@
 import html
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics import plots
+from torchrankmetrics.rendering.markup import to_html
 from torchrankmetrics.study.cards import VERSION, card_of, versions
 from torchrankmetrics.study.contents import Contents, Options, contents_of
 
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
 
 CARDS = "rank-cards"
-_MOST_CURVES, _MOST_MODELS = 6, 6
+_MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1a1a1a; --soft: #595959; --line: #d4d4d4; --paper: #fff; --warn: #fff4dc; }
 @media (prefers-color-scheme: dark) {
@@ -24,10 +26,11 @@ _STYLE = """
 body { margin: 0 auto; padding: 1rem; max-width: 62rem; color: var(--ink); background: var(--paper);
   font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
 h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p, li, figcaption { max-width: 46rem; }
-.about, figcaption, tfoot, footer { color: var(--soft); font-size: .875rem; }
+p, li, figcaption, .note { max-width: 46rem; }
+section { margin: 1.5rem 0; } .note { margin: .2rem 0; }
+.about, figcaption, .note { color: var(--soft); font-size: .875rem; }
 .warnings { background: var(--warn); padding: .5rem 1rem; border-radius: .3rem; }
-.table { overflow-x: auto; margin: 1rem 0; }
+.table { overflow-x: auto; margin: .5rem 0; }
 table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 caption { text-align: left; font-weight: 600; padding: .3rem 0; }
 th, td { padding: .25rem .6rem; white-space: nowrap; }
@@ -35,7 +38,6 @@ thead tr:last-child th { border-bottom: 1.5px solid var(--ink); } thead tr:first
 tbody tr + tr > * { border-top: 1px solid var(--line); } tbody tr:last-child > * { border-bottom: 1.5px solid var(--ink); }
 tbody th { position: sticky; left: 0; background: var(--paper); font-weight: 600; }
 thead th:first-child { position: sticky; left: 0; background: var(--paper); }
-tfoot td { white-space: normal; min-width: 16rem; max-width: 46rem; }
 figure { margin: 1.5rem 0; } figure svg { width: 100%; max-width: 34rem; height: auto; display: block;
   font-family: "DejaVu Sans", Verdana, sans-serif; }
 details { margin: 1rem 0; } summary { cursor: pointer; }
@@ -64,12 +66,12 @@ def page_of(study: "RankStudy", options: Options, title: str) -> str:
         f'<p class="about">{about} Computed by torchrankmetrics {versions()["torchrankmetrics"]}.</p>',
         *_warnings(study, contents),
         "<h2>Values</h2>",
-        *(_table(f"values {key}", key, contents) for key in contents.single),
+        *(table_of(f"values {key}", key, contents) for key in contents.single),
         *_values(contents, figures),
         *_across(contents, figures),
         *_distributions(study, figures),
         "<h2>Protocol</h2>",
-        _table("protocol", "What was ranked among what", contents),
+        table_of("protocol", "What was ranked among what", contents),
         *_method(contents),
         *_cards(study, options, contents),
     ]
@@ -97,24 +99,22 @@ def _text(text: str) -> str:
     return html.escape(text)
 
 
-def _table(name: str, caption: str, contents: Contents) -> str:
-    written = contents.tables[name].to_html()
+def table_of(name: str, caption: str, contents: Contents) -> str:
+    """A table of the contents with its notes, as the page has it."""
+    tabular = contents.tables[name].tabular()
+    written = to_html(replace(tabular, notes=()))
     captioned = written.replace("<table>", f"<table>\n<caption>{_text(caption)}</caption>", 1)
-    return f'<div class="table" data-table="{_text(name)}">\n{captioned}\n</div>'
+    notes = "\n".join(f'<p class="note">{_text(note)}</p>' for note in tabular.notes)
+    return f'<section data-table="{_text(name)}">\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
 
 
 def _warnings(study: "RankStudy", contents: Contents) -> Iterable[str]:
     told = [f"{name}: {warning}" for name, facts in contents.table.facts.items() for warning in facts.warnings]
     told += [f"{model} is missing on {data}" for model, data in study.missing]
-    tied = [
-        f"{model} on {name} ({100 * rate:.0f} %)"
-        for name, facts in contents.table.facts.items()
-        for model, rate in facts.tie_rates.items()
-        if rate > 0.1
-    ]
-    if tied:
-        told.append(f"more than a tenth of the true answers share their score with others: {', '.join(tied)}")
-    told += [note for note in contents.table.notes if note.startswith("Intervals rest on")]
+    most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
+    if tied := [f"{name} ({100 * rate:.0f} %)" for name, rate in most.items() if rate > _MANY_TIES]:
+        told.append(f"more than a tenth of the true answers share their score with others on {', '.join(tied)}")
+    told += contents.table.doubtful
     if told:
         yield '<section class="warnings">\n<h2>Before reading on</h2>\n<ul>'
         yield from (f"<li>{_text(warning)}</li>" for warning in told)
@@ -149,17 +149,17 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         return
     yield "<h2>Across data sets</h2>"
     if contents.averages is not None:
-        yield _table("averages", "Each data set counts once", contents)
+        yield table_of("averages", "Each data set counts once", contents)
     if (ranking := contents.ranking) is not None:
         yield figures.figure(
             ranking.plot(),
             f"Mean ranks by {ranking.metric} over {ranking.ranks.num_datasets} data sets; a bar joins models that are not "
             "told apart with the data sets as the sample (Friedman and Nemenyi).",
         )
-        yield _table("ranks", "Mean ranks", contents)
+        yield table_of("ranks", "Mean ranks", contents)
     if (found := contents.differences) is not None:
         yield figures.figure(found.plot(), found.tabular().notes[0])
-        yield _table("differences", f"{found.metric}: {found.a} less {found.b}", contents)
+        yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
 def _distributions(study: "RankStudy", figures: _Figures) -> Iterable[str]:
@@ -185,7 +185,7 @@ def _method(contents: Contents) -> Iterable[str]:
         f"All {table.num_tests} pairs of models, on all data sets and metrics of the tables of values, are one family: "
         "min-P, step-down (Westfall and Young 1993), with the dependence of pairs on shared tasks. A model without a mark "
         "is worse than the best of its data set; one such claim or more is wrong with probability "
-        f"{100 * (1 - table.level):g} % at most, as far as means of tasks are normal.",
+        f"{100 * (1 - table.level):.3g} % at most, as far as means of tasks are normal.",
     ]
     if contents.averages is not None:
         lines.append(
