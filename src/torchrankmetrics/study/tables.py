@@ -26,7 +26,7 @@ Rows = Literal["models", "datasets"]
 
 @dataclass(frozen=True, eq=False)
 class StudyTable(Rendered):
-    """Models by data sets. Text, Markdown, LaTeX and HTML have a column per data set; CSV, JSON and pandas a row per cell.
+    """Models by data sets: for people a column per data set, for programs (CSV, JSON, pandas) a row per cell.
 
     Attributes:
         measures: what is told.
@@ -65,9 +65,7 @@ class StudyTable(Rendered):
 
     def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
         """The same table, written otherwise: data sets as rows, or values without their intervals."""
-        return replace(
-            self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals
-        )
+        return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 
     def only(self, measures: Sequence[Measure]) -> "StudyTable":
         """The part that is of some measures, with the marks of the whole family."""
@@ -119,8 +117,8 @@ class StudyTable(Rendered):
             told.append("Means over seeds.")
         if self.num_tests:
             told.append(
-                f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models are one "
-                f"family with an error of {100 * (1 - self.level):.3g} %."
+                f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models are "
+                f"one family with an error of {100 * (1 - self.level):.3g} %."
             )
         return tuple(told)
 

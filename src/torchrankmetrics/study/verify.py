@@ -13,9 +13,10 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import measure_of
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cards import VERSION, card_of, versions
-from torchrankmetrics.study.contents import Options, contents_of
+from torchrankmetrics.study.contents import contents_of
+from torchrankmetrics.study.options import Options, measures_of
 from torchrankmetrics.study.page import CARDS, table_of
-from torchrankmetrics.study.rank_study import RankStudy, measures_of
+from torchrankmetrics.study.rank_study import RankStudy
 
 _DRAWN = 1e-3  # p-values of drawn families move with the rounding of the machine
 _KEYS = ("rank_cards", "metrics", "level", "cluster", "models", "datasets", "tables", "numbers")
@@ -55,7 +56,12 @@ class Verification(Rendered):
 
     def tabular(self) -> Tabular:
         """What differs, before it is written."""
-        columns = [Column("kind", key=True), Column("where", key=True), Column("page", digits=9), Column("ranks", digits=9)]
+        columns = [
+            Column("kind", key=True),
+            Column("where", key=True),
+            Column("page", digits=9),
+            Column("ranks", digits=9),
+        ]
         rows: list[list[Cell]] = [[one.kind, one.where, one.page, one.ranks] for one in self.differences]
         return Tabular(columns, rows, self.notes)
 
@@ -91,7 +97,7 @@ def verify(
         notes += ["As tables are missing, no number was computed again."]
     else:
         study.arrange(content["models"], content["datasets"])
-        contents = contents_of(study, Options(tuple(measures), None, content["level"], content["cluster"]))
+        contents = contents_of(study, Options(tuple(measures), content["level"], content["cluster"]))
         ours = json.loads(contents.table.to_json())
         numbers = sum(isinstance(value, int | float) for row in ours for value in row.values())
         differing += _numbers(content["numbers"], ours)
@@ -125,7 +131,7 @@ class _Page(HTMLParser):
         elif tag == "section" and given.get("data-table") is not None:
             self._name = given["data-table"] or ""
             self.tables[self._name] = []
-        elif self._name and tag in ("th", "td") or (self._name and given.get("class") == "note"):
+        elif self._name and (tag in ("th", "td") or given.get("class") == "note"):
             self.tables[self._name].append("")
             self._inside = True
 
@@ -160,7 +166,9 @@ def _cards(page: _Page, path: Path) -> dict[str, Any]:
     if not isinstance(content, dict) or (lost := [key for key in _KEYS if key not in content]):
         raise ValueError(f"the rank cards of {path} are damaged: they lack {', '.join(lost or _KEYS)}")
     if content["rank_cards"] != VERSION:
-        raise ValueError(f"the rank cards of {path} have version {content['rank_cards']!r}; this library reads {VERSION}")
+        raise ValueError(
+            f"the rank cards of {path} have version {content['rank_cards']!r}; this library reads {VERSION}"
+        )
     kinds = {"tables": list, "numbers": list, "metrics": list, "models": list, "datasets": list, "level": float}
     if wrong := [key for key, kind in kinds.items() if not isinstance(content[key], kind)]:
         raise ValueError(f"the rank cards of {path} are damaged: {', '.join(wrong)} of another type")
