@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrankmetrics.plots.across import intervals_by_dataset
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.plots.svg import to_svg
 from torchrankmetrics.rendering import Tabular
@@ -99,14 +98,9 @@ def _values(contents: Contents, figures: _Figures) -> Iterable[str]:
     table = contents.table
     models = _drawn(contents)
     for one in table.measures:
-        cells = {
-            data: {m: (c.value, c.low, c.high) for m in models if (c := table.cell(m, data, one.key)) is not None}
-            for data in table.datasets
-        }
-        chance = {data: value for data in table.datasets if (value := table.chance[one.key, data]) == value}
         few = "" if len(models) == len(table.models) else f" The {len(models)} models with the best mean rank."
         caption = f"{one.key} with {100 * table.level:g} % intervals; bars mark chance.{few}"
-        yield figures.figure(intervals_by_dataset(cells, one.key, chance=chance), caption)
+        yield figures.figure(table.only([one], models).plot(), caption)
 
 
 def _drawn(contents: Contents) -> list[str]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.plots.across import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Written
 from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
 from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
@@ -67,11 +69,21 @@ class StudyTable(Rendered):
         """The same table, written otherwise: data sets as rows, or values without their intervals."""
         return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 
-    def only(self, measures: Sequence[Measure]) -> "StudyTable":
-        """The part that is of some measures, with the marks of the whole family."""
-        keys = {one.key for one in measures}
-        cells = {place: cell for place, cell in self.cells.items() if place[0] in keys}
-        return replace(self, measures=tuple(measures), cells=cells)
+    def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> "StudyTable":
+        """The part that is of some measures (and models), with the marks of the whole family."""
+        keys, kept = {one.key for one in measures}, self.models if models is None else tuple(models)
+        cells = {place: cell for place, cell in self.cells.items() if place[0] in keys and place[1] in kept}
+        return replace(self, measures=tuple(measures), models=kept, cells=cells)
+
+    def plot(self, metric: str | None = None, ax: Any = None) -> Any:
+        """Draw a metric, the first if none is said, by its key: see ``plots.intervals_by_dataset``."""
+        key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
+        cells = {
+            data: {m: (c.value, c.low, c.high) for m in self.models if (c := self.cell(m, data, key)) is not None}
+            for data in self.datasets
+        }
+        chance = {data: self.chance[key, data] for data in self.datasets if not math.isnan(self.chance[key, data])}
+        return intervals_by_dataset(cells, key, chance=chance, ax=ax)
 
     def __str__(self) -> str:
         return self.to_text()

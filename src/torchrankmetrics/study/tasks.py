@@ -126,11 +126,11 @@ class DataSet:
             odd = next(read for read in reads if read.tasks != self.tasks or not read.tasks)
             told = [f"{self.reference.run.model}, seed {self.reference.run.seed},", f"{model}, seed {odd.run.seed},"]
             try:
-                if odd is self.reference:
-                    paired_rows([odd.table], told[:1])
-                else:
-                    with warnings.catch_warnings():
-                        warnings.simplefilter("ignore", RankMetricWarning)
+                with warnings.catch_warnings():  # told already, when it was read
+                    warnings.simplefilter("ignore", RankMetricWarning)
+                    if odd is self.reference:
+                        paired_rows([odd.table], told[:1])
+                    else:
                         paired_rows([self.reference.table, odd.table], told)
                 why = "the order of its tasks is not known"
             except ValueError as error:
