@@ -260,7 +260,7 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
         study.add(source, model=name, dataset="d")
     values = {study.table("mrr").cell(name, "d").value for name in study.models}
     assert values == {evaluate(table, metrics=["mrr"])["mrr"]}
-    with pytest.raises(TypeError, match="table must be a RankTable.*got int"):
+    with pytest.raises(TypeError, match=r"table must be a RankTable.*got int"):
         study.add(3, model="x", dataset="d")
     with pytest.raises(ValueError, match="there is a run of table on d, seed 0 already"):
         study.add(table, model="table", dataset="d")

@@ -69,15 +69,15 @@ def _drawn(block: PairwiseTests, root: FloatArray, rng: np.random.Generator, siz
     """P-values (size, m) of pairs that do not differ."""
     values = rng.normal(size=(size, len(root))) @ root
     a, b = np.array(block.pairs, dtype=np.int64).reshape(-1, 2).T
-    spread = np.linalg.norm(root[a] - root[b], axis=1)
+    spread = np.linalg.norm(root[:, a] - root[:, b], axis=0)
     with np.errstate(divide="ignore", invalid="ignore"):
         z = np.nan_to_num((values[:, a] - values[:, b]) / spread)  # what cannot differ has p = 1
     return np.asarray(2 * ndtr(-np.abs(z)))
 
 
 def _root(covariance: FloatArray) -> FloatArray:
-    """The symmetric square root: unlike a triangular one it exists for models that are equal."""
-    # scaled first: eigenvalues of tiny variances would be lost beside large ones
+    """What makes independent values (b, k) @ root of that covariance; it exists for models that are equal, too."""
+    # the symmetric root of the correlations: eigenvalues of tiny variances would be lost beside large ones
     scale = np.sqrt(np.diag(covariance))
     safe = np.where(scale > 0, scale, 1.0)
     value, vector = np.linalg.eigh(covariance / safe / safe[:, None])
