@@ -8,8 +8,6 @@ import typer
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, busy, emit, given, refuse, split_list
-from torchrankmetrics.study import RankStudy, verify
-from torchrankmetrics.theory.views import VIEWS
 
 DIFFERS = 1
 _ROWS = ("models", "datasets")
@@ -48,6 +46,9 @@ def study_command(
 
     `torchrankmetrics study "runs/{dataset}.{model}.npz" -m amri --format latex`
     """
+    from torchrankmetrics.study import RankStudy
+    from torchrankmetrics.theory.views import VIEWS
+
     check_choice("--view", view, VIEWS[:-1])
     check_choice("--rows", rows, _ROWS)
     if cluster is not None:
@@ -63,7 +64,10 @@ def study_command(
             emit(study.summary(names, **options).tabular(), form, output)
         elif form is Format.html or (form is None and suffix == ".html"):
             refuse(given(context, "rows", "values_only"), "they are of tables, and html is a page")
-            page = study.report(output if to_file else None, names, title=title, **options)
+            try:
+                page = study.report(output if to_file else None, names, title=title, **options)
+            except ImportError as error:
+                raise ValueError(str(error)) from error
             sys.stdout.write(page or "")
         else:
             refuse(given(context, "title"), "it is of a page: add --format html")
@@ -87,6 +91,8 @@ def verify_command(
 
     `torchrankmetrics verify report.html runs/`
     """
+    from torchrankmetrics.study import verify
+
     with busy("verify"):
         found = verify(report, folder)
     if found:

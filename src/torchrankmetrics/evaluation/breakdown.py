@@ -7,6 +7,7 @@ from typing import Any
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.groups import Groups
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.summary import sampled_notes
 from torchrankmetrics.rendering import Rendered, Tabular
@@ -71,13 +72,10 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
         if measure.definition.name != "count":
             seen = replace(measure, average="micro").seen_as("base", "adjusted_index", "z_score")
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
-    rows = []
-    for group, part in analysis.by_group():
-        count = part.sample().num_tasks
-        if count:  # a group whose weights are all zero is dropped like its tasks
-            values = [measure.value_or_nan(part) for measure in columns.values()]
-            rows.append((_name(group, names), count, *values))
-    return Breakdown(("group", "count", *columns), tuple(rows), tuple(sampled_notes(analysis)))
+    groups = Groups(analysis)
+    cells = [[_name(group, names) for group in groups.ids.tolist()], groups.num_tasks.tolist()]
+    cells += [groups.values(measure).tolist() for measure in columns.values()]
+    return Breakdown(("group", "count", *columns), tuple(zip(*cells, strict=True)), tuple(sampled_notes(analysis)))
 
 
 def _name(group: int, names: Names) -> Cell:

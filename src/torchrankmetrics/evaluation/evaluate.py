@@ -33,9 +33,9 @@ def evaluate(
     weight: Any = None,
     group: Any = None,
     sample_id: Any = None,
-    views: Sequence[View] = ("base",),
-    rank_types: Sequence[RankType] = ("realistic",),
-    sides: Sequence[Side] = ("both",),
+    views: View | Sequence[View] = ("base",),
+    rank_types: RankType | Sequence[RankType] = ("realistic",),
+    sides: Side | Sequence[Side] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
 ) -> dict[str, float]:

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from torchrankmetrics.evaluation.sources import Collected, as_table
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.table_io import MAX_BYTES, read_length
+from torchrankmetrics.table.table_io import read_length
 
 
 @dataclass(frozen=True)
