@@ -103,6 +103,18 @@ def test_intervals_over_seeds_cover() -> None:
     assert 0.92 < covered / 300 < 0.995
 
 
+def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
+    """Two runs of the same value on tasks of the same mean: neither seeds nor tasks add anything by themselves."""
+    study = RankStudy()
+    for model, ranks in {"a": ([1, 9] * 20, [9, 1] * 20), "b": ([2, 8] * 20, [8, 2] * 20)}.items():
+        for seed, one in enumerate(ranks):
+            table = RankTable.from_ranks(Ranks(one, None, 20), sample_id=torch.arange(40))
+            study.add(table, model=model, dataset="d", seed=seed)
+    cell = study.table("hits@3").cell("a", "d")
+    assert cell.low < 0.5 < cell.high
+    assert study.difference("a", "b", "mr")["d"].p_value == 1
+
+
 def test_shares_without_any_spread_have_an_interval() -> None:
     study = RankStudy()
     for seed in range(3):

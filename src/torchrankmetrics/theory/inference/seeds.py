@@ -133,7 +133,9 @@ class SeededModels:
         if error == 0:
             return SeededEstimate(value, 0.0, math.inf, value, value, split)
         parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
-        freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
+        squares = sum(v**2 / dof for v, dof in parts)
+        # runs of equal value on tasks of equal mean: what is left is of a run on a task
+        freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
         half = float(student.ppf((1 + level) / 2, freedom)) * error
         return SeededEstimate(value, error, freedom, value - half, value + half, split)
 
