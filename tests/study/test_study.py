@@ -70,6 +70,15 @@ def test_a_difference_turned_round_has_the_other_sign() -> None:
     assert other.elsewhere.value == pytest.approx(-one.elsewhere.value)
 
 
+def test_the_mean_over_these_data_sets_has_the_errors_of_all() -> None:
+    found = study_of(seeds=3).difference("a", "c")
+    errors = np.array([row.standard_error for row in found.rows])
+    assert found.here.difference == pytest.approx(np.mean([row.difference for row in found.rows]))
+    assert found.here.standard_error == pytest.approx(np.sqrt((errors**2).sum()) / 3)
+    half = (found.here.high - found.here.low) / 2
+    assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal law
+
+
 def test_hits_of_single_runs_are_tested_by_mcnemar() -> None:
     found = study_of().difference("a", "b", "hits@10")
     for dataset in SIZES:

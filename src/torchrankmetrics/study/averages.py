@@ -116,7 +116,7 @@ def averages(table: StudyTable, datasets: Sequence[DataSet]) -> Averages:
             better = [sum(_ahead(one, values[m, d], values[model, d]) for m in table.models) for d in chosen]
             equal = [sum(values[m, d] == values[model, d] for m in table.models) for d in chosen]
             ranks = [1 + b + (e - 1) / 2 for b, e in zip(better, equal, strict=True)]
-            low, high = _interval(mine, table.level)
+            low, high = _interval(mine, table.level, one.bounds)
             rows[one.key, model] = Average(
                 value=float(mine.mean()),
                 low=low,
@@ -178,11 +178,13 @@ def _won(table: StudyTable, one: Measure, model: str, data: str) -> bool:
     return rank == (1, 1) and len(table.models) > 1
 
 
-def _interval(values: FloatArray, level: float) -> tuple[float, float]:
+def _interval(values: FloatArray, level: float, bounds: tuple[float | None, float | None]) -> tuple[float, float]:
+    """Student's interval of a mean, cut to what is possible."""
     if len(values) < 2:
         return math.nan, math.nan
     half = float(student.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
-    return float(values.mean()) - half, float(values.mean()) + half
+    low, high = float(values.mean()) - half, float(values.mean()) + half
+    return (low if bounds[0] is None else max(low, bounds[0])), (high if bounds[1] is None else min(high, bounds[1]))
 
 
 def _beyond_chance(one: Measure, datasets: Sequence[DataSet], alpha: float) -> dict[str, set[str]] | None:

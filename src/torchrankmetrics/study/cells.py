@@ -65,7 +65,7 @@ class Measured:
         chance: its value by chance; NaN where nobody can tell.
         tested: the models that are compared.
         tests: of all pairs of them, as indices into ``tested``; None without at least two.
-        differences: of the same pairs, with their standard errors, (pairs, 2).
+        differences: of the same pairs, with their standard errors and the degrees of freedom of these, (pairs, 3).
         ends: of their intervals, each right by itself, (pairs, 2).
     """
 
@@ -91,7 +91,7 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
         place = list(aligned).index(model) if joint is not None and model in aligned else None
         cells[model] = _cell(reads, measure, None if place is None else (joint, place), level, cluster)
     tested = tuple(aligned)
-    tests, differences, ends = None, np.empty((0, 2)), np.empty((0, 2))
+    tests, differences, ends = None, np.empty((0, 3)), np.empty((0, 2))
     if joint is not None and len(tested) > 1 and measure.higher_is_better is not None:
         pairs = tuple(combinations(range(len(tested)), 2))
         found = [joint.difference(a, b, level) for a, b in pairs]
@@ -100,7 +100,7 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
             p_values = [_mcnemar(joint, a, b) for a, b in pairs]
         tests = PairwiseTests(joint.covariance, pairs, tuple(p_values))
         slope = _slope(measure, samples)
-        differences = np.array([(one.value * slope, one.standard_error * abs(slope)) for one in found])
+        differences = np.array([(one.value * slope, one.standard_error * abs(slope), one.freedom) for one in found])
         ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
     return Measured(cells, _chance(measure, samples), tested, tests, differences, ends)
 

@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import norm
+from scipy.stats import t as student
 
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.plots.across import differences as draw
@@ -14,6 +14,8 @@ from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cells import Measured
 from torchrankmetrics.theory.inference.across import RandomEffects, random_effects
 from torchrankmetrics.theory.inference.testing import holm
+
+HERE, ELSEWHERE = "these data sets", "other data sets"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Differences(Rendered):
         ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
         averages = {self.here.dataset: ends.pop(self.here.dataset)}
         if self.elsewhere is not None:
-            averages["other data sets"] = (self.elsewhere.value, self.elsewhere.low, self.elsewhere.high)
+            averages[ELSEWHERE] = (self.elsewhere.value, self.elsewhere.low, self.elsewhere.high)
         label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
         return draw(ends, averages, label, ax=ax)
 
@@ -91,13 +93,13 @@ class Differences(Rendered):
         ]
         notes = [
             f"{self.about} p_adjusted: one family over the data sets (Holm).",
-            f"{self.here.dataset}: each counts once; generalises to other tasks of these data sets.",
+            f"{HERE}: each counts once; generalises to other tasks (and seeds) on these data sets.",
         ]
         if self.elsewhere is not None:
             found = self.elsewhere
-            lines.append(["other data sets", found.value, found.low, found.high, found.p_value, None])
+            lines.append([ELSEWHERE, found.value, found.low, found.high, found.p_value, None])
             notes.append(
-                f"other data sets: random effects over {found.num_datasets}, for data sets of the kind; true "
+                f"{ELSEWHERE}: random effects over {found.num_datasets}, for data sets of the kind; true "
                 f"differences vary by {found.tau:.3g} (I² = {100 * found.inconsistency:.0f} %), the next one lies in "
                 f"[{found.predicted[0]:.3g}, {found.predicted[1]:.3g}]."
             )
@@ -112,29 +114,52 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], lev
     Raises:
         ValueError: if they can be compared nowhere, or the metric has no direction or no error.
     """
-    z, rows, pairs = float(norm.ppf((1 + level) / 2)), [], {}
+    pairs: dict[str, _Pair] = {}
     for name, part in found.items():
         if a in part.tested and b in part.tested and part.tests is not None:
             i, j = part.tested.index(a), part.tested.index(b)
             place = part.tests.pairs.index((min(i, j), max(i, j)))
-            value, error = part.differences[place].tolist()
-            pairs[name] = (value if i < j else -value, error, part.tests.p_values[place], part.ends[place], i < j)
+            (value, error, freedom), (low, high) = part.differences[place].tolist(), part.ends[place].tolist()
+            turned = (value, low, high) if i < j else (-value, -high, -low)
+            pairs[name] = _Pair(*turned, error, freedom, part.tests.p_values[place])
     if not pairs:
         raise ValueError(
             f"{a!r} and {b!r} can be compared by {one.key!r} on no data set: it takes a mean over tasks that has a "
             "direction, and runs of both on the same tasks"
         )
-    adjusted = holm([pair[2] for pair in pairs.values()])
-    for (name, (value, error, p, ends, forward)), p_adjusted in zip(pairs.items(), adjusted, strict=True):
-        low, high = ends if forward else (-ends[1], -ends[0])
-        rows.append(DataSetDifference(name, value, low, high, error, p, float(p_adjusted)))
-    mean = float(np.mean([row.difference for row in rows]))
-    error = math.sqrt(sum(row.standard_error**2 for row in rows)) / len(rows)
-    p = float(2 * norm.sf(abs(mean) / error)) if error > 0 else float(mean == 0)
-    here = DataSetDifference("these data sets", mean, mean - z * error, mean + z * error, error, p, math.nan)
+    adjusted = holm([pair.p_value for pair in pairs.values()]).tolist()
+    rows = [
+        DataSetDifference(name, pair.value, pair.low, pair.high, pair.error, pair.p_value, p)
+        for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
+    ]
+    here = _mean_here(list(pairs.values()), level)
     spread = [row for row in rows if row.standard_error > 0]
     elsewhere = None
     if len(spread) > 1:
         elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], level)
     left_out = tuple(name for name in found if name not in pairs)
     return Differences(a, b, one.key, tuple(rows), here, elsewhere, level, bool(one.higher_is_better), left_out)
+
+
+class _Pair(NamedTuple):
+    """Difference of two models on a data set."""
+
+    value: float
+    low: float
+    high: float
+    error: float
+    freedom: float
+    p_value: float
+
+
+def _mean_here(pairs: list[_Pair], level: float) -> DataSetDifference:
+    """Mean over data sets that are no sample: their errors add up, with Welch-Satterthwaite degrees of freedom."""
+    mean = float(np.mean([pair.value for pair in pairs]))
+    variance = sum(pair.error**2 for pair in pairs)
+    error = math.sqrt(variance) / len(pairs)
+    if error == 0:
+        return DataSetDifference(HERE, mean, mean, mean, 0.0, float(mean == 0), math.nan)
+    freedom = variance**2 / sum(pair.error**4 / pair.freedom for pair in pairs)
+    half = float(student.ppf((1 + level) / 2, freedom)) * error
+    p_value = float(2 * student.sf(abs(mean) / error, freedom))
+    return DataSetDifference(HERE, mean, mean - half, mean + half, error, p_value, math.nan)
