@@ -52,8 +52,8 @@ def intervals_by_dataset(
     ax.set_ylim(len(cells) - 0.5, -0.5)
     ax.tick_params(labelsize=SMALL)
     ax.tick_params(axis="y", length=0)
-    for y in range(1, len(cells)):
-        ax.axhline(y - 0.5, color="0.85", linewidth=0.6, zorder=0)
+    for row in range(1, len(cells)):
+        ax.axhline(row - 0.5, color="0.85", linewidth=0.6, zorder=0)
     ax.set_xlabel(metric)
     ax.legend(frameon=False, fontsize=SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
     return fig, ax

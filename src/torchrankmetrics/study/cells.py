@@ -88,8 +88,8 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
     aligned = {} if not _has_formula(measure) or len(samples.weight) == 0 else dataset.aligned
     joint = _seeded(list(aligned.values()), measure, keys) if aligned else None
     for model, reads in dataset.models.items():
-        place = list(aligned).index(model) if joint is not None and model in aligned else None
-        cells[model] = _cell(reads, measure, None if place is None else (joint, place), level, cluster)
+        place = (joint, list(aligned).index(model)) if joint is not None and model in aligned else None
+        cells[model] = _cell(reads, measure, place, level, cluster)
     tested = tuple(aligned)
     tests, differences, ends = None, np.empty((0, 3)), np.empty((0, 2))
     if joint is not None and len(tested) > 1 and measure.higher_is_better is not None:

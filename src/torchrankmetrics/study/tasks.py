@@ -68,7 +68,7 @@ def read_run(run: Run) -> Read:
 def _digest(rows: Rows) -> str:
     columns, digest = Columns(rows), hashlib.blake2b(digest_size=16)
     for column in (columns.side, columns.sample_id, columns.num_candidates, columns.group, columns.weight_bits):
-        digest.update(np.ascontiguousarray(column))
+        digest.update(column.tobytes())
     return digest.hexdigest()
 
 
