@@ -8,10 +8,11 @@ from pathlib import Path
 from torchrankmetrics.datasets.files import read_text
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown
-from torchrankmetrics.evaluation.intervals import Method, confidence_intervals
+from torchrankmetrics.evaluation.intervals import confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.rendering import Cell, PValue
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.inference.estimates import Method
 from torchrankmetrics.theory.views import View
 
 GROUP_VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")

@@ -1,13 +1,16 @@
 """Keys of what is drawn together: tasks of a group, of a triple, of a query."""
 
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import torch
 
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, weights
 from torchrankmetrics.theory.candidates import IntArray
+
+Cluster = Literal["group", "sample_id"] | Integers
+"""What is drawn together: a column by its name, or a key for every task."""
 
 
 def named_clusters(rows: Rows, name: str) -> IntArray:
@@ -24,7 +27,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
     return keys
 
 
-def given_clusters(keys: Any, size: int, of: str) -> IntArray:
+def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
     """Cluster of every row (size,) from an array.
 
     Raises:
@@ -40,7 +43,7 @@ def given_clusters(keys: Any, size: int, of: str) -> IntArray:
     return array
 
 
-def canonical_clusters(keys: Any, rows: Rows, of: str) -> IntArray:
+def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
     """Clusters given for rows with sample ids, in the order that canonical rows of them have, repeats dropped.
 
     Raises:
@@ -48,9 +51,9 @@ def canonical_clusters(keys: Any, rows: Rows, of: str) -> IntArray:
         ValueError: if there is not one per row, or repeats of a task differ.
     """
     weighed = weights(rows) > 0
-    keys = given_clusters(keys, len(rows), of)[weighed]
+    own = given_clusters(keys, len(rows), of)[weighed]
     tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
-    if (keys != keys[first][index.reshape(-1)]).any():
+    if (own != own[first][index.reshape(-1)]).any():
         raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
-    return np.asarray(keys[first])
+    return np.asarray(own[first])

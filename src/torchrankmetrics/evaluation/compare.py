@@ -4,10 +4,11 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.family import Family, named_models
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
@@ -17,6 +18,7 @@ from torchrankmetrics.evaluation.names import asked
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, Measured, check_evaluation
 from torchrankmetrics.table.columns import Rows
+from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.testing import holm
 
@@ -31,7 +33,7 @@ def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     metric: Metric = ...,
     *,
     level: float = ...,
-    cluster: Any = ...,
+    cluster: Cluster | None = ...,
     resamples: int = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -43,7 +45,7 @@ def compare(
     metric: Sequence[Metric],
     *,
     level: float = ...,
-    cluster: Any = ...,
+    cluster: Cluster | None = ...,
     resamples: int = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -55,19 +57,19 @@ def compare(
     *,
     against: str | None = ...,
     level: float = ...,
-    cluster: Any = ...,
+    cluster: Cluster | None = ...,
     resamples: int = ...,
     permutations: int = ...,
     seed: int = ...,
 ) -> PairwiseComparisons: ...
 def compare(
     a: Models | Mapping[str, Models],
-    b: Any = None,
+    b: Models | Metric | Sequence[Metric] | None = None,
     metric: Metric | Sequence[Metric] = "mrr",
     *,
     against: str | None = None,
     level: float = 0.95,
-    cluster: Any = None,
+    cluster: Cluster | None = None,
     resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,
@@ -130,7 +132,7 @@ def compare(
     entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
     if not entries:
         raise ValueError("metric is empty: name at least one")
-    runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
+    runs_a, runs_b, rows, keys = _paired_runs(a, cast("Models", b), cluster)
     measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
     if len(measures) > 1:
         permutations = max(permutations, math.ceil(50 * len(measures) / (1 - level)) - 1)
@@ -145,7 +147,11 @@ def compare(
 
 
 def _compare_all(
-    models: Mapping[str, Models], metric: Any, cluster: Any, against: str | None, options: tuple[float, int, int, int]
+    models: Mapping[str, Models],
+    metric: Any,
+    cluster: Cluster | None,
+    against: str | None,
+    options: tuple[float, int, int, int],
 ) -> PairwiseComparisons:
     level, resamples, permutations, seed = options
     entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
@@ -170,13 +176,15 @@ def _compare_all(
     return found
 
 
-def paired(a: Models, b: Models, metric: Metric, cluster: Any = None) -> PairedMeasure:
+def paired(a: Models, b: Models, metric: Metric, cluster: Cluster | None = None) -> PairedMeasure:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors as in ``compare``."""
     runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
     return paired_measure(_measure(metric, [*runs_a, *runs_b]), rows, len(runs_a), keys)
 
 
-def _paired_runs(a: Models, b: Models, cluster: Any) -> tuple[list[Evaluation], list[Evaluation], list[Rows], Any]:
+def _paired_runs(
+    a: Models, b: Models, cluster: Cluster | None
+) -> tuple[list[Evaluation], list[Evaluation], list[Rows], IntArray | None]:
     runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
     several = len(runs_a) > 1 or len(runs_b) > 1
     if several and min(len(runs_a), len(runs_b)) < 2:
