@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, canvas, check_series
+from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, marks_on
 from torchrankmetrics.theory.inference.across import MeanRanks
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def intervals_by_dataset(
     check_series(models)
     step = 0.7 / len(models)
     fig, ax = canvas(ax, width=4.6, height=1.1 + len(cells) * max(0.3, 0.14 * len(models)))
-    for i, (model, mark) in enumerate(zip(models, MARKS, strict=False)):
+    for i, (model, mark) in enumerate(zip(models, marks_on(ax), strict=False)):
         there = [(y, row[model]) for y, row in enumerate(cells.values()) if model in row]
         y = np.array([place for place, _ in there]) + (i - (len(models) - 1) / 2) * step
         value, low, high = np.array([ends for _, ends in there], dtype=np.float64).reshape(-1, 3).T
@@ -83,9 +83,9 @@ def differences(
     fig, ax = canvas(ax, width=4.6, height=0.9 + 0.24 * len(names))
     for y, (value, low, high) in enumerate(rows.values()):
         ax.hlines(y, low, high, color="0.5", linewidth=2.5)
-        ax.plot(value, y, "o", color="black", markersize=4)
+        ax.plot(value, y, "o", color=ink(ax), markersize=4)
     for y, (value, low, high) in enumerate(averages.values(), len(rows)):
-        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=MARKS[1].color)
+        ax.fill([low, value, high, value], [y, y - 0.32, y, y + 0.32], color=marks_on(ax)[1].color)
     ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
     if averages:
         ax.axhline(len(rows) - 0.5, color="0.6", linewidth=0.8)
@@ -119,7 +119,7 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
         left = place < half
         y = -below - 0.5 * (place if left else k - 1 - place)
         end = 1 if left else k
-        ax.plot([ranks.mean[i], ranks.mean[i], end], [0, y, y], color="black", linewidth=1)
+        ax.plot([ranks.mean[i], ranks.mean[i], end], [0, y, y], color=ink(ax), linewidth=1)
         text = f"{models[i]}  {ranks.mean[i]:.2f}" if left else f"{ranks.mean[i]:.2f}  {models[i]}"
         ax.annotate(
             text,
@@ -134,9 +134,15 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     for level, clique in enumerate(ranks.cliques):
         ends = [ranks.mean[i] for i in clique]
         y = -0.25 - 0.3 * level
-        ax.plot([min(ends) - 0.02, max(ends) + 0.02], [y, y], color=MARKS[1].color, linewidth=4, solid_capstyle="butt")
+        ax.plot(
+            [min(ends) - 0.02, max(ends) + 0.02],
+            [y, y],
+            color=marks_on(ax)[1].color,
+            linewidth=4,
+            solid_capstyle="butt",
+        )
     top = 0.75
-    ax.plot([1, 1 + ranks.critical_difference], [top, top], color="black", linewidth=1.4, marker="|", clip_on=False)
+    ax.plot([1, 1 + ranks.critical_difference], [top, top], color=ink(ax), linewidth=1.4, marker="|", clip_on=False)
     ax.annotate(
         f"critical difference {ranks.critical_difference:.2f}",
         (1, top),
@@ -148,9 +154,9 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     ax.set_xlim(1, k)
     ax.set_ylim(-below - 0.5 * half, 1.0)
     ax.spines[["left", "right", "top", "bottom"]].set_visible(False)
-    ax.axhline(0, color="black", linewidth=1)
+    ax.axhline(0, color=ink(ax), linewidth=1)
     for x in range(1, k + 1):
-        ax.plot([x, x], [0, 0.12], color="black", linewidth=1, clip_on=False)
+        ax.plot([x, x], [0, 0.12], color=ink(ax), linewidth=1, clip_on=False)
         ax.annotate(str(x), (x, 0.12), (0, 2), textcoords="offset points", ha="center", fontsize=SMALL)
     ax.set_xticks([])
     ax.set_yticks([])

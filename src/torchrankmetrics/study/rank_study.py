@@ -164,13 +164,6 @@ class RankStudy:
         Raises:
             OSError: if a file cannot be opened.
             ValueError: for bad options, an empty study, and files that are damaged.
-
-        >>> from torchrankmetrics import Ranks
-        >>> study = RankStudy()
-        >>> for model, ranks in {"a": [1, 2, 1, 4] * 9, "b": [3, 2, 5, 4] * 9}.items():
-        ...     study.add(Ranks(ranks, None, 9), model=model, dataset="toy")
-        >>> print(study.table("mrr", level=0.9).cell("a", "toy").best)
-        True
         """
         check_level(level)
         check_choice("cluster", cluster, CLUSTERS)
