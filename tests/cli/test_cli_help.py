@@ -94,7 +94,6 @@ def test_shells_complete_commands_options_and_formats():
     assert asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
     of_zsh = {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}
     assert '"latex"' in asked([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
-    assert "complete -o default -F" in asked(["--show-completion", "bash"]).stdout
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
