@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from benchmarks import study_marks
+
 from scripts import EXAMPLES, ROOT, run_script
 from torchrankmetrics.study import verify
 

@@ -10,12 +10,12 @@ from scipy.stats import t as student
 
 from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.clusters import named_clusters
-from torchrankmetrics.evaluation.intervals import Method, estimate
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.study.tasks import DataSet, Read
 from torchrankmetrics.table.columns import used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
+from torchrankmetrics.theory.inference.estimates import Method, estimate
 from torchrankmetrics.theory.inference.intervals import mean_limits, wilson_ends
 from torchrankmetrics.theory.inference.seeds import SeededModels
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
