@@ -14,7 +14,7 @@ from torchrankmetrics.cli.app import app
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS
 
-COMMANDS = ["report", "compare", "adjust", "datasets", "candidates", "audit"]
+COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 

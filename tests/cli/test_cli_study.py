@@ -1,0 +1,77 @@
+"""``study`` on the command line: one table of many files, in the form that is asked for."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from command_line import output
+from studies import study_of
+from torchrankmetrics.cli import main
+from torchrankmetrics.study import RankStudy
+
+
+@pytest.fixture(scope="module")
+def pattern(tmp_path_factory: pytest.TempPathFactory) -> str:
+    pattern = tmp_path_factory.mktemp("runs") / "{dataset}" / "{model}.{seed}.npz"
+    study_of(seeds=2).save(pattern)
+    return str(pattern)
+
+
+def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
+    table = RankStudy.open(pattern).table(["mrr", "hits@3"], "adjusted_index", level=0.9, cluster="sample_id")
+    arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--level", "0.9"]
+    arguments += ["--cluster", "sample_id"]
+    assert output(capsys, *arguments) == f"{table}\n"
+    assert output(capsys, *arguments, "--rows", "datasets") == table.shown(rows="datasets").to_text() + "\n"
+    assert output(capsys, *arguments, "--values-only") == table.shown(intervals=False).to_text() + "\n"
+    assert output(capsys, *arguments, "--format", "latex") == table.to_latex() + "\n"
+    assert output(capsys, *arguments, "--format", "markdown") == table.to_markdown() + "\n"
+
+
+def test_a_table_for_programs_has_a_row_per_cell(
+    pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = RankStudy.open(pattern).table(["mrr", "hits@10"])
+    rows = json.loads(output(capsys, "study", pattern, "-f", "json"))
+    assert rows == json.loads(table.to_json())
+    assert len(rows) == 18
+    assert main(["study", pattern, "-o", str(tmp_path / "out.csv")]) == 0
+    assert (tmp_path / "out.csv").read_text() == table.to_csv()
+
+
+def test_averages_over_the_data_sets(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = output(capsys, "study", pattern, "-m", "mrr,amri", "--across")
+    assert text == f"{RankStudy.open(pattern).summary(['mrr', 'amri'])}\n"
+
+
+def test_html_is_the_page(pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib", reason="the page has figures")
+    page = output(capsys, "study", pattern, "-m", "mrr", "--format", "html", "--title", "T")
+    assert main(["study", pattern, "-m", "mrr", "--title", "T", "--output", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text() == page == RankStudy.open(pattern).report(metrics="mrr", title="T")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--view", "p_value"], "--view must be one of"),
+        (["--rows", "seeds"], "--rows must be one of 'models', 'datasets'"),
+        (["--cluster", "query"], "--cluster must be one of"),
+        (["--title", "T"], "--title would do nothing"),
+        (["-f", "html", "--values-only"], "--values-only would do nothing"),
+        (["--across", "--rows", "datasets"], "--rows would do nothing"),
+        (["-m", "mrrr"], "unknown metric 'mrrr'"),
+        (["--level", "2"], "level must be in (0, 1)"),
+    ],
+)
+def test_bad_options_are_told_in_a_line(
+    arguments: list[str], message: str, pattern: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["study", pattern, *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_pattern_that_finds_nothing_is_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["study", str(tmp_path / "{model}.npz")]) == 2
+    assert "no file matches" in capsys.readouterr().err

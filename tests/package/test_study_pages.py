@@ -1,0 +1,31 @@
+"""The page on studies says what was measured, and the example of sixty tables runs, in small."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import study_marks
+
+from scripts import EXAMPLES, ROOT, run_script
+from torchrankmetrics.study import verify
+
+
+def test_the_table_of_marks_is_that_of_the_results() -> None:
+    results = json.loads(study_marks.RESULTS.read_text())
+    assert study_marks.table(results) in (ROOT / "docs" / "study.md").read_text()
+    assert all(row["false discoveries"] < 0.05 for row in results["rows"])
+
+
+def test_a_draw_counts_false_discoveries_and_coverage() -> None:
+    row = study_marks.cell(1, study_marks.CELLS.index(("ordinary", 1, "two best")))
+    assert row["false discoveries"] in (0, 1)
+    assert 0 <= row["power"] <= 1
+    assert 0.5 < row["coverage"] <= 1
+
+
+def test_the_example_trains_and_writes_a_page_that_can_be_verified(tmp_path: Path) -> None:
+    pytest.importorskip("pykeen", reason="its graphs come with PyKEEN: pip install 'torchrankmetrics[dev]'")
+    pytest.importorskip("matplotlib", reason="its page has figures")
+    output = run_script(EXAMPLES / "study.py", "--seeds", "1", "--epochs", "1", "--dim", "8", "--out", tmp_path)
+    assert "RankStudy(15 tables: 5 models x 3 data sets)" in output
+    assert verify(tmp_path / "report.html", tmp_path / "runs")

@@ -1,0 +1,300 @@
+"""The page of a study stands alone, and is what the ranks say; who changes either is found out."""
+
+import json
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from studies import ULTRA, study_of, table_of
+from torchrankmetrics import RankTable
+from torchrankmetrics.cli import main
+from torchrankmetrics.study import RankStudy, verify
+
+pytest.importorskip("matplotlib", reason="the page has figures: pip install 'torchrankmetrics[plot]'")
+PATTERN = "{dataset}/{model}/{seed}.npz"
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of three models on three data sets with two seeds, and their page."""
+    path = tmp_path_factory.mktemp("study")
+    study = study_of(seeds=2)
+    study.save(path / "runs" / PATTERN)
+    study.report(path / "report.html", ["mrr", "hits@10"], title="Three <models> & more")
+    return path
+
+
+@pytest.fixture
+def copy(folder: Path, tmp_path: Path) -> Path:
+    """A copy to spoil."""
+    shutil.copytree(folder, tmp_path / "copy")
+    return tmp_path / "copy"
+
+
+class _Elements(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+        if tag not in ("meta", "br", "path", "use", "line", "rect"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in ("path", "use", "line", "rect"):
+            assert self.open.pop() == tag
+
+
+def test_the_page_needs_nothing_but_itself(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    page = _Elements(text)
+    assert page.open == []
+    ids = [value for name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+    links = [value for name, value in page.attributes if name in ("src", "href", "xlink:href")]
+    assert links
+    assert all(value.startswith("#") and value[1:] in ids for value in links)
+    assert set(re.findall(r"url\((.)", text)) <= {"#"}
+    assert "@import" not in text
+    assert "<title>Three &lt;models&gt; &amp; more</title>" in text
+    assert text.count("<svg") == 2 + 2 + 3  # values, ranks and differences, distributions
+
+
+def test_the_page_is_the_same_each_time(folder: Path) -> None:
+    study = RankStudy.open(folder / "runs" / PATTERN)
+    study.arrange(["a", "b", "c"], ["small", "middle", "large"])
+    again = study.report(metrics=["mrr", "hits@10"], title="Three <models> & more")
+    assert again == (folder / "report.html").read_text()
+
+
+def test_a_page_agrees_with_its_ranks(folder: Path) -> None:
+    found = verify(folder / "report.html", folder / "runs")
+    assert found
+    assert found.num_tables == 18
+    assert found.num_numbers > 18 * 8
+    assert "18 tables" in str(found)
+
+
+def test_the_numbers_on_the_page_are_those_of_the_table(folder: Path) -> None:
+    text = (folder / "report.html").read_text()
+    table = RankStudy.open(folder / "runs" / PATTERN).table(["mrr", "hits@10"])
+    for cell in table.cells.values():
+        assert f"{cell.value:.3f} [{cell.low:.3f}, {cell.high:.3f}]" in text
+
+
+def spoil_rank(path: Path) -> None:
+    arrays = RankTable.load(path).to_numpy()
+    arrays["optimistic"] = arrays["optimistic"].copy()
+    arrays["optimistic"][np.argmax(arrays["optimistic"])] -= 1
+    RankTable.from_numpy(arrays).save(path)
+
+
+def test_a_single_changed_rank_is_found(copy: Path) -> None:
+    spoil_rank(copy / "runs" / "large" / "b" / "1.npz")
+    found = verify(copy / "report.html", copy / "runs")
+    assert not found
+    assert [one.where for one in found.differences if one.kind == "table"] == ["large/b/1.npz"]
+    assert "mrr of b on large: value" in {one.where for one in found.differences}
+
+
+def test_a_table_of_another_run_is_found(copy: Path) -> None:
+    shutil.copy(copy / "runs" / "small" / "a" / "0.npz", copy / "runs" / "small" / "a" / "1.npz")
+    assert not verify(copy / "report.html", copy / "runs")
+
+
+def test_a_missing_table_is_found(copy: Path) -> None:
+    (copy / "runs" / "small" / "a" / "0.npz").unlink()
+    found = verify(copy / "report.html", copy / "runs")
+    assert [one.where for one in found.differences] == ["small/a/0.npz"]
+    assert "no number was computed again" in str(found)
+
+
+@pytest.mark.parametrize("part", ["values mrr", "averages", "ranks", "differences", "protocol"])
+def test_a_number_that_is_changed_on_the_page_is_found(part: str, copy: Path) -> None:
+    text = (copy / "report.html").read_text()
+    start = text.index(f'data-table="{part}"')
+    number = re.compile(r">([^<>]*?)(\d)(?=[^<>\d]*</(?:td|strong)>)")
+    match = number.search(text, text.index("<tbody>", start))
+    assert match is not None
+    changed = text[: match.start(2)] + str((int(match[2]) + 1) % 10) + text[match.end(2) :]
+    (copy / "report.html").write_text(changed)
+    (one,) = verify(copy / "report.html", copy / "runs").differences
+    assert (one.kind, one.where.startswith(f"table {part}")) == ("shown", True)
+
+
+def test_a_number_that_is_changed_behind_the_page_is_found(copy: Path) -> None:
+    text = (copy / "report.html").read_text()
+    cards = _cards(text)
+    cards["numbers"][0]["low"] += 1e-6
+    _replace_cards(copy / "report.html", text, cards)
+    (one,) = verify(copy / "report.html", copy / "runs").differences
+    assert one.where == "mrr of a on small: low"
+
+
+def _cards(text: str) -> Any:
+    match = re.search(r'id="rank-cards">(.*?)</script>', text)
+    assert match is not None
+    return json.loads(match[1])
+
+
+def _replace_cards(path: Path, text: str, cards: Any) -> None:
+    path.write_text(re.sub(r'(id="rank-cards">).*?(</script>)', lambda m: m[1] + json.dumps(cards) + m[2], text))
+
+
+def test_cards_say_how_others_hash_a_table(folder: Path) -> None:
+    """The digest of docs/study.md, by hand."""
+    import hashlib
+
+    for card in _cards((folder / "report.html").read_text())["tables"]:
+        rows = RankTable.load(folder / "runs" / card["file"]).rows.tolist()
+        # all have sample ids here: by side, then sample id
+        ordered = sorted(rows, key=lambda row: (row[3], row[5]))
+        content = b"".join(value.to_bytes(8, "little", signed=True) for row in ordered for value in row)
+        assert card["sha256"] == hashlib.sha256(content).hexdigest()
+        assert card["protocol"]["tasks"] == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda cards: cards.update(rank_cards=2), "have version 2; this library reads 1"),
+        (lambda cards: cards.pop("numbers"), "they lack numbers"),
+        (lambda cards: cards["tables"][0].pop("sha256"), "a card lacks its names"),
+        (lambda cards: cards["tables"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
+        (lambda cards: cards["tables"][0].update(file="/etc/passwd"), "must be a path below the folder"),
+        (lambda cards: cards.update(metrics=["ndcg_of_mine"]), "which has no name here: pass it in metrics="),
+        (lambda cards: cards.update(level="0.95"), "level of another type"),
+    ],
+)
+def test_damaged_cards_are_bad_input(change: Any, message: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = (copy / "report.html").read_text()
+    cards = _cards(text)
+    change(cards)
+    _replace_cards(copy / "report.html", text, cards)
+    assert main(["verify", str(copy / "report.html"), str(copy / "runs")]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["verify", str(copy / "report.html"), str(copy / "runs")]
+    assert main(arguments) == 0
+    assert "18 tables" in capsys.readouterr().out
+    spoil_rank(copy / "runs" / "small" / "c" / "0.npz")
+    assert main(arguments) == 1
+    assert "small/c/0.npz" in capsys.readouterr().out
+    for bad in (
+        ["verify", str(copy / "runs"), str(copy)],
+        ["verify", str(copy / "report.html"), str(copy / "nowhere")],
+    ):
+        assert main(bad) == 2
+    (copy / "other.html").write_text("<p>no cards</p>")
+    assert main(["verify", str(copy / "other.html"), str(copy / "runs")]) == 2
+    assert "is no page of a study" in capsys.readouterr().err
+
+
+def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
+    study = study_of(datasets=("small",))
+    study.report(tmp_path / "report.html", "mrr")
+    found = verify(tmp_path / "report.html", tmp_path)
+    assert {one.ranks for one in found.differences} == {"no file"}
+
+
+def test_a_page_of_what_does_not_fit_together(tmp_path: Path) -> None:
+    """One data set, models on other candidates, missing cells, names that are markup: the page is written and told."""
+    study = study_of(datasets=("small", "middle"))
+    odd = table_of("a", "small", 1)
+    odd.rows[:, 2] += 1
+    study.add(odd, model="<odd> \u202e", dataset="small")
+    study.save(tmp_path / PATTERN)
+    study.report(tmp_path / "report.html", ["mrr", "tie_rate", "median_rank"])
+    text = (tmp_path / "report.html").read_text()
+    assert "differ in num_candidates" in text
+    assert "is missing on middle" in text
+    assert "<odd>" not in text
+    assert _Elements(text).open == []
+    assert verify(tmp_path / "report.html", tmp_path)
+
+
+# --- a browser --------------------------------------------------------------------------------------------------------
+
+browser = pytest.mark.skipif(BROWSER is None, reason="no chromium is installed: see CONTRIBUTING.md")
+# what the page looks like from inside, told to the page around it
+PROBE = """<script>
+const wide = [...document.querySelectorAll("body > *, section > *, figure > svg")].filter(
+  e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1);
+const small = [...document.querySelectorAll("svg text")].map(e => e.getBoundingClientRect().height).filter(h => h < 7);
+const found = {width: document.documentElement.clientWidth, scroll: document.documentElement.scrollWidth,
+  wide: wide.map(e => e.outerHTML.slice(0, 80)), small: small.length, svg: document.querySelectorAll("svg").length,
+  paper: getComputedStyle(document.body).backgroundColor, ink: getComputedStyle(document.body).color,
+  filter: getComputedStyle(document.querySelector("figure svg")).filter,
+  drawn: [...document.querySelectorAll("figure svg")].every(e => e.getBoundingClientRect().height > 50)};
+parent.postMessage(JSON.stringify(found).replaceAll("<", ""), "*");
+</script>"""
+
+
+AROUND = """<body><iframe src=inner.html width=WIDTH height=900 style="border:0"></iframe><script>
+addEventListener("message", e => document.body.insertAdjacentHTML("beforeend", "<pre id=probe>" + e.data + "</pre>"))
+</script></body>"""
+
+
+def seen(page: Path, width: int, *options: str) -> Any:
+    """The page in a frame: the window of the browser itself is never narrower than 500."""
+    (page.parent / "inner.html").write_text(page.read_text().replace("</body>", PROBE + "</body>"))
+    outer = page.parent / "outer.html"
+    outer.write_text(AROUND.replace("WIDTH", str(width)))
+    assert BROWSER is not None
+    command = [
+        BROWSER,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--virtual-time-budget=5000",
+    ]
+    command += [*options, "--host-resolver-rules=MAP * ~NOTFOUND", "--dump-dom", outer.as_uri()]
+    result = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    match = re.search(r'<pre id="probe">(.*?)</pre>', result.stdout, re.DOTALL)
+    assert match is not None, result.stdout[-500:]
+    return json.loads(match[1].replace("&gt;", ">").replace("&amp;", "&"))
+
+
+@browser
+@pytest.mark.parametrize("width", [1200, 400])
+def test_a_browser_shows_the_page_without_scrolling_sideways(width: int, copy: Path) -> None:
+    found = seen(copy / "report.html", width)
+    assert found["svg"] == 7
+    assert found["drawn"]
+    assert found["scroll"] <= found["width"] == width
+    assert found["wide"] == []
+    assert found["small"] == 0
+
+
+@browser
+def test_a_dark_browser_shows_a_dark_page(copy: Path) -> None:
+    light, dark = (seen(copy / "report.html", 800, f"--blink-settings=preferredColorScheme={i}") for i in (1, 0))
+
+    def brightness(color: str) -> int:
+        return sum(map(int, re.findall(r"\d+", color)[:3]))
+
+    assert brightness(light["paper"]) > 700 > brightness(light["ink"])
+    assert brightness(dark["paper"]) < 100 < 600 < brightness(dark["ink"])
+    assert (light["filter"], "invert" in dark["filter"]) == ("none", True)
+
+
+@pytest.mark.skipif(not ULTRA.is_dir(), reason=f"the tables of ULTRA are not in {ULTRA}")
+def test_a_page_of_real_tables_agrees_with_them(tmp_path: Path) -> None:
+    RankStudy.open(ULTRA / "{dataset}.{model}.npz").report(tmp_path / "report.html")
+    assert verify(tmp_path / "report.html", ULTRA)

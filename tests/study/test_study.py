@@ -1,0 +1,356 @@
+"""A study holds what its tables hold: values against evaluate, intervals and p-values against those of compare."""
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from studies import SIZES, ULTRA, study_of, table_of
+from torchrankmetrics import (
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
+from torchrankmetrics.study import RankStudy
+from torchrankmetrics.theory.inference.seeds import SeededModels
+from torchrankmetrics.theory.inference.units import units_of
+
+
+@pytest.mark.parametrize("metric", ["mrr", "hits@10", "amri", "adjusted_mrr", "z_mr", "median_rank", "tie_rate"])
+def test_a_value_is_the_mean_over_seeds_of_evaluate(metric: str) -> None:
+    table = study_of(seeds=2).table(metric)
+    key = table.measures[0].key
+    for model in "abc":
+        for dataset in SIZES:
+            values = [evaluate(table_of(model, dataset, seed), metrics=[metric])[key] for seed in range(2)]
+            assert table.cell(model, dataset).value == pytest.approx(np.mean(values), rel=1e-12)
+
+
+@pytest.mark.parametrize("cluster", [None, "group"])
+def test_intervals_of_one_seed_are_those_of_the_collection(cluster: str | None) -> None:
+    table = study_of().table(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"], level=0.9, cluster=cluster)
+    collection = RankCollection(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"])
+    collection.update(table_of("b", "middle", 0))
+    for row in collection.confidence_intervals(0.9, cluster=cluster).rows:
+        cell = table.cell("b", "middle", row.metric)
+        assert (cell.value, cell.low, cell.high) == pytest.approx((row.value, row.low, row.high), rel=1e-12)
+
+
+def test_differences_over_seeds_are_those_of_compare() -> None:
+    study = study_of(seeds=3)
+    for metric in ("mrr", "hits@10", "gmr", "amri", "z_mrr"):
+        found = study.difference("a", "b", metric)
+        for dataset in SIZES:
+            runs = [[table_of(model, dataset, seed) for seed in range(3)] for model in "ab"]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", RankMetricWarning)
+                theirs = compare(*runs, metric)
+            row = found[dataset]
+            ours = (row.difference, row.low, row.high, row.p_value)
+            assert ours == pytest.approx((theirs.difference, theirs.low, theirs.high, theirs.p_value), rel=1e-9)
+
+
+def test_a_difference_turned_round_has_the_other_sign() -> None:
+    study = study_of(seeds=2)
+    one, other = study.difference("a", "b", "mr"), study.difference("b", "a", "mr")
+    for row in one.rows:
+        turned = other[row.dataset]
+        assert (turned.difference, turned.low, turned.high) == (-row.difference, -row.high, -row.low)
+        assert turned.p_value == row.p_value
+    assert one.elsewhere is not None
+    assert other.elsewhere is not None
+    assert other.elsewhere.value == pytest.approx(-one.elsewhere.value)
+
+
+def test_the_mean_over_these_data_sets_has_the_errors_of_all() -> None:
+    found = study_of(seeds=3).difference("a", "c")
+    errors = np.array([row.standard_error for row in found.rows])
+    assert found.here.difference == pytest.approx(np.mean([row.difference for row in found.rows]))
+    assert found.here.standard_error == pytest.approx(np.sqrt((errors**2).sum()) / 3)
+    half = (found.here.high - found.here.low) / 2
+    assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal law
+
+
+def test_hits_of_single_runs_are_tested_by_mcnemar() -> None:
+    found = study_of().difference("a", "b", "hits@10")
+    for dataset in SIZES:
+        theirs = compare(table_of("a", dataset, 0), table_of("b", dataset, 0), "hits@10")
+        assert found[dataset].p_value == pytest.approx(theirs.p_value)
+
+
+def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
+    """By hand, of 5 runs on 400 tasks: variances between runs, between tasks, and of a run on a task."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 1)) + 0.1 * rng.normal(size=(1, 5)) + 0.5 * rng.normal(size=(400, 5))
+    models = SeededModels(units_of(x, np.ones(400), np.ones(400, dtype=np.int64)), (5,), lambda m: (m, np.ones_like(m)))
+    residual = x - x.mean(0) - x.mean(1, keepdims=True) + x.mean()
+    interaction = (residual**2).sum() / 399 / 4
+    seeds = x.mean(0).var(ddof=1) - interaction / 400
+    tasks = x.mean(1).var(ddof=1) - interaction / 5
+    split = models.mean(0, 0.95).split
+    assert split.seeds == pytest.approx(seeds / 5)
+    assert split.tasks == pytest.approx(tasks / 400)
+    assert split.interaction == pytest.approx(interaction / 400 / 5)
+
+
+def test_intervals_over_seeds_cover() -> None:
+    """Of 300 means over 3 runs on 60 tasks 95 % intervals hold the truth about as often as they say."""
+    rng, covered = np.random.default_rng(1), 0
+    for _ in range(300):
+        x = rng.normal(size=(60, 1)) + 0.15 * rng.normal(size=(1, 3)) + 0.5 * rng.normal(size=(60, 3))
+        units = units_of(x, np.ones(60), np.ones(60, dtype=np.int64))
+        found = SeededModels(units, (3,), lambda m: (m, np.ones_like(m))).mean(0, 0.95)
+        covered += found.low <= 0 <= found.high
+    assert 0.92 < covered / 300 < 0.995
+
+
+def test_runs_that_differ_on_tasks_and_nowhere_else_have_an_interval() -> None:
+    """Two runs of the same value on tasks of the same mean: neither seeds nor tasks add anything by themselves."""
+    study = RankStudy()
+    for model, ranks in {"a": ([1, 9] * 20, [9, 1] * 20), "b": ([2, 8] * 20, [8, 2] * 20)}.items():
+        for seed, one in enumerate(ranks):
+            table = RankTable.from_ranks(Ranks(one, None, 20), sample_id=torch.arange(40))
+            study.add(table, model=model, dataset="d", seed=seed)
+    cell = study.table("hits@3").cell("a", "d")
+    assert cell.low < 0.5 < cell.high
+    assert study.difference("a", "b", "mr")["d"].p_value == 1
+
+
+def test_shares_without_any_spread_have_an_interval() -> None:
+    study = RankStudy()
+    for seed in range(3):
+        study.add(Ranks([1] * 30, None, 50), model="a", dataset="d", seed=seed)
+    cell = study.table("hits@3").cell("a", "d")
+    assert cell.high == 1
+    assert 0.85 < cell.low < 0.95
+
+
+# --- the best and its equals ------------------------------------------------------------------------------------------
+
+
+def test_marks_are_those_of_the_adjusted_p_values_and_ranks_follow() -> None:
+    table = study_of(seeds=3).table("mrr")
+    for dataset in SIZES:
+        cells = {model: table.cell(model, dataset) for model in "abc"}
+        best = max(cells, key=lambda model: cells[model].value)
+        assert [model for model in "abc" if cells[model].best] == [best]
+        assert cells[best].p_best == 1
+        for cell in cells.values():
+            low, high = cell.rank
+            assert 1 <= low <= high <= 3
+            assert (low == 1) == (cell.best or cell.p_best > 0.05)
+    text = table.to_text()
+    marked = sum(not cell.best and cell.p_best > 0.05 for cell in table.cells.values())
+    assert text.split("\nMeans over")[0].count("†") == marked
+
+
+def test_the_lowest_mean_rank_is_the_best() -> None:
+    table = study_of().table("mr")
+    for dataset in SIZES:
+        cells = [table.cell(model, dataset) for model in "abc"]
+        assert [cell.best for cell in cells] == [cell.value == min(one.value for one in cells) for cell in cells]
+
+
+def test_more_metrics_and_data_sets_are_a_larger_family() -> None:
+    few, many = study_of(datasets=("small",)).table("mrr"), study_of().table(["mrr", "hits@10", "mr"])
+    assert (few.num_tests, many.num_tests) == (3, 27)
+    for model in "abc":
+        assert many.cell(model, "small", "mrr").p_best >= few.cell(model, "small").p_best - 0.01
+
+
+def test_what_has_no_direction_has_no_best() -> None:
+    table = study_of().table("tie_rate")
+    assert not any(cell.best for cell in table.cells.values())
+    assert "Bold" not in table.to_text()
+    with pytest.raises(ValueError, match="'tie_rate' has no direction"):
+        study_of().mean_ranks("tie_rate")
+
+
+def test_equal_models_are_both_the_best() -> None:
+    study = RankStudy()
+    for model in "ab":
+        study.add(Ranks([1, 3, 2, 7], None, 9), model=model, dataset="d")
+    study.add(Ranks([4, 5, 6, 8], None, 9), model="c", dataset="d")
+    cells = [study.table("mrr").cell(model, "d") for model in "abc"]
+    assert [cell.best for cell in cells] == [True, True, False]
+    assert [cell.p_best for cell in cells[:2]] == [1, 1]
+
+
+# --- what does not fit ------------------------------------------------------------------------------------------------
+
+
+def test_missing_cells_are_shown_and_counted() -> None:
+    study = study_of()
+    study.add(table_of("a", "small", 0), model="d", dataset="small")
+    assert study.missing == [("d", "middle"), ("d", "large")]
+    assert "2 of these missing" in repr(study)
+    table = study.table("mrr")
+    assert table.cell("d", "large") is None
+    line = next(line for line in table.to_text().splitlines() if line.startswith("d "))
+    assert line.split()[-2:] == ["-", "-"]
+    empty = next(row for row in table.to_csv().splitlines() if row.startswith("d,large,mrr"))
+    assert ",,,,,,,,," in empty
+
+
+def test_seeds_that_are_missing_are_told() -> None:
+    study = study_of(seeds=2)
+    study.add(table_of("a", "small", 2), model="a", dataset="small", seed=2)
+    assert "b lacks seed 2" in study.table("mrr").to_text()
+    assert study.table("mrr").cell("a", "small").seeds == ("0", "1", "2")
+
+
+def test_other_candidates_are_told_and_not_compared() -> None:
+    study = study_of()
+    odd = table_of("a", "small", 1)
+    odd.rows[:, 2] += 1
+    study.add(odd, model="odd", dataset="small")
+    table = study.table("mrr")
+    assert "odd is not compared: a, seed 0, and odd, seed 0, differ in num_candidates at 40 tasks" in table.to_text()
+    cell = table.cell("odd", "small")
+    assert cell.value == pytest.approx(evaluate(odd, metrics=["mrr"])["mrr"])
+    assert not cell.best
+    assert np.isnan(cell.p_best)
+    assert study_of().table("mrr").cell("b", "small").p_best == table.cell("b", "small").p_best
+
+
+def test_runs_of_a_model_on_other_tasks_have_the_interval_of_their_seeds() -> None:
+    study = RankStudy()
+    values = []
+    for seed in range(3):
+        ranks = Ranks([1 + seed, 2, 3], None, 10 + seed)
+        study.add(ranks, model="a", dataset="d", seed=seed)
+        values.append(evaluate(ranks, metrics=["mrr"])["mrr"])
+    cell = study.table("mrr").cell("a", "d")
+    assert cell.standard_error == pytest.approx(np.std(values, ddof=1) / 3**0.5)
+    assert cell.seed_share == 1
+
+
+def test_nan_and_sampled_candidates_are_told() -> None:
+    study = RankStudy()
+    table = RankTable.from_numpy({"optimistic": [1, 2, 5], "num_candidates": 9, "nan": [False, True, False]})
+    study.add(table, model="a", dataset="d")
+    sampled = RankTable.from_numpy({"optimistic": [1, 2, 5], "num_candidates": 9, "sampled": [True, True, True]})
+    study.add(sampled, model="b", dataset="d")
+    text = study.table("mrr").to_text()
+    assert "a has NaN scores in 1 tasks" in text
+    assert "b was ranked among sampled candidates in 3 tasks" in text
+
+
+def test_chance_is_that_of_the_tasks() -> None:
+    table = study_of().table(["mrr", "adjusted_mrr", "normalized_mr", "median_rank"])
+    for dataset in SIZES:
+        expected = RankMetric("mrr").moments(table_of("a", dataset, 0).ranks.num_candidates).mean
+        assert table.chance["mrr", dataset] == pytest.approx(float(expected))
+        assert table.chance["adjusted_mrr", dataset] == pytest.approx(0, abs=1e-12)
+        assert table.chance["amr", dataset] == pytest.approx(1)
+
+
+def test_a_metric_of_ones_own_is_a_column_like_any_other() -> None:
+    ndcg = RankMetric(RankDefinition("ndcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index")
+    table = study_of().table(["mrr", ndcg])
+    assert [one.key for one in table.measures] == ["mrr", "adjusted_ndcg"]
+    assert table.cell("a", "large", "adjusted_ndcg").best
+
+
+# --- where runs come from ---------------------------------------------------------------------------------------------
+
+
+def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
+    table = table_of("a", "small", 0)
+    table.save(tmp_path / "a.npz")
+    collection = RankCollection(["mr"])
+    collection.update(table)
+    results = SimpleNamespace(table=table)  # as RankResults and, below, PyKEEN's PipelineResult
+    study = RankStudy()
+    for name, source in {
+        "table": table,
+        "path": tmp_path / "a.npz",
+        "collection": collection,
+        "ranks": table.ranks,
+        "results": results,
+        "pipeline": SimpleNamespace(metric_results=results),
+    }.items():
+        study.add(source, model=name, dataset="d")
+    values = {study.table("mrr").cell(name, "d").value for name in study.models}
+    assert values == {evaluate(table, metrics=["mrr"])["mrr"]}
+    with pytest.raises(TypeError, match=r"table must be a RankTable.*got int"):
+        study.add(3, model="x", dataset="d")
+    with pytest.raises(ValueError, match="there is a run of table on d, seed 0 already"):
+        study.add(table, model="table", dataset="d")
+    with pytest.raises(ValueError, match="hold no ranking tasks"):
+        study.add(RankTable.concatenate([]), model="x", dataset="d")
+    assert len(study) == 6
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"metrics": "mrrr"}, "unknown metric 'mrrr'"),
+        ({"metrics": []}, "metrics is empty"),
+        ({"metrics": "p_mrr"}, "'p_mrr' has no mean over seeds"),
+        ({"metrics": "count"}, "'count' has no mean over seeds"),
+        ({"view": "index"}, "views must be of"),
+        ({"level": 1}, "level must be in"),
+        ({"cluster": "query"}, "cluster must be one of"),
+    ],
+)
+def test_bad_options_are_told(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        study_of(datasets=("small",)).table(**options)  # type: ignore[arg-type]
+
+
+def test_an_empty_study_says_what_to_do() -> None:
+    with pytest.raises(ValueError, match=r"the study has no runs: add\("):
+        RankStudy().table()
+
+
+def test_models_and_data_sets_are_told_in_any_order() -> None:
+    study = study_of()
+    before = study.table("mrr")
+    study.arrange(models=["c", "a"], datasets=["large"])
+    assert (study.models, study.datasets) == (["c", "a", "b"], ["large", "small", "middle"])
+    assert study.table("mrr").cell("b", "small").value == before.cell("b", "small").value
+
+
+@pytest.mark.skipif(not ULTRA.is_dir(), reason=f"the tables of ULTRA are not in {ULTRA}")
+def test_real_tables_agree_with_other_programs() -> None:
+    """Three checkpoints of ULTRA on 19 graphs: p-values of ranx 0.3.21 (Student), mean ranks of autorank 1.3.0."""
+    study = RankStudy.open(ULTRA / "{dataset}.{model}.npz")
+    assert (study.models, len(study.datasets), len(study)) == (["3g", "4g", "50g"], 19, 57)
+    theirs = {
+        ("3g", "4g"): 1.6172001431042853e-21,
+        ("3g", "50g"): 0.08108643150617274,
+        ("4g", "50g"): 1.365821920022247e-23,
+    }
+    for (a, b), p in theirs.items():
+        assert study.difference(a, b)["nations"].p_value == pytest.approx(p, rel=1e-9)
+    ranks = study.mean_ranks().ranks
+    assert ranks.p_value == pytest.approx(0.005178924370597789)
+    assert ranks.critical_difference == pytest.approx(0.760397983829745, rel=1e-5)
+    assert ranks.mean == pytest.approx((2.526316, 2.0, 1.473684), abs=1e-6)
+    averages = study.summary(["mrr", "amri"])
+    order = {key: sorted(study.models, key=lambda model: -averages[key, model].value) for key in ("mrr", "amri")}
+    assert order == {"mrr": ["50g", "4g", "3g"], "amri": ["50g", "3g", "4g"]}
+    assert averages["mrr", "4g"].beyond_chance == 18  # not on Nations
+    # the index of the averaged rank, over all tasks with the graph as group, is another number with another order
+    pooled = {
+        model: RankTable.concatenate(
+            [grouped(study.dataset(name).models[model][0].table, i) for i, name in enumerate(study.datasets)]
+        )
+        for model in study.models
+    }
+    macro = {model: evaluate(table, metrics=["macro_amri"])["macro_amri"] for model, table in pooled.items()}
+    assert sorted(macro, key=lambda model: -macro[model]) != order["amri"]
+
+
+def grouped(table: RankTable, group: int) -> RankTable:
+    arrays = table.to_numpy()
+    return RankTable.from_numpy({**arrays, "group": group, "sample_id": arrays["sample_id"] + 10**6 * group})
