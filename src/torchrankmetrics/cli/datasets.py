@@ -20,7 +20,7 @@ from torchrankmetrics.cli.output import (
     watch,
 )
 from torchrankmetrics.datasets import dataset_facts, dataset_names
-from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
+from torchrankmetrics.datasets.facts import ENTITIES, SPLITS, Entities, Split
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 
@@ -43,7 +43,7 @@ def datasets_command(
         str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
     ] = "all",
     provenance: Annotated[
-        bool, typer.Option("--provenance", help="Source, licence, checksums of the triples.")
+        bool, typer.Option("--provenance", help="Source, licence, protocol, checksums of the triples.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Short for --format csv.")] = False,
     form: FormatOption = None,
@@ -79,6 +79,8 @@ def datasets_command(
             choices_of(entities, "--entities", ENTITIES),
         )
     )
+    if not names:  # of all that are known, those that have the split
+        tasks = [task for task in tasks if task[1] in dataset_facts(task[0]).num_triples]
     if moments:
         emit(_moments(tasks, split_list(metrics, "--metric")), form, output)
         return
@@ -115,12 +117,12 @@ def _provenance(names: list[str]) -> Records:
     for name in names:
         facts = dataset_facts(name)
         rows += [
-            (name, split, facts.num_triples[split], facts.source, facts.licence, facts.checksum[split])
-            for split in SPLITS
+            (name, split, number, facts.source, facts.licence, facts.protocol, facts.checksum[split])
+            for split, number in facts.num_triples.items()
         ]
     note = "sha256: of the triples as lines of labels, head TAB relation TAB tail LF, sorted by code point"
-    return Records(("dataset", "split", "triples", "source", "licence", "sha256"), rows, (note,))
+    return Records(("dataset", "split", "triples", "source", "licence", "protocol", "sha256"), rows, (note,))
 
 
 def _task(task: Task) -> tuple[str, ...]:
-    return (*task, "+".join(KNOWN[task[1]]))
+    return (*task, "+".join(dataset_facts(task[0]).known[task[1]]))
