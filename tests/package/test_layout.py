@@ -16,6 +16,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "digits": set(),
     "files": set(),
     "sides": set(),
+    "rendering": {"digits"},
     "theory": {"errors"},
     "definitions": {"theory"},
     "significance": {"theory"},
@@ -23,7 +24,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "table": {"checks", "files", "ranking", "sides"},
     "protocols": {"checks", "errors", "ranking", "sides", "table"},
     "datasets": {"checks", "errors", "protocols", "sides", "theory"},
-    "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "sides", "table", "theory"},
+    "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "rendering", "sides", "table", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
     "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
@@ -31,7 +32,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "plots": {"checks", "evaluation", "theory"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
-    "cli": {"audit", "checks", "datasets", "digits", "errors", "evaluation", "files", "sides", "table", "theory"},
+    "cli": {"audit", "checks", "datasets", "errors", "evaluation", "files", "rendering", "sides", "table", "theory"},
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it

@@ -6,9 +6,10 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.cli.output import FormatOption, OutputOption, Records, busy, emit, split_list
+from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit, split_list
 from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
 from torchrankmetrics.evaluation.compare import compare
+from torchrankmetrics.rendering import Tabular
 from torchrankmetrics.table.table_io import MAX_BYTES
 
 
@@ -65,4 +66,4 @@ def compare_command(
     if results[0].num_clusters is not None:
         note += f"; {results[0].num_clusters} clusters"
     columns = ("metric", "a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")
-    emit(Records(columns, rows, (note,)), form, output)
+    emit(Tabular.named(columns, rows, (note,)), form, output)

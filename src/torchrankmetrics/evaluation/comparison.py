@@ -1,14 +1,16 @@
 """What ``compare`` gives: differences with their intervals and p-values, to read or to print."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrankmetrics.evaluation.intervals import in_clusters
+from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.theory.inference.seeds import SeedSplit
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Rendered):
     """Difference a - b of a metric on the same tasks; ``print`` tells it in a line.
 
     Attributes:
@@ -57,6 +59,10 @@ class Comparison:
             return None if self.p_value is None else 0.0
         return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
 
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        return _tabular([self])
+
     def __str__(self) -> str:
         p, test = "no p-value", self.test
         if self.p_value is not None:
@@ -85,7 +91,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Comparisons:
+class Comparisons(Rendered):
     """One ``Comparison`` per metric, with p-values adjusted for their number: read ``result["mrr"]``, or print."""
 
     rows: tuple[Comparison, ...]
@@ -98,3 +104,19 @@ class Comparisons:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        return _tabular(self.rows)
+
+
+def _tabular(rows: Sequence[Comparison]) -> Tabular:
+    columns = ("metric", "a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")
+    cells = [
+        (one.metric, one.a, one.b, one.difference, one.low, one.high, one.p_value, one.p_adjusted, one.test)
+        for one in rows
+    ]
+    first = rows[0]
+    clusters = "" if first.num_clusters is None else in_clusters(first.num_clusters, first.effective_clusters)
+    note = f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.level:g} %"
+    return Tabular.named(columns, cells, (note,))

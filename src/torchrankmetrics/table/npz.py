@@ -65,7 +65,7 @@ def read_arrays(
     """
     needed = sum(info.file_size for info in members.values())
     if needed <= max_bytes:  # else not even the headers are read
-        needed += row_bytes * max((_length(archive, name, info) for name, info in members.items()), default=0)
+        needed += row_bytes * max((length(archive, name, info) for name, info in members.items()), default=0)
     if needed > max_bytes:
         raise ValueError(_too_much(str(needed), max_bytes))
     arrays = {}
@@ -75,7 +75,7 @@ def read_arrays(
     return arrays
 
 
-def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
+def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
     """Length of the first axis as the header tells it, if the member has as many bytes as that takes."""
     with archive.open(info) as member:
         try:

@@ -2,9 +2,11 @@
 
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -109,17 +111,37 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
         ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
     """
     max_bytes = check_int("max_bytes", max_bytes, 1)
+    with _members(path, max_bytes) as (archive, members):
+        arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
+        version = arrays.pop(VERSION_FIELD)
+        if version.ndim or version.dtype.kind not in "iu" or int(version) != VERSION:
+            raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {VERSION}")
+        return from_arrays(arrays)
+
+
+def read_length(path: str | os.PathLike[str]) -> int:
+    """Number of rows of a file from its headers alone.
+
+    Raises:
+        OSError: if there is no such file to open.
+        ValueError: if its headers are not those of a file of ranks.
+    """
+    with _members(path, MAX_BYTES) as (archive, members):
+        if "optimistic" not in members:
+            raise ValueError(f"it has no 'optimistic'; it has {', '.join(members)}")
+        return npz.length(archive, "optimistic", members["optimistic"])
+
+
+@contextmanager
+def _members(path: str | os.PathLike[str], max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open a file of ranks, its members checked by name; what is wrong with it is told with its path."""
     with Path(path).open("rb") as file:
         try:
             with npz.opened(file, max_bytes) as (archive, members):
                 if VERSION_FIELD not in members:
                     raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(members) or 'nothing'}")
                 _check_names(name for name in members if name != VERSION_FIELD)
-                arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
-            version = arrays.pop(VERSION_FIELD)
-            if version.ndim or version.dtype.kind not in "iu" or int(version) != VERSION:
-                raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {VERSION}")
-            return from_arrays(arrays)
+                yield archive, members
         except MemoryError:
             raise
         except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors

@@ -128,7 +128,11 @@ def wilson(units: Units, level: float) -> tuple[float, float]:
 
     Source: Wilson 1927 (doi:10.1080/01621459.1927.10502953).
     """
-    p, n, z = _share(units, level)
+    return wilson_ends(*_share(units, level))
+
+
+def wilson_ends(p: float, n: float, z: float) -> tuple[float, float]:
+    """Ends of Wilson's interval of a share p of n tasks, at the quantile z."""
     center, half = p + z * z / (2 * n), z * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     scale = 1 + z * z / n
     return (center - half) / scale, (center + half) / scale

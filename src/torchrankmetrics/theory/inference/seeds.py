@@ -1,13 +1,15 @@
-"""Several training runs per model: how much of the difference is luck of the seeds, how much of the test tasks."""
+"""Several training runs per model: how much of an estimate is luck of the seeds, how much of the test tasks."""
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
+import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.units import Units
+from torchrankmetrics.theory.inference.units import Units, support_of
 
 # means (b, k) of f for k runs -> g of them and its slopes, elementwise, both (b, k)
 SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -15,23 +17,23 @@ SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 
 @dataclass(frozen=True)
 class SeedSplit:
-    """Parts of the variance of a difference of two models, averaged over their seeds.
+    """Parts of the variance of a model's value, or of a difference of two models, averaged over their seeds.
 
     Attributes:
         seeds: what other training seeds would change, on any tasks.
         tasks: what other test tasks would change, for any seeds.
         interaction: what is of a seed on a task: falls with the number of either.
-        num_seeds: number of runs of A and of B.
+        num_seeds: number of runs of each model.
     """
 
     seeds: float
     tasks: float
     interaction: float
-    num_seeds: tuple[int, int]
+    num_seeds: tuple[int, ...]
 
     @property
     def total(self) -> float:
-        """Variance of the difference."""
+        """Variance of the value or the difference."""
         return self.seeds + self.tasks + self.interaction
 
     @property
@@ -41,21 +43,103 @@ class SeedSplit:
 
 
 @dataclass(frozen=True)
-class SeededDifference:
-    """Difference of two models over seeds and tasks, with its interval and p-value."""
+class SeededEstimate:
+    """A value or a difference over seeds and tasks, with its interval; ``freedom``: of its error."""
 
+    value: float
     standard_error: float
+    freedom: float
     low: float
     high: float
-    p_value: float
     split: SeedSplit
 
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of "it is zero"."""
+        return self.p_value_of(0.0)
 
-def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: float) -> SeededDifference:
+    def p_value_of(self, null: float) -> float:
+        """Two-sided p-value of "it is ``null``", by Student's t."""
+        if self.standard_error == 0:
+            return 1.0 if self.value == null else 0.0
+        return float(2 * student.sf(abs(self.value - null) / self.standard_error, self.freedom))
+
+
+class SeededModels:
+    """Means over the runs of several models on the same tasks, and what seeds and tasks each add to their errors.
+
+    Variances are those of the two-way layout seeds x tasks by moments, parts below zero set to zero; intervals and
+    p-values Student's t with Welch-Satterthwaite degrees of freedom. Of a model with one run nothing is known of its
+    seeds: its error, and that of its differences, is of the tasks alone.
+
+    Args:
+        units: f over tasks or clusters, one column per run, the runs of a model next to each other.
+        sizes: how many runs each model has.
+        smooth: g and its slope, elementwise on the (b, k) means.
+
+    Source: Owen 2007 (doi:10.1214/07-AOAS122); Welch 1947 (doi:10.1093/biomet/34.1-2.28).
+    """
+
+    def __init__(self, units: Units, sizes: tuple[int, ...], smooth: SmoothFunction) -> None:
+        self.units, self.sizes = units, sizes
+        values, slope = (x[0] for x in smooth(units.mean[None]))
+        influence = units.influence * slope
+        value, means = [], []
+        self.between, self.interaction = [], []
+        for end, size in zip(np.cumsum(sizes), sizes, strict=True):
+            model = slice(end - size, end)
+            own = influence[:, model] - influence[:, model].mean(1, keepdims=True)
+            several = size > 1
+            self.between.append(float(values[model].var(ddof=1)) / size if several else 0.0)
+            squares = float(units.count @ (own**2).sum(1))
+            self.interaction.append(units.factor * squares / (size - 1) / size if several else 0.0)
+            value.append(float(values[model].mean()))
+            means.append(influence[:, model].mean(1))
+        self.value: FloatArray = np.array(value)
+        self._influence = np.stack(means, 1)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """(models, models) covariance of the values, seeds and tasks together."""
+        tasks = self.units.factor * (self._influence.T @ (self.units.count[:, None] * self._influence))
+        return np.asarray(tasks + np.diag([self._seeds(i) for i in range(len(self.sizes))]), dtype=np.float64)
+
+    def support(self, model: int) -> float:
+        """Number of tasks or clusters that the error of a value rests on, see ``support_of``."""
+        return support_of(self._influence[:, model], self.units.count)
+
+    def mean(self, model: int, level: float) -> SeededEstimate:
+        """Value of one model; the interval generalises to new seeds and new tasks."""
+        return self._estimate((model,), float(self.value[model]), self._influence[:, model], level)
+
+    def difference(self, a: int, b: int, level: float) -> SeededEstimate:
+        """Value of model a less that of model b; if either has a single run, the runs are compared as they are."""
+        paired = self._influence[:, a] - self._influence[:, b]
+        return self._estimate((a, b), float(self.value[a] - self.value[b]), paired, level)
+
+    def _seeds(self, model: int) -> float:
+        # the spread between runs holds the interaction once
+        return max(self.between[model] - self.interaction[model], 0.0)
+
+    def _estimate(self, models: tuple[int, ...], value: float, influence: FloatArray, level: float) -> SeededEstimate:
+        sizes = tuple(self.sizes[i] for i in models)
+        known = models if min(sizes) > 1 else ()  # whose seeds are told apart
+        of_tasks = self.units.factor * float(self.units.count @ influence**2)
+        interaction = sum(self.interaction[i] for i in known)
+        seeds = sum(self._seeds(i) for i in known)
+        tasks = max(of_tasks - interaction, 0.0)  # the spread between tasks holds it once, too
+        split = SeedSplit(seeds, tasks, interaction, sizes)
+        error = math.sqrt(split.total)
+        if error == 0:
+            return SeededEstimate(value, 0.0, math.inf, value, value, split)
+        parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
+        freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
+        half = float(student.ppf((1 + level) / 2, freedom)) * error
+        return SeededEstimate(value, error, freedom, value - half, value + half, split)
+
+
+def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: float) -> SeededEstimate:
     """Compare mean metrics over the seeds of A and of B, generalising to new seeds and new tasks.
-
-    Variance: the two-way layout seeds x tasks by moments, parts below zero set to zero. Interval and p-value: Student's
-    t with Welch-Satterthwaite degrees of freedom.
 
     Args:
         units: f over tasks or clusters, one column per run, the runs of A first.
@@ -65,35 +149,8 @@ def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: f
 
     Raises:
         ValueError: if a model has fewer than two runs.
-
-    Source: Owen 2007 (doi:10.1214/07-AOAS122); Welch 1947 (doi:10.1093/biomet/34.1-2.28).
     """
-    runs = units.sums.shape[1]
-    models = (slice(0, num_a), slice(num_a, runs))
-    sizes = (num_a, runs - num_a)
+    sizes = (num_a, units.sums.shape[1] - num_a)
     if min(sizes) < 2:
         raise ValueError(f"at least 2 runs of each model are needed to see the variance of training seeds, got {sizes}")
-    values, slope = (x[0] for x in smooth(units.mean[None]))
-    influence = units.influence * slope
-    difference = float(values[models[0]].mean() - values[models[1]].mean())
-
-    between, interaction = [], []
-    for model, size in zip(models, sizes, strict=True):
-        own = influence[:, model] - influence[:, model].mean(1, keepdims=True)
-        between.append(float(values[model].var(ddof=1)) / size)
-        interaction.append(units.factor * float(units.count @ (own**2).sum(1)) / (size - 1) / size)
-    paired = influence[:, models[0]].mean(1) - influence[:, models[1]].mean(1)
-    of_tasks = units.factor * float(units.count @ paired**2)
-    # the spread between runs and the spread between tasks each hold the interaction once
-    seeds = sum(max(b - i, 0.0) for b, i in zip(between, interaction, strict=True))
-    tasks = max(of_tasks - sum(interaction), 0.0)
-    split = SeedSplit(seeds, tasks, sum(interaction), sizes)
-
-    error = math.sqrt(split.total)
-    if error == 0:
-        return SeededDifference(0.0, difference, difference, 1.0 if difference == 0 else 0.0, split)
-    parts = [(b, size - 1) for b, size in zip(between, sizes, strict=True)] + [(tasks, units.size - 1)]
-    freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
-    half = float(student.ppf((1 + level) / 2, freedom)) * error
-    p_value = float(2 * student.sf(abs(difference) / error, freedom))
-    return SeededDifference(error, difference - half, difference + half, p_value, split)
+    return SeededModels(units, sizes, smooth).difference(0, 1, level)

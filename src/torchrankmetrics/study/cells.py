@@ -1,0 +1,212 @@
+"""The values of the models on one data set: means over seeds, with the interval that tasks and seeds give."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import combinations
+
+import numpy as np
+from scipy.stats import t as student
+
+from torchrankmetrics.evaluation.analysis import sample_of
+from torchrankmetrics.evaluation.clusters import named_clusters
+from torchrankmetrics.evaluation.intervals import Method, estimate
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.study.tasks import DataSet, Read
+from torchrankmetrics.table.columns import used
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
+from torchrankmetrics.theory.inference.intervals import mean_limits, wilson_ends
+from torchrankmetrics.theory.inference.seeds import SeededModels
+from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
+from torchrankmetrics.theory.inference.testing import mcnemar_p_value
+from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
+from torchrankmetrics.theory.views import apply_view, view_slope
+
+_RESAMPLES = 2000  # of metrics that have a bootstrap only
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A model on a data set.
+
+    Attributes:
+        value: mean over its seeds, NaN where it is undefined.
+        low, high: its interval; NaN where there is none.
+        standard_error: likewise.
+        seeds: that it was trained with.
+        seed_share: share of the squared error that is of the seeds; None with one seed.
+        support: number of tasks or clusters that the error of the tasks rests on, see ``Interval``.
+        best: whether no model has a better value on the data set.
+        p_best: of "it is as good as the best one", one family over the table; 1 for the best, NaN where untested.
+        rank: its ranks among the models that the family leaves possible, 1 for the best; None where untested.
+    """
+
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    seeds: tuple[str, ...]
+    seed_share: float | None = None
+    support: float = math.inf
+    best: bool = False
+    p_best: float = math.nan
+    rank: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A measure on a data set.
+
+    Attributes:
+        cells: by model.
+        chance: its value by chance; NaN where nobody can tell.
+        tested: the models that are compared.
+        tests: of all pairs of them, as indices into ``tested``; None without at least two.
+        differences: of the same pairs, with their standard errors, (pairs, 2).
+        ends: of their intervals, each right by itself, (pairs, 2).
+    """
+
+    cells: Mapping[str, Cell]
+    chance: float
+    tested: tuple[str, ...]
+    tests: PairwiseTests | None
+    differences: FloatArray
+    ends: FloatArray
+
+
+def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | None) -> Measured:
+    """Work out a measure for all models of a data set.
+
+    Raises:
+        ValueError: if the tasks lack the group or the sample id that the average or the clusters ask for.
+    """
+    cells = {}
+    samples, keys = _samples(dataset.reference, measure), _keys(dataset.reference, measure, cluster)
+    aligned = {} if not _has_formula(measure) or len(samples.weight) == 0 else dataset.aligned
+    joint = _seeded([reads for reads in aligned.values()], measure, keys) if aligned else None
+    for model, reads in dataset.models.items():
+        place = list(aligned).index(model) if joint is not None and model in aligned else None
+        cells[model] = _cell(reads, measure, None if place is None else (joint, place), level, cluster)
+    tested = tuple(aligned)
+    tests, differences, ends = None, np.empty((0, 2)), np.empty((0, 2))
+    if joint is not None and len(tested) > 1 and measure.higher_is_better is not None:
+        pairs = tuple(combinations(range(len(tested)), 2))
+        found = [joint.difference(a, b, level) for a, b in pairs]
+        p_values = [one.p_value for one in found]
+        if is_share(measure.definition) and set(joint.sizes) == {1} and keys is None and np.ptp(samples.weight) == 0:
+            p_values = [_mcnemar(joint, a, b) for a, b in pairs]
+        tests = PairwiseTests(joint.covariance, pairs, tuple(p_values))
+        slope = _slope(measure, samples)
+        differences = np.array([(one.value * slope, one.standard_error * abs(slope)) for one in found])
+        ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
+    return Measured(cells, _chance(measure, samples), tested, tests, differences, ends)
+
+
+def _has_formula(measure: Measure) -> bool:
+    return is_mean(measure.definition, measure.rank_type)
+
+
+def _samples(read: Read, measure: Measure) -> RankSample:
+    counted = used(read.rows, measure.side, measure.definition.min_candidates)
+    return sample_of(read.rows[counted], measure.average)
+
+
+def _keys(read: Read, measure: Measure, cluster: str | None) -> IntArray | None:
+    if cluster is None:
+        return None
+    return named_clusters(read.rows, cluster)[used(read.rows, measure.side, measure.definition.min_candidates)]
+
+
+def _seeded(models: list[list[Read]], measure: Measure, keys: IntArray | None) -> SeededModels | None:
+    """All runs of models on the same tasks at once; None if an error has no formula there, as with a single task."""
+    samples = [_samples(read, measure) for reads in models for read in reads]
+    values = np.stack([task_values(measure.definition, sample, measure.rank_type) for sample in samples], 1)
+    units = units_of(values, samples[0].weight, samples[0].count, keys)
+    if units.size < 2:
+        return None
+
+    def smooth(means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        flat, g = means.ravel(), measure.definition.g
+        return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
+
+    return SeededModels(units, tuple(len(reads) for reads in models), smooth)
+
+
+def _cell(
+    reads: list[Read], measure: Measure, place: tuple[SeededModels, int] | None, level: float, cluster: str | None
+) -> Cell:
+    """A model on a data set; ``place`` says where it stands among the models on the same tasks."""
+    values = [measure.value_or_nan(read.analysis) for read in reads]
+    cell = Cell(float(np.mean(values)), math.nan, math.nan, math.nan, tuple(read.run.seed for read in reads))
+    if math.isnan(cell.value):
+        return cell
+    sample, keys = _samples(reads[0], measure), _keys(reads[0], measure, cluster)
+    if len(reads) == 1:
+        method: Method = "normal" if _has_formula(measure) else "bootstrap"
+        try:
+            own = estimate(measure.definition, sample, measure.rank_type, level, method, keys, _RESAMPLES, 0)
+        except ValueError:  # extremes, and fewer than two tasks, have no interval
+            return cell
+        return _in_view(replace(cell, support=own.support), measure, sample, own.low, own.high, own.standard_error)
+    if place is None and _has_formula(measure) and reads[0].tasks and len({read.tasks for read in reads}) == 1:
+        alone = _seeded([reads], measure, keys)
+        place = None if alone is None else (alone, 0)
+    if place is None:
+        return _of_seeds_alone(cell, values, level)
+    models, found = place[0], place[0].mean(place[1], level)
+    low, high, support = found.low, found.high, models.support(place[1])
+    if is_share(measure.definition):
+        total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
+        # a share without any spread has the interval of its number of tasks
+        n = p * (1 - p) / total if total > 0 else models.units.effective
+        low, high = wilson_ends(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
+        support = math.inf if support == 0 or keys is None else support
+    limits = mean_limits(measure.definition, sample)
+    if np.isfinite(limits).all():
+        ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
+        low, high = max(low, ends[0]), min(high, ends[1])
+    cell = replace(cell, seed_share=found.split.seed_share, support=support)
+    return _in_view(cell, measure, sample, low, high, found.standard_error)
+
+
+def _of_seeds_alone(cell: Cell, values: list[float], level: float) -> Cell:
+    """The interval of runs that share no tasks, or of a metric without a formula: what the seeds say alone."""
+    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * error
+    return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
+
+
+def _in_view(cell: Cell, measure: Measure, sample: RankSample, low: float, high: float, error: float) -> Cell:
+    """Put the interval of the base value into the view."""
+    if measure.view != "base":
+        moments = measure.moments(sample.candidate_counts)
+        ends = [apply_view(measure.definition, measure.view, end, moments) for end in (low, high)]
+        low, high = sorted(ends) if not math.isnan(ends[0]) else ends
+        error *= abs(view_slope(measure.definition, measure.view, moments))
+    return replace(cell, low=low, high=high, standard_error=error)
+
+
+def _slope(measure: Measure, sample: RankSample) -> float:
+    if measure.view == "base":
+        return 1.0
+    return view_slope(measure.definition, measure.view, measure.moments(sample.candidate_counts))
+
+
+def _chance(measure: Measure, sample: RankSample) -> float:
+    if not measure.definition.has_null or len(sample.weight) == 0:
+        return math.nan
+    try:
+        moments = measure.moments(sample.candidate_counts)
+    except ExpectationUnavailableError:
+        return math.nan
+    return apply_view(measure.definition, measure.view, moments.mean, moments)
+
+
+def _mcnemar(joint: SeededModels, a: int, b: int) -> float:
+    differences = joint.units.sums[:, a] - joint.units.sums[:, b]
+    only_a, only_b = (int(joint.units.count[sign * differences > 0].sum()) for sign in (1, -1))
+    return mcnemar_p_value(only_a, only_b)
+

@@ -1,0 +1,252 @@
+"""Models by data sets as a table: what is best, what cannot be told from it, chance, and what a reader must know."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.rendering import Cell as Written
+from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
+from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
+from torchrankmetrics.study.cells import Cell, Measured
+from torchrankmetrics.study.facts import Facts, facts_of
+from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
+
+if TYPE_CHECKING:
+    from torchrankmetrics.study.rank_study import RankStudy
+
+MARK = "†"
+Rows = Literal["models", "datasets"]
+
+
+@dataclass(frozen=True, eq=False)
+class StudyTable(Rendered):
+    """Models by data sets. Text, Markdown, LaTeX and HTML have a column per data set; CSV, JSON and pandas a row per cell.
+
+    Attributes:
+        measures: what is told.
+        models, datasets: names.
+        cells: by (key of the measure, model, data set); those that are missing are not there.
+        chance: value by chance, by (key, data set); NaN where nobody can tell.
+        facts: what must be known of each data set.
+        level: of the intervals, and of the family.
+        cluster: what was drawn together.
+        num_tests: pairs of models in the family.
+        rows: what is a row for people, "models" or "datasets".
+        intervals: whether people see intervals.
+    """
+
+    measures: tuple[Measure, ...]
+    models: tuple[str, ...]
+    datasets: tuple[str, ...]
+    cells: Mapping[tuple[str, str, str], Cell]
+    chance: Mapping[tuple[str, str], float]
+    facts: Mapping[str, Facts]
+    level: float
+    cluster: str | None
+    num_tests: int
+    rows: Rows = "models"
+    intervals: bool = True
+
+    def cell(self, model: str, dataset: str, metric: str | None = None) -> Cell | None:
+        """A cell; None if it is missing.
+
+        Args:
+            model: name.
+            dataset: name.
+            metric: key of a measure; None: the first.
+        """
+        return self.cells.get((metric or self.measures[0].key, model, dataset))
+
+    def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
+        """The same table, written otherwise: data sets as rows, or values without their intervals."""
+        return replace(
+            self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals
+        )
+
+    def only(self, measures: Sequence[Measure]) -> "StudyTable":
+        """The part that is of some measures, with the marks of the whole family."""
+        keys = {one.key for one in measures}
+        cells = {place: cell for place, cell in self.cells.items() if place[0] in keys}
+        return replace(self, measures=tuple(measures), cells=cells)
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def tabular(self) -> Tabular:
+        """The table as people read it."""
+        several = len(self.measures) > 1
+        names = self.datasets if self.rows == "models" else self.models
+        others = self.models if self.rows == "models" else self.datasets
+        chance = [] if self.rows == "models" else ["chance"]
+        columns = [Column("model" if self.rows == "models" else "dataset", key=True)]
+        for name in [*names, *chance]:
+            for one in self.measures:
+                heading = one.key if several else name
+                columns.append(Column(f"{name} {one.key}", heading, above=name if several else ""))
+        lines: list[list[Written]] = []
+        for other in others:
+            pairs = [(name, other) if self.rows == "models" else (other, name) for name in names]
+            line = [self._written(one, model, data) for data, model in pairs for one in self.measures]
+            if chance:
+                line += [self._chance(one, other) for one in self.measures]
+            lines.append([other, *line])
+        if not chance:
+            lines.append(["chance", *(self._chance(one, name) for name in names for one in self.measures)])
+        return Tabular(columns, lines, self.notes)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What stands below the table: how to read it, then what is particular about its data sets."""
+        seeds = {len(cell.seeds) for cell in self.cells.values()}
+        several = max(seeds, default=1) > 1
+        told = []
+        if self.intervals:
+            of = "tasks and training seeds" if several else "test tasks"
+            drawn = "" if self.cluster is None else f", drawn together by {self.cluster}"
+            told.append(f"{'Means over seeds' if several else 'Values'} with {100 * self.level:g} % intervals of {of}{drawn}.")
+        elif several:
+            told.append("Means over seeds.")
+        if self.num_tests:
+            told.append(
+                f"Bold: best of its column. {MARK}: cannot be told from the best; all {self.num_tests} pairs of models are "
+                f"one family with an error of {100 * (1 - self.level):g} %."
+                if self.rows == "models"
+                else f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models "
+                f"are one family with an error of {100 * (1 - self.level):g} %."
+            )
+        told += [f"{name}: {self.facts[name].words}." for name in self.datasets]
+        few = [
+            f"{model} on {data} ({key})"
+            for (key, model, data), cell in self.cells.items()
+            if cell.support < LEAST_SUPPORT
+        ]
+        if few:
+            listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+            told.append(f"Intervals rest on fewer than {LEAST_SUPPORT:g} tasks and may well miss: {listed}.")
+        return tuple(told)
+
+    def records(self) -> Tabular:
+        """A row per model, data set and metric, with all that is known of it: what programs get."""
+        names = (
+            "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
+            "chance num_tasks min_candidates max_candidates tie_rate"
+        )
+        lines = []
+        for data in self.datasets:
+            for one in self.measures:
+                for model in self.models:
+                    lines.append((model, data, one.key, *self._record(one.key, model, data)))
+        return Tabular.named(names.split(), lines, self.notes, keys=3)
+
+    def to_csv(self, path: Any = None) -> Any:
+        """Write a row per cell as CSV, see ``records``; without a path give the text."""
+        content = to_csv(self.records())
+        if path is None:
+            return content
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            file.write(content)
+        return None
+
+    def to_json(self) -> str:
+        """Write a JSON object per cell, see ``records``."""
+        return to_json(self.records())
+
+    def to_pandas(self) -> Any:
+        """Give a ``pandas.DataFrame`` with a row per cell, see ``records``.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
+        return to_pandas(self.records())
+
+    def _record(self, key: str, model: str, data: str) -> tuple[Written, ...]:
+        cell, facts = self.cells.get((key, model, data)), self.facts[data]
+        known = (self.chance[key, data], facts.num_tasks, *facts.candidates, facts.tie_rates.get(model))
+        if cell is None:
+            return (None,) * 10 + known
+        rank = cell.rank or (None, None)
+        values = (cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share)
+        return (*values, int(cell.best), cell.p_best, *rank, *known)
+
+    def _written(self, one: Measure, model: str, data: str) -> Written:
+        cell = self.cells.get((one.key, model, data))
+        if cell is None:
+            return None
+        digits = self._digits(one, data)
+        text = "-" if math.isnan(cell.value) else f"{cell.value:.{digits}f}"
+        if self.intervals and not math.isnan(cell.low):
+            text += f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
+        equal = not cell.best and cell.p_best > 1 - self.level
+        return Styled(cell.value, text, bold=cell.best, mark=MARK if equal else "")
+
+    def _chance(self, one: Measure, data: str) -> Written:
+        value = self.chance[one.key, data]
+        return None if math.isnan(value) else Styled(value, f"{value:.{self._digits(one, data)}f}")
+
+    def _digits(self, one: Measure, data: str) -> int:
+        """Behind the point: three of a share, fewer of what is large."""
+        values = [abs(cell.value) for (key, _, name), cell in self.cells.items() if (key, name) == (one.key, data)]
+        largest = max((value for value in values if math.isfinite(value)), default=0.0)
+        return 3 if largest < 10 else 2 if largest < 100 else 1
+
+
+def study_table(
+    study: "RankStudy",
+    measures: Sequence[Measure],
+    found: Mapping[tuple[str, str], Measured],
+    level: float,
+    cluster: str | None,
+) -> StudyTable:
+    """Put the cells of all data sets together, and test all pairs of models as one family."""
+    tested = [(place, one) for place, one in found.items() if one.tests is not None]
+    adjusted = simultaneous_p_values([one.tests for _, one in tested if one.tests is not None])
+    family = {place: p_values for (place, _), p_values in zip(tested, adjusted, strict=True)}
+    directions = {measure.key: measure.higher_is_better for measure in measures}
+    cells = {}
+    for (key, data), one in found.items():
+        for model, cell in _marked(one, family.get((key, data)), directions[key], level).items():
+            cells[key, model, data] = cell
+    return StudyTable(
+        tuple(measures),
+        tuple(study.models),
+        tuple(study.datasets),
+        cells,
+        {place: one.chance for place, one in found.items()},
+        {name: facts_of(study.dataset(name), study.seeds) for name in study.datasets},
+        level,
+        cluster,
+        sum(map(len, adjusted)),
+    )
+
+
+def _marked(one: Measured, adjusted: FloatArray | None, higher: bool | None, level: float) -> dict[str, Cell]:
+    """The cells of a data set with the best of them, what cannot be told from it, and the ranks that are possible."""
+    cells = dict(one.cells)
+    comparable = one.tested if len(one.tested) > 1 else tuple(cells)
+    values = {name: cells[name].value for name in comparable if not math.isnan(cells[name].value)}
+    if higher is None or len(values) < 2:
+        return cells
+    top = (max if higher else min)(values.values())
+    best = [name for name, value in values.items() if value == top]
+    for name in best:
+        cells[name] = replace(cells[name], best=True)
+    if adjusted is None or one.tests is None:
+        return cells
+    k = len(one.tested)
+    p, better = np.ones((k, k)), np.zeros((k, k), dtype=bool)
+    for (a, b), value in zip(one.tests.pairs, adjusted, strict=True):
+        p[a, b] = p[b, a] = value
+        if value <= 1 - level:
+            ahead = (cells[one.tested[a]].value > cells[one.tested[b]].value) == higher
+            better[(a, b) if ahead else (b, a)] = True
+    first = one.tested.index(best[0])
+    for i, name in enumerate(one.tested):
+        rank = (1 + int(better[:, i].sum()), k - int(better[i].sum()))
+        cells[name] = replace(cells[name], p_best=1.0 if name in best else float(p[first, i]), rank=rank)
+    return cells

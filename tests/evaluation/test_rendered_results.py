@@ -1,0 +1,49 @@
+"""Results speak for themselves: what evaluation gives can be written into a notebook, a page and a paper."""
+
+import json
+
+import pytest
+import torch
+
+from torchrankmetrics import RankCollection, Ranks, compare
+from torchrankmetrics.rendering import Rendered
+
+
+def collected(shift=0):
+    collection = RankCollection(["mrr", "mr", "hits@3"])
+    ids = torch.arange(40)
+    collection.update(Ranks((ids * 7 + shift) % 11 + 1, None, 30), side="tail", group=ids % 3, sample_id=ids)
+    return collection
+
+
+RESULTS = {
+    "summary": lambda: collected().summary(),
+    "breakdown": lambda: collected().breakdown(),
+    "intervals": lambda: collected().confidence_intervals(),
+    "comparison": lambda: compare(collected(), collected(2), "mrr"),
+    "comparisons": lambda: compare(collected(), collected(2), ["mrr", "hits@3"]),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_has_every_form(name):
+    result = RESULTS[name]()
+    assert isinstance(result, Rendered)
+    rows = json.loads(result.to_json())
+    frame = result.to_pandas()
+    assert len(rows) == len(frame) == len(getattr(result, "rows", [result]))
+    assert list(rows[0]) == list(frame.columns) == result.to_csv().splitlines()[0].split(",")
+    first = str(next(iter(rows[0].values())))
+    for text in (result._repr_html_(), result.to_latex(), result.to_markdown(), result.to_text()):
+        assert first.replace("_", r"\_") in text or first in text
+    assert r"\toprule" in result.to_latex()
+
+
+def test_programs_get_all_that_a_result_knows():
+    intervals = collected().confidence_intervals()
+    for row, line in zip(intervals.rows, json.loads(intervals.to_json()), strict=True):
+        assert (line["metric"], line["low"], line["standard_error"]) == (row.metric, row.low, row.standard_error)
+    summary = collected().summary()
+    for row, line in zip(summary.rows, json.loads(summary.to_json()), strict=True):
+        assert list(line.values()) == [row.side, row.metric, row.base, row.index, row.z]
+        assert list(line) == ["side", "metric", "base", "adjusted_index", "z_score"]
