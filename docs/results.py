@@ -12,6 +12,7 @@ OWN_PAGE = {
     "case_study": "case_study.md",
     "blind_scorers": "significance.md",
     "audit": "audit.md",
+    "foundation": "foundation.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4
