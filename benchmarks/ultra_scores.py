@@ -42,7 +42,7 @@ _FAMILIES = {"fb": "fb15k237", "wn": "wn18rr", "nl": "nell995"}
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Ids (n, 3) of head, relation, tail of each split, numbered as they occur first; relations of GraIL as in training."""
+    """Ids (n, 3) of head, relation, tail of each split, numbered as they occur first; GraIL's relations in training."""
 
     splits: dict[str, Tensor]
     num_entities: int
@@ -56,7 +56,9 @@ class Graph:
     def renumbered(self, seed: int) -> "Graph":
         """The same graph under other numbers of its entities."""
         order = torch.randperm(self.num_entities, generator=torch.Generator().manual_seed(seed))
-        splits = {name: torch.stack([order[x[:, 0]], x[:, 1], order[x[:, 2]]], dim=1) for name, x in self.splits.items()}
+        splits = {
+            name: torch.stack([order[x[:, 0]], x[:, 1], order[x[:, 2]]], dim=1) for name, x in self.splits.items()
+        }
         return Graph(splits, self.num_entities, self.num_relations)
 
 
@@ -67,7 +69,9 @@ def labels_of(name: str, checkouts: Path) -> dict[str, list[Triple]]:
     found = {split: read_split(source, split, checkouts) for split in source.files}
     if source.name.endswith("-ind-merged"):
         training: GraphSource = by_name[source.name.removesuffix("-ind-merged")]
-        found = {"vocabulary": [x for split in ("train", "valid") for x in read_split(training, split, checkouts)]} | found
+        found = {
+            "vocabulary": [x for split in ("train", "valid") for x in read_split(training, split, checkouts)]
+        } | found
     return found
 
 
