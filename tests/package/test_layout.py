@@ -30,9 +30,22 @@ NEIGHBOURS: dict[str, set[str]] = {
     "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "__init__": {"api"},
     "plots": {"checks", "evaluation", "theory"},
+    "study": {"checks", "errors", "evaluation", "files", "plots", "ranking", "rendering", "table", "theory"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
-    "cli": {"audit", "checks", "datasets", "errors", "evaluation", "files", "rendering", "sides", "table", "theory"},
+    "cli": {
+        "audit",
+        "checks",
+        "datasets",
+        "errors",
+        "evaluation",
+        "files",
+        "rendering",
+        "sides",
+        "study",
+        "table",
+        "theory",
+    },
     "__main__": {"cli"},
 }
 # what is not everybody's: who may import it

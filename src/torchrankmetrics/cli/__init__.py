@@ -1,4 +1,4 @@
-"""The command line: ``torchrankmetrics report | compare | adjust | datasets | candidates | audit``."""
+"""The command line: ``torchrankmetrics report | compare | study | verify | adjust | datasets | candidates | audit``."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,8 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns its exit code.
 
-    It is 0, 1 if ``audit`` finds a broken law, 2 with one line on stderr for input that is wrong, or 130 for Ctrl-C.
+    It is 0, 1 if ``audit`` finds a broken law or ``verify`` a difference, 2 with one line on stderr for input that is
+    wrong, or 130 for Ctrl-C.
     """
     try:
         from torchrankmetrics.cli.app import run

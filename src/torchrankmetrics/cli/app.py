@@ -16,6 +16,7 @@ from torchrankmetrics.cli.candidates import candidates_command
 from torchrankmetrics.cli.compare import compare_command
 from torchrankmetrics.cli.datasets import datasets_command
 from torchrankmetrics.cli.report import report_command
+from torchrankmetrics.cli.study import study_command, verify_command
 from torchrankmetrics.errors import RankMetricWarning
 
 INTERRUPTED = 130
@@ -43,6 +44,8 @@ app.command("adjust")(adjust_command)
 app.command("datasets")(datasets_command)
 app.command("candidates")(candidates_command)
 app.command("audit")(audit_command)
+app.command("study")(study_command)
+app.command("verify")(verify_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -25,7 +25,7 @@ def intervals_by_dataset(
     """Draw a row per data set with a point and an interval per model; no line joins data sets, which have no order.
 
     Args:
-        cells: dict of data set -> dict of model -> (value, low, high), NaN ends without an interval; at most six models.
+        cells: dict of data set -> dict of model -> (value, low, high), NaN ends without an interval; at most 6 models.
         metric: what the axis is called.
         chance: value by chance of each data set, marked by a bar.
         ax: axes to draw on; None: new ones.
@@ -55,9 +55,7 @@ def intervals_by_dataset(
     for y in range(1, len(cells)):
         ax.axhline(y - 0.5, color="0.85", linewidth=0.6, zorder=0)
     ax.set_xlabel(metric)
-    ax.legend(
-        frameon=False, fontsize=SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3
-    )
+    ax.legend(frameon=False, fontsize=SMALL, ncols=4, loc="lower center", bbox_to_anchor=(0.5, 1.0), handletextpad=0.3)
     return fig, ax
 
 
@@ -123,16 +121,30 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
         end = 1 if left else k
         ax.plot([ranks.mean[i], ranks.mean[i], end], [0, y, y], color="black", linewidth=1)
         text = f"{models[i]}  {ranks.mean[i]:.2f}" if left else f"{ranks.mean[i]:.2f}  {models[i]}"
-        ax.annotate(text, (end, y), (-4 if left else 4, 0), textcoords="offset points", va="center", fontsize=SMALL,
-                    ha="right" if left else "left", annotation_clip=False)
+        ax.annotate(
+            text,
+            (end, y),
+            (-4 if left else 4, 0),
+            textcoords="offset points",
+            va="center",
+            fontsize=SMALL,
+            ha="right" if left else "left",
+            annotation_clip=False,
+        )
     for level, clique in enumerate(ranks.cliques):
         ends = [ranks.mean[i] for i in clique]
         y = -0.25 - 0.3 * level
         ax.plot([min(ends) - 0.02, max(ends) + 0.02], [y, y], color=MARKS[1].color, linewidth=4, solid_capstyle="butt")
     top = 0.75
     ax.plot([1, 1 + ranks.critical_difference], [top, top], color="black", linewidth=1.4, marker="|", clip_on=False)
-    ax.annotate(f"critical difference {ranks.critical_difference:.2f}", (1, top), (0, 4), fontsize=SMALL,
-                textcoords="offset points", annotation_clip=False)
+    ax.annotate(
+        f"critical difference {ranks.critical_difference:.2f}",
+        (1, top),
+        (0, 4),
+        fontsize=SMALL,
+        textcoords="offset points",
+        annotation_clip=False,
+    )
     ax.set_xlim(1, k)
     ax.set_ylim(-below - 0.5 * half, 1.0)
     ax.spines[["left", "right", "top", "bottom"]].set_visible(False)

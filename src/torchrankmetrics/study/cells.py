@@ -86,7 +86,7 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
     cells = {}
     samples, keys = _samples(dataset.reference, measure), _keys(dataset.reference, measure, cluster)
     aligned = {} if not _has_formula(measure) or len(samples.weight) == 0 else dataset.aligned
-    joint = _seeded([reads for reads in aligned.values()], measure, keys) if aligned else None
+    joint = _seeded(list(aligned.values()), measure, keys) if aligned else None
     for model, reads in dataset.models.items():
         place = list(aligned).index(model) if joint is not None and model in aligned else None
         cells[model] = _cell(reads, measure, None if place is None else (joint, place), level, cluster)
@@ -209,4 +209,3 @@ def _mcnemar(joint: SeededModels, a: int, b: int) -> float:
     differences = joint.units.sums[:, a] - joint.units.sums[:, b]
     only_a, only_b = (int(joint.units.count[sign * differences > 0].sum()) for sign in (1, -1))
     return mcnemar_p_value(only_a, only_b)
-

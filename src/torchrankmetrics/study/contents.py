@@ -1,27 +1,19 @@
 """What a page tells of a study: its tables by name, computed from the ranks alone, so that others can do it again."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.rendering import Column, Rendered, Tabular
-from torchrankmetrics.study.across import Differences, Ranking
+from torchrankmetrics.study.differences import Differences
+from torchrankmetrics.study.options import Options
+from torchrankmetrics.study.ranking import Ranking
 from torchrankmetrics.study.tables import StudyTable
 
 if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
 
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a page was asked for: with the ranks, all that its numbers depend on."""
-
-    metrics: tuple[Any, ...]
-    view: Any
-    level: float
-    cluster: str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,17 +68,21 @@ class _One(Rendered):
         whole = self.table
         one = tuple(measure for measure in whole.measures if measure.key == self.key)
         rows = "datasets" if len(whole.datasets) > len(whole.models) else "models"
-        return whole.only(one).shown(rows=rows).tabular()  # type: ignore[arg-type]
+        found = whole.only(one).shown(rows=rows)  # type: ignore[arg-type]
+        # the page tells the facts of the data sets once, beside these tables
+        return replace(found.tabular(), notes=found.how_to_read)
 
 
 def contents_of(study: "RankStudy", options: Options) -> Contents:
     """Compute all that a page shows."""
-    table = study.table(list(options.metrics), options.view, level=options.level, cluster=options.cluster)
+    table = study.table(options.metrics, level=options.level, cluster=options.cluster)
     several = len(table.datasets) > 1 and len(table.models) > 1
     averages = ranking = differences = None
     directed = [one for one in table.measures if one.higher_is_better is not None]
     if several and directed:
-        whole = any(all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets)
+        whole = any(
+            all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
+        )
         if whole:
             averages = study.summary([*directed, *AVERAGED], level=options.level, cluster=options.cluster)
         try:

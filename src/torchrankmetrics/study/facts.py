@@ -51,7 +51,9 @@ def facts_of(dataset: DataSet, seeds: Sequence[str]) -> Facts:
             warnings.append(f"{model} has NaN scores in {nan} tasks, which never help")
         sampled = sum(read.analysis.num_sampled for read in reads)
         if sampled:
-            warnings.append(f"{model} was ranked among sampled candidates in {sampled} tasks: only mr and auc carry over")
+            warnings.append(
+                f"{model} was ranked among sampled candidates in {sampled} tasks: only mr and auc carry over"
+            )
         for note in dict.fromkeys(note for read in reads for note in read.notes if "NaN" not in note):
             warnings.append(f"{model}: {note}")
         low = sum(int(Columns(read.analysis.rows).num_candidates.max()) == 1 for read in reads)

@@ -51,7 +51,9 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
             raise ValueError(f"the name {name!r} cannot be part of a path: add the run under another name")
     below = ["/".join(parts).format(**run) for run in runs]
     if len(set(below)) < len(runs):
-        raise ValueError(f"pattern must tell all runs apart, as runs/{{dataset}}/{{model}}/{{seed}}.npz does; got {pattern}")
+        raise ValueError(
+            f"pattern must tell all runs apart, as runs/{{dataset}}/{{model}}/{{seed}}.npz does; got {pattern}"
+        )
     return [(base / name, name) for name in below]
 
 
@@ -70,7 +72,9 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
 
 def natural(text: str) -> list[tuple[bool, int, str]]:
     """A key that sorts numbers in texts by their value."""
-    return [(not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text) if part]
+    return [
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text) if part
+    ]
 
 
 def _matching(

@@ -3,49 +3,25 @@
 import html
 import json
 from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torchrankmetrics import plots
+from torchrankmetrics.plots.across import intervals_by_dataset
+from torchrankmetrics.plots.distribution import rank_ecdf
+from torchrankmetrics.plots.svg import to_svg
+from torchrankmetrics.rendering import Tabular
+from torchrankmetrics.rendering.markup import to_html
 from torchrankmetrics.study.cards import VERSION, card_of, versions
-from torchrankmetrics.study.contents import Contents, Options, contents_of
+from torchrankmetrics.study.contents import Contents, contents_of
+from torchrankmetrics.study.options import Options
 
 if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
 
 CARDS = "rank-cards"
-_MOST_CURVES, _MOST_MODELS = 6, 6
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1a1a1a; --soft: #595959; --line: #d4d4d4; --paper: #fff; --warn: #fff4dc; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e8e8e8; --soft: #a8a8a8; --line: #444; --paper: #161616; --warn: #3a2f12; }
-  figure svg { filter: invert(1) hue-rotate(180deg); }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; padding: 1rem; max-width: 62rem; color: var(--ink); background: var(--paper);
-  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
-h1 { font-size: 1.6rem; line-height: 1.2; } h2 { font-size: 1.2rem; margin-top: 2.2rem; }
-p, li, figcaption { max-width: 46rem; }
-.about, figcaption, tfoot, footer { color: var(--soft); font-size: .875rem; }
-.warnings { background: var(--warn); padding: .5rem 1rem; border-radius: .3rem; }
-.table { overflow-x: auto; margin: 1rem 0; }
-table { border-collapse: collapse; font-size: .875rem; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
-caption { text-align: left; font-weight: 600; padding: .3rem 0; }
-th, td { padding: .25rem .6rem; white-space: nowrap; }
-thead tr:last-child th { border-bottom: 1.5px solid var(--ink); } thead tr:first-child th { border-top: 1.5px solid var(--ink); }
-tbody tr + tr > * { border-top: 1px solid var(--line); } tbody tr:last-child > * { border-bottom: 1.5px solid var(--ink); }
-tbody th { position: sticky; left: 0; background: var(--paper); font-weight: 600; }
-thead th:first-child { position: sticky; left: 0; background: var(--paper); }
-tfoot td { white-space: normal; min-width: 16rem; max-width: 46rem; }
-figure { margin: 1.5rem 0; } figure svg { width: 100%; max-width: 34rem; height: auto; display: block;
-  font-family: "DejaVu Sans", Verdana, sans-serif; }
-details { margin: 1rem 0; } summary { cursor: pointer; }
-code { font-size: .85em; }
-@media print {
-  body { max-width: none; font-size: 10pt; padding: 0; } figure, tr, .warnings { break-inside: avoid; }
-  h2 { break-after: avoid; } .table { overflow: visible; } table { font-size: 8pt; } th, td { padding: .15rem .35rem; }
-  tbody th, thead th:first-child { position: static; } details::details-content { content-visibility: visible; display: block; }
-}
-"""
+_MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
+_STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
 def page_of(study: "RankStudy", options: Options, title: str) -> str:
@@ -64,12 +40,12 @@ def page_of(study: "RankStudy", options: Options, title: str) -> str:
         f'<p class="about">{about} Computed by torchrankmetrics {versions()["torchrankmetrics"]}.</p>',
         *_warnings(study, contents),
         "<h2>Values</h2>",
-        *(_table(f"values {key}", key, contents) for key in contents.single),
+        *(table_of(f"values {key}", key, contents) for key in contents.single),
         *_values(contents, figures),
         *_across(contents, figures),
         *_distributions(study, figures),
         "<h2>Protocol</h2>",
-        _table("protocol", "What was ranked among what", contents),
+        table_of("protocol", "What was ranked among what", contents),
         *_method(contents),
         *_cards(study, options, contents),
     ]
@@ -89,7 +65,7 @@ class _Figures:
 
     def figure(self, drawn: Any, caption: str) -> str:
         self.number += 1
-        svg = plots.to_svg(drawn[0], caption, f"figure{self.number}")
+        svg = to_svg(drawn[0], caption, f"figure{self.number}")
         return f"<figure>\n{svg}\n<figcaption>Figure {self.number}. {_text(caption)}</figcaption>\n</figure>"
 
 
@@ -97,24 +73,22 @@ def _text(text: str) -> str:
     return html.escape(text)
 
 
-def _table(name: str, caption: str, contents: Contents) -> str:
-    written = contents.tables[name].to_html()
+def table_of(name: str, caption: str, contents: Contents) -> str:
+    """A table of the contents with its notes, as the page has it."""
+    tabular = contents.tables[name].tabular()
+    written = to_html(replace(tabular, notes=()))
     captioned = written.replace("<table>", f"<table>\n<caption>{_text(caption)}</caption>", 1)
-    return f'<div class="table" data-table="{_text(name)}">\n{captioned}\n</div>'
+    notes = "\n".join(f'<p class="note">{_text(note)}</p>' for note in tabular.notes)
+    return f'<section data-table="{_text(name)}">\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
 
 
 def _warnings(study: "RankStudy", contents: Contents) -> Iterable[str]:
     told = [f"{name}: {warning}" for name, facts in contents.table.facts.items() for warning in facts.warnings]
     told += [f"{model} is missing on {data}" for model, data in study.missing]
-    tied = [
-        f"{model} on {name} ({100 * rate:.0f} %)"
-        for name, facts in contents.table.facts.items()
-        for model, rate in facts.tie_rates.items()
-        if rate > 0.1
-    ]
-    if tied:
-        told.append(f"more than a tenth of the true answers share their score with others: {', '.join(tied)}")
-    told += [note for note in contents.table.notes if note.startswith("Intervals rest on")]
+    most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
+    if tied := [f"{name} ({100 * rate:.0f} %)" for name, rate in most.items() if rate > _MANY_TIES]:
+        told.append(f"more than a tenth of the true answers share their score with others on {', '.join(tied)}")
+    told += contents.table.doubtful
     if told:
         yield '<section class="warnings">\n<h2>Before reading on</h2>\n<ul>'
         yield from (f"<li>{_text(warning)}</li>" for warning in told)
@@ -132,7 +106,7 @@ def _values(contents: Contents, figures: _Figures) -> Iterable[str]:
         chance = {data: value for data in table.datasets if (value := table.chance[one.key, data]) == value}
         few = "" if len(models) == len(table.models) else f" The {len(models)} models with the best mean rank."
         caption = f"{one.key} with {100 * table.level:g} % intervals; bars mark chance.{few}"
-        yield figures.figure(plots.intervals_by_dataset(cells, one.key, chance=chance), caption)
+        yield figures.figure(intervals_by_dataset(cells, one.key, chance=chance), caption)
 
 
 def _drawn(contents: Contents) -> list[str]:
@@ -149,17 +123,17 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         return
     yield "<h2>Across data sets</h2>"
     if contents.averages is not None:
-        yield _table("averages", "Each data set counts once", contents)
+        yield table_of("averages", "Each data set counts once", contents)
     if (ranking := contents.ranking) is not None:
         yield figures.figure(
             ranking.plot(),
-            f"Mean ranks by {ranking.metric} over {ranking.ranks.num_datasets} data sets; a bar joins models that are not "
-            "told apart with the data sets as the sample (Friedman and Nemenyi).",
+            f"Mean ranks by {ranking.metric} over {ranking.ranks.num_datasets} data sets; a bar joins models that are "
+            "not told apart with the data sets as the sample (Friedman and Nemenyi).",
         )
-        yield _table("ranks", "Mean ranks", contents)
+        yield table_of("ranks", "Mean ranks", contents)
     if (found := contents.differences) is not None:
-        yield figures.figure(found.plot(), found.tabular().notes[0])
-        yield _table("differences", f"{found.metric}: {found.a} less {found.b}", contents)
+        yield figures.figure(found.plot(), found.about)
+        yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
 def _distributions(study: "RankStudy", figures: _Figures) -> Iterable[str]:
@@ -169,34 +143,35 @@ def _distributions(study: "RankStudy", figures: _Figures) -> Iterable[str]:
     for name in study.datasets:
         first = {model: reads[0].table for model, reads in study.dataset(name).models.items()}
         caption = f"{name}: share of tasks with a rank of at most x, first seed of each model; dotted is chance."
-        yield figures.figure(plots.rank_ecdf(first), caption)
+        yield figures.figure(rank_ecdf(first), caption)
 
 
 def _method(contents: Contents) -> Iterable[str]:
     table = contents.table
     drawn = "every task by itself" if table.cluster is None else f"tasks of one {table.cluster} together"
     lines = [
-        "A value is the mean over the seeds of the metric on the realistic ranks (the mean of the best and the worst rank "
-        "among equal scores) unless its name says another rank type.",
-        f"Intervals of {100 * table.level:g} % draw {drawn}. With several seeds they are Student's t with the variance of "
-        "seeds x tasks (Owen 2007) and Welch-Satterthwaite degrees of freedom, so they speak of other seeds and other "
-        "tasks; with one seed they speak of other tasks only (Hall's correction for skewness; Wilson's for shares).",
+        "A value is the mean over the seeds of the metric on the realistic ranks (the mean of the best and the worst "
+        "rank among equal scores) unless its name says another rank type.",
+        f"Intervals of {100 * table.level:g} % draw {drawn}. With several seeds they are Student's t with the variance "
+        "of seeds x tasks (Owen 2007) and Welch-Satterthwaite degrees of freedom, so they speak of other seeds and "
+        "other tasks; with one seed they speak of other tasks only (Hall's correction for skewness, for shares "
+        "Wilson's).",
         "Chance is the exact expectation of the metric when every rank is uniform among the candidates of its task.",
         f"All {table.num_tests} pairs of models, on all data sets and metrics of the tables of values, are one family: "
-        "min-P, step-down (Westfall and Young 1993), with the dependence of pairs on shared tasks. A model without a mark "
-        "is worse than the best of its data set; one such claim or more is wrong with probability "
-        f"{100 * (1 - table.level):g} % at most, as far as means of tasks are normal.",
+        "min-P, step-down (Westfall and Young 1993), with the dependence of pairs on shared tasks. A model without a "
+        "mark is worse than the best of its data set; one such claim or more is wrong with probability "
+        f"{100 * (1 - table.level):.3g} % at most, as far as means of tasks are normal.",
     ]
     if contents.averages is not None:
         lines.append(
-            "Across data sets each counts once. An interval with data sets as the sample answers: what of other data sets "
-            "of the kind? One with tasks as the sample answers: what of other tasks of these data sets? The second is far "
-            "narrower, and no answer to the first. Pooled tasks would let the largest data set decide."
+            "Across data sets each counts once. An interval with data sets as the sample answers: what of other data "
+            "sets of the kind? One with tasks as the sample answers: what of other tasks of these data sets? The "
+            "second is far narrower, and no answer to the first. Pooled tasks would let the largest data set decide."
         )
     if contents.differences is not None:
         lines.append(
-            "The average difference over other data sets is of random effects, by restricted maximum likelihood with the "
-            "error of Hartung and Knapp."
+            "The average difference over other data sets is of random effects, by restricted maximum likelihood with "
+            "the error of Hartung and Knapp."
         )
     yield "<h2>How each number was computed</h2>\n<ul>"
     yield from (f"<li>{_text(line)}</li>" for line in lines)
@@ -205,17 +180,16 @@ def _method(contents: Contents) -> Iterable[str]:
 
 def _cards(study: "RankStudy", options: Options, contents: Contents) -> Iterable[str]:
     cards = [card_of(read) for name in study.datasets for read in study.dataset(name).reads]
-    rows = "\n".join(
-        f"<tr><th scope='row'>{_text(c['file'] or 'in memory')}</th><td>{_text(c['model'])}</td><td>{_text(c['dataset'])}"
-        f"</td><td>{_text(c['seed'])}</td><td>{c['protocol']['tasks']}</td><td><code>{c['sha256'][:16]}</code></td></tr>"
-        for c in cards
-    )
+    heads = ("file", "model", "data set", "seed", "tasks", "SHA-256 of its rows")
+    rows = []
+    for card in cards:
+        names = (card["model"], card["dataset"], card["seed"], card["protocol"]["tasks"], card["sha256"][:16])
+        rows.append((card["file"] or "in memory", *names))
+    table = to_html(Tabular.named(heads, rows))
     yield (
-        "<h2>Rank cards</h2>\n<p>Who has the tables can check this page: <code>torchrankmetrics verify PAGE FOLDER</code> "
-        "finds each by its path below the folder, and computes every number of the tables again.</p>\n<details>\n"
-        f"<summary>{len(cards)} tables</summary>\n<div class='table'>\n<table>\n<thead><tr><th>file</th><th>model</th>"
-        "<th>data set</th><th>seed</th><th>tasks</th><th>SHA-256 of its rows</th></tr></thead>\n<tbody>\n"
-        f"{rows}\n</tbody>\n</table>\n</div>\n</details>"
+        "<h2>Rank cards</h2>\n<p>Who has the tables can check this page: <code>torchrankmetrics verify PAGE FOLDER"
+        "</code> finds each by its path below the folder, and computes every number of the tables again.</p>\n"
+        f'<details>\n<summary>{len(cards)} tables</summary>\n<div class="table">\n{table}\n</div>\n</details>'
     )
     content = {
         "rank_cards": VERSION,

@@ -10,20 +10,19 @@ from typing import Any
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import Selection, measure_of
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
+from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
-from torchrankmetrics.study.contents import Options
+from torchrankmetrics.study.differences import Differences, differences
 from torchrankmetrics.study.files import find_files, natural, paths_of
+from torchrankmetrics.study.options import CLUSTERS, Options, measures_of
 from torchrankmetrics.study.page import page_of
+from torchrankmetrics.study.ranking import Ranking, ranking
 from torchrankmetrics.study.runs import Run, rows_of_source, source_of
 from torchrankmetrics.study.tables import StudyTable, study_table
 from torchrankmetrics.study.tasks import DataSet
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import View
 
-_CLUSTERS = (None, "group", "sample_id")
 _KEPT_ROWS = 1 << 22  # of the data sets read last: a quarter of a GiB
 
 
@@ -52,8 +51,8 @@ class RankStudy:
         """Add the ranks of a run.
 
         Args:
-            table: a ``RankTable``, the path of a file of one, ``Ranks``, a ``RankCollection``, or what PyKEEN's pipeline
-                or evaluation gives with a ``RankCollectionEvaluator``.
+            table: a ``RankTable``, the path of a file of one, ``Ranks``, a ``RankCollection``, or what PyKEEN's
+                pipeline or evaluation gives with a ``RankCollectionEvaluator``.
             model: name of the model.
             dataset: name of the data set.
             seed: of the training.
@@ -74,8 +73,8 @@ class RankStudy:
         """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``.
 
         Args:
-            pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of it
-                as it can), and * for what does not matter. Only the headers of the files are read now.
+            pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of
+                it as it can), and * for what does not matter. Only the headers of the files are read now.
             **names: model, dataset or seed, for a field that the pattern lacks; else "model", "data" and "0".
 
         Raises:
@@ -174,7 +173,7 @@ class RankStudy:
         True
         """
         check_level(level)
-        check_choice("cluster", cluster, _CLUSTERS)
+        check_choice("cluster", cluster, CLUSTERS)
         measures = measures_of(metrics, view)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
@@ -227,7 +226,7 @@ class RankStudy:
             check_choice("model", name, self.models)
         (one,) = measures_of([metric], view)
         check_level(level)
-        check_choice("cluster", cluster, _CLUSTERS)
+        check_choice("cluster", cluster, CLUSTERS)
         found = {name: self._cells(name, one, level, cluster) for name in self.datasets}
         return differences(a, b, one, found, level)
 
@@ -241,18 +240,18 @@ class RankStudy:
 
     def report(
         self,
-        path: str | os.PathLike[str],
+        path: str | os.PathLike[str] | None = None,
         metrics: Any = ("mrr", "hits@10"),
         view: View | None = None,
         *,
         level: float = 0.95,
         cluster: str | None = None,
         title: str = "Rank study",
-    ) -> None:
+    ) -> str | None:
         """Write a page of tables and figures that needs no other file; ``verify`` checks it against the ranks.
 
         Args:
-            path: of an HTML file, written whole or not at all.
+            path: of an HTML file, written whole or not at all; None: give the text.
             metrics: as in ``table``; the first one ranks the models.
             view: as in ``table``.
             level: as in ``table``.
@@ -263,8 +262,11 @@ class RankStudy:
             ImportError: without matplotlib.
             OSError, ValueError: as ``table``, and if the path cannot be written to.
         """
-        content = page_of(self, Options(tuple(measures_of(metrics, view)), None, level, cluster), title)
+        content = page_of(self, Options(tuple(measures_of(metrics, view)), level, cluster), title)
+        if path is None:
+            return content
         write_whole(path, content.encode("utf-8"))
+        return None
 
     def save(self, pattern: str | os.PathLike[str]) -> None:
         """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz``.
@@ -303,24 +305,3 @@ class RankStudy:
         if key not in self._measured:
             self._measured[key] = measured(self.dataset(name), measure, level, cluster)
         return self._measured[key]
-
-
-def measures_of(metrics: Any, view: View | None) -> list[Measure]:
-    """Read what a table is asked for.
-
-    Raises:
-        TypeError, ValueError: for unknown names, and for what has no mean over seeds.
-    """
-    selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
-    measures = [measure_of(entry) for _, entry in selection.entries(metrics)]
-    if not measures:
-        raise ValueError("metrics is empty: name at least one")
-    for measure in measures:
-        if measure.view == "p_value" or measure.definition.aggregation == "count":
-            raise ValueError(
-                f"{measure.key!r} has no mean over seeds and data sets: use a metric in view base, normalized, "
-                "adjusted_index or z_score"
-            )
-    return measures
-
-

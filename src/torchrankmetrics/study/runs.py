@@ -58,8 +58,8 @@ def source_of(ranks: Any) -> RankTable | Path:
     if isinstance(table, RankTable):
         return table
     raise TypeError(
-        "table must be a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a file "
-        f"that RankTable.save wrote; got {type(ranks).__name__}"
+        "table must be a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a "
+        f"file that RankTable.save wrote; got {type(ranks).__name__}"
     )
 
 

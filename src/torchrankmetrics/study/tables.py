@@ -26,7 +26,7 @@ Rows = Literal["models", "datasets"]
 
 @dataclass(frozen=True, eq=False)
 class StudyTable(Rendered):
-    """Models by data sets. Text, Markdown, LaTeX and HTML have a column per data set; CSV, JSON and pandas a row per cell.
+    """Models by data sets: for people a column per data set, for programs (CSV, JSON, pandas) a row per cell.
 
     Attributes:
         measures: what is told.
@@ -65,9 +65,7 @@ class StudyTable(Rendered):
 
     def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
         """The same table, written otherwise: data sets as rows, or values without their intervals."""
-        return replace(
-            self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals
-        )
+        return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 
     def only(self, measures: Sequence[Measure]) -> "StudyTable":
         """The part that is of some measures, with the marks of the whole family."""
@@ -103,33 +101,35 @@ class StudyTable(Rendered):
     @property
     def notes(self) -> tuple[str, ...]:
         """What stands below the table: how to read it, then what is particular about its data sets."""
-        seeds = {len(cell.seeds) for cell in self.cells.values()}
-        several = max(seeds, default=1) > 1
+        return (*self.how_to_read, *(f"{name}: {self.facts[name].words}." for name in self.datasets), *self.doubtful)
+
+    @property
+    def how_to_read(self) -> tuple[str, ...]:
+        """What the intervals, the bold and the mark say."""
+        several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         told = []
         if self.intervals:
             of = "tasks and training seeds" if several else "test tasks"
             drawn = "" if self.cluster is None else f", drawn together by {self.cluster}"
-            told.append(f"{'Means over seeds' if several else 'Values'} with {100 * self.level:g} % intervals of {of}{drawn}.")
+            values = "Means over seeds" if several else "Values"
+            told.append(f"{values} with {100 * self.level:g} % intervals of {of}{drawn}.")
         elif several:
             told.append("Means over seeds.")
         if self.num_tests:
             told.append(
-                f"Bold: best of its column. {MARK}: cannot be told from the best; all {self.num_tests} pairs of models are "
-                f"one family with an error of {100 * (1 - self.level):g} %."
-                if self.rows == "models"
-                else f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models "
-                f"are one family with an error of {100 * (1 - self.level):g} %."
+                f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models are "
+                f"one family with an error of {100 * (1 - self.level):.3g} %."
             )
-        told += [f"{name}: {self.facts[name].words}." for name in self.datasets]
-        few = [
-            f"{model} on {data} ({key})"
-            for (key, model, data), cell in self.cells.items()
-            if cell.support < LEAST_SUPPORT
-        ]
-        if few:
-            listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
-            told.append(f"Intervals rest on fewer than {LEAST_SUPPORT:g} tasks and may well miss: {listed}.")
         return tuple(told)
+
+    @property
+    def doubtful(self) -> tuple[str, ...]:
+        """Which intervals may well miss."""
+        few = [f"{m} on {data} ({key})" for (key, m, data), cell in self.cells.items() if cell.support < LEAST_SUPPORT]
+        if not few:
+            return ()
+        listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+        return (f"Intervals rest on fewer than {LEAST_SUPPORT:g} tasks and may well miss: {listed}.",)
 
     def records(self) -> Tabular:
         """A row per model, data set and metric, with all that is known of it: what programs get."""

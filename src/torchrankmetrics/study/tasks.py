@@ -123,7 +123,7 @@ class DataSet:
         for model, reads in self.models.items():
             if model in self.aligned:
                 continue
-            odd = next((read for read in reads if read.tasks != self.tasks or not read.tasks))
+            odd = next(read for read in reads if read.tasks != self.tasks or not read.tasks)
             told = [f"{self.reference.run.model}, seed {self.reference.run.seed},", f"{model}, seed {odd.run.seed},"]
             try:
                 if odd is self.reference:

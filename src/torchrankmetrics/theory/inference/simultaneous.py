@@ -1,4 +1,4 @@
-"""Many pairs of models on many data sets, tested as one family: what they have in common makes the correction smaller."""
+"""Pairs of models on many data sets, tested as one family: what they have in common makes the correction smaller."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,24 +1,19 @@
-"""Across data sets: averages with the data sets as the sample, how often a model wins, differences, mean ranks."""
+"""Models over all data sets: averages with the data sets as the sample, how often a model wins, what is comparable."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from scipy.stats import norm
 from scipy.stats import t as student
 
-from torchrankmetrics import plots
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.rendering import Cell, Column, Rendered, Styled, Tabular
-from torchrankmetrics.study.cells import Measured
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.study.tasks import DataSet, Read
-from torchrankmetrics.theory.inference.across import MeanRanks, RandomEffects, mean_ranks, random_effects
+from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
-from torchrankmetrics.theory.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 
 
@@ -103,15 +98,15 @@ def averages(table: StudyTable, datasets: Sequence[DataSet]) -> Averages:
     rows: dict[tuple[str, str], Average] = {}
     told: dict[Measure, dict[str, set[str]] | None] = {}
     notes = [
-        "Every data set counts once. Intervals: data sets as the sample (Student's t), for other data sets of the kind. "
-        "best: no model has a better value; won: told apart from every other model, one family over the table; beyond "
-        "chance: all runs better than a random ranking (Holm)."
+        "Every data set counts once. Intervals: data sets as the sample (Student's t), for other data sets of the "
+        "kind. best: no model has a better value; won: told apart from every other model, one family over the table; "
+        "beyond chance: all runs better than a random ranking (Holm)."
     ]
     for one in table.measures:
         if one.higher_is_better is None:
             raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
         chosen, left_out = complete(table, one)
-        values = {(m, d): _value(table, one, m, d) for m in table.models for d in chosen}
+        values = {(m, d): value_of(table, one, m, d) for m in table.models for d in chosen}
         base = replace(one, view="base")  # the p-value is the same in all views
         if base not in told:
             told[base] = _beyond_chance(base, datasets, 1 - table.level)
@@ -144,7 +139,7 @@ def complete(table: StudyTable, one: Measure) -> tuple[list[str], list[str]]:
     Raises:
         ValueError: if there are none.
     """
-    chosen = [d for d in table.datasets if all(not math.isnan(_value(table, one, m, d)) for m in table.models)]
+    chosen = [d for d in table.datasets if all(not math.isnan(value_of(table, one, m, d)) for m in table.models)]
     if not chosen:
         raise ValueError(
             f"no data set has {one.key!r} of all models: {', '.join(table.models)}; make a study of those models that "
@@ -168,7 +163,8 @@ def comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> str
     return "0 is chance and 1 perfect everywhere; between, it falls with the number of uniformly drawn candidates."
 
 
-def _value(table: StudyTable, one: Measure, model: str, data: str) -> float:
+def value_of(table: StudyTable, one: Measure, model: str, data: str) -> float:
+    """Value of a cell, NaN where it is missing."""
     cell = table.cells.get((one.key, model, data))
     return math.nan if cell is None else cell.value
 
@@ -182,7 +178,7 @@ def _won(table: StudyTable, one: Measure, model: str, data: str) -> bool:
     return rank == (1, 1) and len(table.models) > 1
 
 
-def _interval(values: np.ndarray, level: float) -> tuple[float, float]:
+def _interval(values: FloatArray, level: float) -> tuple[float, float]:
     if len(values) < 2:
         return math.nan, math.nan
     half = float(student.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
@@ -192,7 +188,7 @@ def _interval(values: np.ndarray, level: float) -> tuple[float, float]:
 def _beyond_chance(one: Measure, datasets: Sequence[DataSet], alpha: float) -> dict[str, set[str]] | None:
     """The models of each data set whose runs are all better than chance; None if the metric has no p-value."""
     p_value, z_score = one.seen_as("p_value", "z_score")
-    if p_value is None or z_score is None or not has_p_value(one.definition):
+    if p_value is None or z_score is None:
         return None
     runs = [(data.name, read) for data in datasets for read in data.reads]
     bounds = []
@@ -223,179 +219,3 @@ def _tail_bound(z_score: Measure, read: Read) -> float:
         spread = math.sqrt(z_score.moments(sample.candidate_counts).variance)
         bound = min(bound, math.exp(-(z**2) / 2 / (1 + step * z / spread / 3)))
     return bound
-
-
-@dataclass(frozen=True)
-class DataSetDifference:
-    """Difference a - b on a data set; p_adjusted: one family over the data sets."""
-
-    dataset: str
-    difference: float
-    low: float
-    high: float
-    standard_error: float
-    p_value: float
-    p_adjusted: float
-
-
-@dataclass(frozen=True, eq=False)
-class Differences(Rendered):
-    """Two models over data sets.
-
-    Attributes:
-        a, b, metric: what was subtracted.
-        rows: a data set each.
-        here: mean over these data sets, for other tasks (and seeds) of them: they are not the sample.
-        elsewhere: mean over data sets of the kind, of which these are a sample; None for fewer than two.
-        level: of the intervals.
-        higher_is_better: direction of the metric.
-        left_out: data sets where the two cannot be compared.
-    """
-
-    a: str
-    b: str
-    metric: str
-    rows: tuple[DataSetDifference, ...]
-    here: DataSetDifference
-    elsewhere: RandomEffects | None
-    level: float
-    higher_is_better: bool
-    left_out: tuple[str, ...]
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the differences and their averages, see ``plots.differences``."""
-        ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
-        averages = {self.here.dataset: ends.pop(self.here.dataset)}
-        if self.elsewhere is not None:
-            averages["other data sets"] = (self.elsewhere.value, self.elsewhere.low, self.elsewhere.high)
-        label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
-        return plots.differences(ends, averages, label, ax=ax)
-
-    @property
-    def _better(self) -> str:
-        return "right" if self.higher_is_better else "left"
-
-    def __getitem__(self, dataset: str) -> DataSetDifference:
-        """Row of a data set."""
-        for row in self.rows:
-            if row.dataset == dataset:
-                return row
-        raise KeyError(f"{dataset!r} is not there; there are {', '.join(row.dataset for row in self.rows)}")
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def tabular(self) -> Tabular:
-        """The table, before it is written."""
-        names = ("dataset", "difference", "low", "high", "p", "p_adjusted")
-        columns = [Column(name, key=name == "dataset") for name in names]
-        lines: list[list[Cell]] = [
-            [r.dataset, r.difference, r.low, r.high, r.p_value, r.p_adjusted] for r in (*self.rows, self.here)
-        ]
-        notes = [
-            f"{self.metric} of {self.a} less that of {self.b}, {100 * self.level:g} % intervals; {self._better} of 0 is better "
-            f"for {self.a}. p_adjusted: one family over the data sets.",
-            f"{self.here.dataset}: each counts once; generalises to other tasks of these data sets.",
-        ]
-        if self.elsewhere is not None:
-            found = self.elsewhere
-            lines.append(["other data sets", found.value, found.low, found.high, found.p_value, None])
-            notes.append(
-                f"other data sets: random effects over {found.num_datasets}, for data sets of the kind; true differences "
-                f"vary by {found.tau:.3g} (I² = {100 * found.inconsistency:.0f} %), the next one lies in "
-                f"[{found.predicted[0]:.3g}, {found.predicted[1]:.3g}]."
-            )
-        if self.left_out:
-            notes.append(f"not compared on {', '.join(self.left_out)}.")
-        return Tabular(columns, lines, tuple(notes))
-
-
-def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], level: float) -> Differences:
-    """Subtract two models on every data set, and average.
-
-    Raises:
-        ValueError: if they can be compared nowhere, or the metric has no direction or no error.
-    """
-    z, rows, pairs = float(norm.ppf((1 + level) / 2)), [], {}
-    for name, part in found.items():
-        if a in part.tested and b in part.tested and part.tests is not None:
-            i, j = part.tested.index(a), part.tested.index(b)
-            place = part.tests.pairs.index((min(i, j), max(i, j)))
-            value, error = part.differences[place].tolist()
-            pairs[name] = (value if i < j else -value, error, part.tests.p_values[place], part.ends[place], i < j)
-    if not pairs:
-        raise ValueError(
-            f"{a!r} and {b!r} can be compared by {one.key!r} on no data set: it takes a mean over tasks with a direction, "
-            "and runs of both on the same tasks"
-        )
-    adjusted = holm([pair[2] for pair in pairs.values()])
-    for (name, (value, error, p, ends, forward)), p_adjusted in zip(pairs.items(), adjusted, strict=True):
-        low, high = ends if forward else (-ends[1], -ends[0])
-        rows.append(DataSetDifference(name, value, low, high, error, p, float(p_adjusted)))
-    mean = float(np.mean([row.difference for row in rows]))
-    error = math.sqrt(sum(row.standard_error**2 for row in rows)) / len(rows)
-    p = float(2 * norm.sf(abs(mean) / error)) if error > 0 else float(mean == 0)
-    here = DataSetDifference("these data sets", mean, mean - z * error, mean + z * error, error, p, math.nan)
-    spread = [row for row in rows if row.standard_error > 0]
-    elsewhere = None
-    if len(spread) > 1:
-        elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], level)
-    left_out = tuple(name for name in found if name not in pairs)
-    return Differences(a, b, one.key, tuple(rows), here, elsewhere, level, bool(one.higher_is_better), left_out)
-
-
-@dataclass(frozen=True, eq=False)
-class Ranking(Rendered):
-    """Mean ranks of models over data sets, with the difference that they must have to be told apart."""
-
-    metric: str
-    models: tuple[str, ...]
-    ranks: MeanRanks
-    left_out: tuple[str, ...]
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the critical difference, see ``plots.critical_difference``."""
-        return plots.critical_difference(self.models, self.ranks, ax=ax)
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def tabular(self) -> Tabular:
-        """The table, before it is written."""
-        order = sorted(range(len(self.models)), key=lambda i: self.ranks.mean[i])
-        groups = [
-            "".join(chr(97 + g) for g, clique in enumerate(self.ranks.cliques) if i in clique)
-            for i in range(len(self.models))
-        ]
-        lines = [(self.models[i], self.ranks.mean[i], groups[i]) for i in order]
-        found = self.ranks
-        notes = [
-            f"Mean ranks by {self.metric} over {found.num_datasets} data sets, 1 is best. Friedman: p = {found.p_value:.2g}; "
-            f"Nemenyi: models less than {found.critical_difference:.2f} apart share a letter, as they are not told apart at "
-            f"{100 * (1 - found.level):g} %. How large a difference is on a data set is not looked at."
-        ]
-        if self.left_out:
-            notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
-        columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
-        return Tabular(columns, lines, tuple(notes))
-
-
-def ranking(table: StudyTable) -> Ranking:
-    """Rank the models of a table on every data set by its first measure.
-
-    Raises:
-        ValueError: for a metric without a direction, and for fewer than two models or data sets.
-    """
-    one = table.measures[0]
-    if one.higher_is_better is None:
-        raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
-    chosen, left_out = complete(table, one)
-    if len(chosen) < 2 or len(table.models) < 2:
-        raise ValueError(
-            f"mean ranks need at least 2 models and 2 data sets with values of all of them, got {len(table.models)} and "
-            f"{len(chosen)}"
-        )
-    values = [[_value(table, one, m, d) for m in table.models] for d in chosen]
-    ranks = mean_ranks(values, higher_is_better=one.higher_is_better, level=table.level)
-    return Ranking(one.key, table.models, ranks, tuple(left_out))
-

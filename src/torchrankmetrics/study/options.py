@@ -1,0 +1,39 @@
+"""What a study is asked for."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.selection import Selection, measure_of
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.views import View
+
+CLUSTERS = (None, "group", "sample_id")
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a page was asked for: with the ranks, all that its numbers depend on."""
+
+    metrics: tuple[Measure, ...]
+    level: float
+    cluster: str | None
+
+
+def measures_of(metrics: Any, view: View | None) -> list[Measure]:
+    """Read what a table is asked for.
+
+    Raises:
+        TypeError, ValueError: for unknown names, and for what has no mean over seeds.
+    """
+    selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
+    measures = [measure_of(entry) for _, entry in selection.entries(metrics)]
+    if not measures:
+        raise ValueError("metrics is empty: name at least one")
+    for measure in measures:
+        if measure.view == "p_value" or measure.definition.aggregation == "count":
+            raise ValueError(
+                f"{measure.key!r} has no mean over seeds and data sets: use a metric in view base, normalized, "
+                "adjusted_index or z_score"
+            )
+    return measures
