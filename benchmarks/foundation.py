@@ -27,6 +27,7 @@ from torchrankmetrics.datasets.files import Triple
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
 from torchrankmetrics.study import RankStudy
 
+RESULTS = Path(__file__).parent / "results" / "foundation.json"
 VALUES = ("mrr", "hits_at_10", "amri", "adjusted_mrr", "adjusted_hits_at_10", "p_mrr", "tie_rate")
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "hits_at_10")
 PRETRAINED = {"3g": ("fb15k237", "wn18rr", "codex-m"), "4g": ("fb15k237", "wn18rr", "codex-m", "nell-995")}
@@ -43,12 +44,17 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", metavar="NAME", choices=graph_names(), help="these graphs; without: all")
     parser.add_argument("--checkpoints", nargs="+", choices=CHECKPOINTS, default=CHECKPOINTS)
     parser.add_argument("--noise", nargs="+", metavar="NAME", choices=graph_names(), help="renumber their entities")
-    parser.add_argument("--json", type=Path, metavar="PATH")
+    parser.add_argument("--json", type=Path, metavar="PATH", default=RESULTS)
     parser.add_argument("--report", action="store_true", help="run nothing, print the tables of what --json holds")
     given = parser.parse_args()
+    needed = {"--ultra": given.ultra or not given.noise, "--graphs": given.graphs or not given.ultra}
+    needed |= {"--tables": given.tables or given.noise or given.report}
+    if missing := [option for option, there in needed.items() if not there]:
+        parser.error(f"{' and '.join(missing)} must be given")
     if given.noise:
         write(beside(given.json, "noise"), noise(given.ultra, given.graphs, given.noise))
     elif given.ultra:
+        given.tables.mkdir(parents=True, exist_ok=True)
         for name, checkpoint, table in tables(
             given.ultra, given.graphs, given.only or [*graph_names()], given.checkpoints
         ):
@@ -59,7 +65,8 @@ def main() -> None:
         write(given.json, values(study))
         write(beside(given.json, "across"), across(study))
         if given.graphs:
-            write(beside(given.json, "graphs"), [facts(name, given.graphs) for name in study.datasets])
+            known = [name for name in study.datasets if name in graph_names()]
+            write(beside(given.json, "graphs"), [facts(name, given.graphs) for name in known])
     if given.report:
         print(report(json.loads(given.json.read_text(encoding="utf-8"))))
 

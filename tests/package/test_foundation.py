@@ -110,6 +110,24 @@ def test_a_folder_of_tables_becomes_an_object_per_table(tmp_path: Path, monkeypa
     assert "| small | 60 | 12 |" in foundation.report([*rows.values()])
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "--tables must be given"),
+        (["--ultra", "u"], "--graphs and --tables must be given"),
+        (["--noise", "NL-v1", "--graphs", "g"], "--ultra must be given"),
+        (["--tables", "t", "--only", "fb15k"], "invalid choice: 'fb15k'"),
+    ],
+)
+def test_options_that_say_too_little_are_refused(
+    options: list[str], message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["foundation", *options])
+    with pytest.raises(SystemExit):
+        foundation.main()
+    assert message in capsys.readouterr().err
+
+
 def test_a_graph_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     splits = {
         "train": [("a", "r", "x"), ("b", "r", "x"), ("a", "s", "b"), ("c", "s", "b"), ("c", "s", "a")],

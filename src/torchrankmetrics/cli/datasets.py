@@ -121,8 +121,8 @@ def _provenance(names: list[str]) -> Tabular:
             for split, number in facts.num_triples.items()
         ]
     note = "sha256: of the triples as lines of labels, head TAB relation TAB tail LF, sorted by code point"
-    names = ("dataset", "split", "triples", "source", "licence", "protocol", "sha256")
-    return Tabular.named(names, rows, (note,), keys=2)
+    columns = ("dataset", "split", "triples", "source", "licence", "protocol", "sha256")
+    return Tabular.named(columns, rows, (note,), keys=2)
 
 
 def _task(task: Task) -> tuple[str, ...]:
