@@ -11,7 +11,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target, rank_scores
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import mark_repeats, rows_of
+from torchrankmetrics.table.rows import rows_of
 
 
 def make_block(
@@ -36,7 +36,8 @@ def make_block(
         _refuse_given(preds, target=target, exclude=exclude, **about)
         return preds.rows.clone()
     if isinstance(preds, Ranks):
-        _refuse_given(preds, target=target, exclude=exclude)
+        if target is not None or exclude is not None:
+            _refuse_given(preds, target=target, exclude=exclude)
         ranks = preds
     elif not isinstance(preds, Tensor):
         raise TypeError(
@@ -48,10 +49,7 @@ def make_block(
         )
     else:
         ranks = rank_scores(preds, target, exclude=exclude)
-    block = rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
-    if sample_id is not None:
-        mark_repeats(block)
-    return block
+    return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, flag_repeats=True)
 
 
 def _refuse_given(preds: Ranks | RankTable, **options: Any) -> None:
