@@ -13,6 +13,7 @@ OWN_PAGE = {
     "blind_scorers": "significance.md",
     "audit": "audit.md",
     "study_marks": "study.md",
+    "foundation": "foundation.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4

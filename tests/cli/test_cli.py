@@ -132,11 +132,15 @@ def test_counts_may_start_with_a_byte_order_mark(cli_folder, capsys):
 def test_datasets_lists_all(capsys):
     got = records(capsys, "datasets")
     assert [row["dataset"] for row in got] == list(dataset_names())
-    assert {row["known"] for row in got} == {"train+valid+test"}
+    known = {row["dataset"]: row["known"] for row in got}
+    assert (known["nations"], known["hm-1k"], known["dbp15k-zh-en"]) == ("train+valid+test", "train+test", "")
+    valid = records(capsys, "datasets", "--split", "valid")
+    assert {*known} - {row["dataset"] for row in valid} >= {"hm-1k", "dbp15k-zh-en"}
     train = records(capsys, "datasets", "wn18rr", "--entities", "train", "--split", "valid,test")
     assert [(row["entities_known"], row["tasks"]) for row in train] == [(40559, 2 * 2824), (40559, 2 * 2924)]
     provenance = records(capsys, "datasets", "nations", "--provenance")
     assert [row["triples"] for row in provenance] == [1592, 199, 201]
+    assert {row["protocol"] for row in provenance} == {"all entities of its files; filtered by all of them"}
     assert all(re.fullmatch("[0-9a-f]{64}", row["sha256"]) for row in provenance)
 
 

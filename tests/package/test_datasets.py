@@ -1,15 +1,20 @@
 """Shipped candidate counts: against PyKEEN and brute force on the graphs it ships, and the figures of papers."""
 
+import io
 import json
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 from collections import Counter
 from fractions import Fraction
 from importlib.resources import files
 
 import numpy as np
 import pytest
-from benchmarks.make_datasets import checksum
+from benchmarks.graph_sources import GraphSource, sources
+from benchmarks.make_datasets import checksum, facts_of, read_split
 
 from torchrankmetrics import ExactExpectation, PrecomputedExpectation, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
@@ -45,35 +50,128 @@ def test_figures_of_the_test_splits(name, entities):
     assert float(mean_of(counts)) == pytest.approx(mean, abs=6e-4)
 
 
-def test_all_data_sets_are_known():
-    assert set(dataset_names()) == {name for name, _ in TEST}
+# (entities, relations), triples by split. CoDEx, ILPC: their READMEs; NELL-995, FB13, WN18: headers of OpenKE's files;
+# FB15k-237-10, InGram: appendix of the ULTRA paper (arXiv 2310.04562); DBP15K: 15,000 pairs, 30 % seeds (JAPE)
+PUBLISHED = {
+    "codex-s": ((2034, 42), {"train": 32888, "valid": 1827, "test": 1828}),
+    "codex-m": ((17050, 51), {"train": 185584, "valid": 10310, "test": 10311}),
+    "ilpc-small": ((6653, None), {"train": 20960, "valid": 2908, "test": 2902}),
+    "ilpc-large": ((29246, None), {"train": 77044, "valid": 10179, "test": 10184}),
+    "nell-995": ((75492, 200), {"train": 149678, "valid": 543, "test": 3992}),
+    "fb13": ((75043, 13), {"train": 316232, "valid": 5908, "test": 23733}),
+    "wn18": ((40943, 18), {"train": 141442, "valid": 5000, "test": 5000}),
+    "fb15k237-10": ((11512, 237), {"train": 27211, "valid": 15624, "test": 18150}),
+    "ingram-fb-100": ((2624, 77), {"train": 6987, "valid": 2329, "test": 2329}),
+    "dbp15k-zh-en": ((10500, 1), {"test": 10500}),
+    "dbp15k-ja-en": ((10500, 1), {"test": 10500}),
+    "dbp15k-fr-en": ((10500, 1), {"test": 10500}),
+}
+REPEATED_IN_TRAIN = {"countries_s1", "countries_s2", "countries_s3", "wd-singer", "dbpedia50", "conceptnet-100k"}
+REPEATED_IN_TRAIN |= {"hm-1k", "hm-3k", "hm-5k"}
+
+
+def test_every_source_is_shipped_and_nothing_else():
+    assert [source.name for source in sorted(sources(), key=lambda source: source.name)] == list(dataset_names())
+    assert len(dataset_names()) >= 30
+    for source in sources():
+        facts = dataset_facts(source.name)
+        assert (facts.title, facts.licence, facts.protocol) == (source.title, source.licence, source.protocol)
+        assert facts.synonyms == source.synonyms
+        assert tuple(facts.num_triples) == tuple(source.files)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_sizes_are_those_published(name):
+    facts, (sizes, triples) = dataset_facts(name), PUBLISHED[name]
+    assert facts.num_entities["all"] == sizes[0]
+    assert sizes[1] in (None, facts.num_relations)
+    assert facts.num_triples == triples
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("codex-s", "CoDExSmall"), ("codex-m", "CoDExMedium"), ("wn18", "WN18"), ("fb15k237", "FB15k237")]
+    + [("wn18rr", "WN18RR"), ("wd50kt", "WD50KT"), ("dbpedia50", "DBpedia50")],
+)
+def test_sizes_are_those_pykeen_tells(name, other):
+    """PyKEEN drops repeated triples, and those with an entity or relation that is not in train."""
+    datasets = pytest.importorskip("pykeen.datasets", reason="PyKEEN 1.11.1 is not installed")
+    theirs = getattr(datasets, other).__docdata__["statistics"]
+    facts = dataset_facts(name)
+    assert facts.num_entities["train"] == theirs["entities"]
+    if name not in REPEATED_IN_TRAIN:
+        assert facts.num_triples["train"] == theirs["training"]
+        for split, word in (("valid", "validation"), ("test", "testing")):
+            assert candidate_counts(name, split, "tail", entities="train").num_tasks == theirs[word]
+
+
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    ("name", "other"), [("fb15k237", "FB15k237"), ("wn18rr", "WN18RR"), ("nell995", "NELL")], ids=lambda x: x
+)
+def test_sizes_of_grail_are_those_pykeen_tells(name, other, version):
+    inductive = pytest.importorskip("pykeen.datasets.inductive", reason="PyKEEN 1.11.1 is not installed")
+    theirs = getattr(inductive, f"Inductive{other}").__docdata__[f"V{version}"]
+    training, graph, merged = (dataset_facts(f"{name}-v{version}{kind}") for kind in ("", "-ind", "-ind-merged"))
+    assert training.num_entities["all"] == theirs["transductive train entities"]
+    assert training.num_relations == theirs["relations"]
+    assert training.num_triples["train"] == theirs["transductive train triples"]
+    assert graph.num_entities["all"] == theirs["inductive inference entities"]
+    assert graph.num_triples["train"] == theirs["inductive inference triples"]
+    assert graph.num_triples["valid"] == theirs["inductive validation triples"]
+    if (name, version) != ("wn18rr", 2):  # there PyKEEN tells 411 of validation for both; the file has 441
+        assert graph.num_triples["test"] == theirs["inductive test triples"]
+    assert merged.num_triples["test"] == graph.num_triples["valid"] + graph.num_triples["test"]
+    assert merged.num_entities == graph.num_entities
 
 
 @pytest.mark.parametrize("name", dataset_names())
 def test_facts_hang_together(name):
     facts = dataset_facts(name)
-    assert set(facts.histograms) == {(s, e, side) for s in SPLITS for e in ENTITIES for side in ("head", "tail")}
+    sides = ("head", "tail")
+    assert set(facts.histograms) == {(s, e, side) for s in facts.num_triples for e in ENTITIES for side in sides}
     assert facts.source
     assert facts.licence
+    assert facts.protocol
     for (split, entities, _), (numbers, count) in facts.histograms.items():
         assert (np.diff(numbers) > 0).all()
         assert numbers[0] >= 1
         assert numbers[-1] <= facts.num_entities[entities]
         assert count.min() >= 1
         assert count.sum() == facts.num_triples[split] if entities == "all" else count.sum() <= facts.num_triples[split]
-    both = candidate_counts(name, "valid")
-    parts = [candidate_counts(name, "valid", side) for side in ("head", "tail")]
+    assert candidate_counts(name).num_tasks == 2 * facts.num_triples["test"]
+    both = candidate_counts(name)
+    parts = [candidate_counts(name, side=side) for side in sides]
     together = Counter()
     for part in parts:
         together.update(dict(zip(part.num_candidates.tolist(), part.count.tolist(), strict=True)))
     assert dict(zip(both.num_candidates.tolist(), both.count.tolist(), strict=True)) == together
 
 
+@pytest.mark.parametrize(
+    "name", sorted({*dataset_names()} - REPEATED_IN_TRAIN - {s for s in dataset_names() if "dbp15k" in s})
+)
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_queries_of_train_have_as_many_tasks_as_answers(name, side):
+    """Filtered by train alone, a query of m answers in train has m tasks among N - m + 1 candidates each."""
+    numbers, count = dataset_facts(name).histograms["train", "all", side]
+    answers = dataset_facts(name).num_entities["all"] + 1 - numbers
+    assert (count % answers == 0).all()
+
+
 @pytest.mark.parametrize("name", dataset_names())
 def test_file_says_what_was_filtered(name):
     content = json.loads((files("torchrankmetrics.datasets") / "data" / f"{name}.json").read_text())
     for entry in content["histograms"]:
-        assert tuple(entry["known"]) == KNOWN[entry["split"]] == SPLITS[: SPLITS.index(entry["split"]) + 1]
+        before = [split for split in KNOWN[entry["split"]] if split in content["num_triples"]]
+        assert entry["known"] == ([] if name.startswith("dbp15k") else before)
+        assert dataset_facts(name).known[entry["split"]] == tuple(entry["known"])
+
+
+def test_the_files_stay_small():
+    sizes = {path.name: len(path.read_bytes()) for path in (files("torchrankmetrics.datasets") / "data").iterdir()}
+    assert max(sizes.values()) < 30_000
+    assert sum(sizes.values()) < 400_000
 
 
 @pytest.mark.parametrize("name", ["nations", "kinships", "umls"])
@@ -141,24 +239,173 @@ def test_histogram_by_brute_force(side, entities):
     assert brute(side, "all") != brute(side, "train")
 
 
-def test_script_makes_the_files_from_triples(tmp_path):
-    """The whole script, on folders of labels: for one data set of the true triples, the shipped file comes out."""
+@pytest.mark.parametrize("name", ["nations", "umls", "kinships"])
+@pytest.mark.parametrize("side", ["head", "tail"])
+def test_counts_by_brute_force(name, side, tmp_path):
+    """Over labels, one candidate after the other, from the triples that PyKEEN ships."""
     pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
-    from benchmarks.make_datasets import DATASETS
-    from pykeen.datasets import Nations
+    (source,) = (source for source in sources() if source.name == name)
+    splits = {split: read_split(source, split, tmp_path) for split in SPLITS}
+    entities = {x for triples in splits.values() for h, _, t in triples for x in (h, t)}
+    true = {triple for triples in splits.values() for triple in triples}
+    if side == "tail":
+        found = [sum(e == t or (h, r, e) not in true for e in entities) for h, r, t in splits["test"]]
+    else:
+        found = [sum(e == h or (e, r, t) not in true for e in entities) for h, r, t in splits["test"]]
+    counts = candidate_counts(name, side=side)
+    assert dict(zip(counts.num_candidates.tolist(), counts.count.tolist(), strict=True)) == Counter(found)
 
-    dataset = Nations()
-    for name in DATASETS:
-        (tmp_path / name).mkdir()
-        for split, part in zip(SPLITS, (dataset.training, dataset.validation, dataset.testing), strict=True):
-            lines = ("\t".join(triple) + "\n" for triple in part.triples)
-            (tmp_path / name / f"{split}.tsv").write_text("".join(lines))
-    out = tmp_path / "out"
-    out.mkdir()
-    command = [sys.executable, "-m", "benchmarks.make_datasets", str(tmp_path), "--out", str(out)]
+
+def test_script_makes_the_shipped_files(tmp_path):
+    pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
+    names = ("nations", "umls")
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.make_datasets",
+        str(tmp_path),
+        "--out",
+        str(tmp_path),
+        "--only",
+        *names,
+    ]
     subprocess.run(command, check=True, capture_output=True)
-    shipped = (files("torchrankmetrics.datasets") / "data" / "nations.json").read_text()
-    assert (out / "nations.json").read_text() == shipped
+    assert {path.name for path in tmp_path.iterdir()} == {f"{name}.json" for name in names}
+    for name in names:
+        shipped = files("torchrankmetrics.datasets") / "data" / f"{name}.json"
+        assert (tmp_path / f"{name}.json").read_text() == shipped.read_text()
+
+
+TSV = {
+    split: "".join("\t".join(triple) + "\n" for triple in triples)
+    for split, triples in {"train": TRAIN, "test": TEST_TRIPLES}.items()
+}
+OPENKE = {
+    "entity2id.txt": "4\r\nb\t0\r\nc\t1\r\nd\t2\r\na\t3\r\n",
+    "relation2id.txt": "3\nq\t1\ns\t0\nr\t2\n",
+    "train2id.txt": "3\n3 0 2\n3 1 2\n0 3 0\n",
+    "test2id.txt": "4\n3 2 2\n1 0 2\n3 0 1\n0 1 2\n",
+}
+
+
+@pytest.fixture
+def checkouts(tmp_path):
+    """A repository with one graph in all layouts, and an alignment; the work tree is not what was committed."""
+    if shutil.which("git") is None:
+        pytest.skip("the script reads repositories with git")
+    folder = tmp_path / "owner" / "name"
+    folder.mkdir(parents=True)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for split, text in TSV.items():
+            member = tarfile.TarInfo(f"{split}.txt")
+            member.size = len(text.encode())
+            tar.addfile(member, io.BytesIO(text.encode()))
+    (folder / "graph.tar.gz").write_bytes(archive.getvalue())
+    for split, text in TSV.items():
+        (folder / f"{split}.txt").write_bytes(text.replace("\n", "\r\n").encode())
+        (folder / f"{split}.csv").write_text(text.replace("\t", ","))
+        (folder / f"{split}.htr").write_text(re.sub("(.*)\t(.*)\t(.*)", r"\1\t\3\t\2", text))
+    for name, text in OPENKE.items():
+        (folder / name).write_bytes(text.encode())
+    (folder / "pairs").write_text("".join(f"{i}\t{i + 20}\n" for i in range(20)))
+    (folder / "several").write_text("0\t1\n0\t2\n")
+    git = ["git", "-C", str(folder), "-c", "user.name=n", "-c", "user.email=e"]
+    for command in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "data"]):
+        subprocess.run([*git, *command], check=True, capture_output=True)
+    (folder / "train.txt").write_text("another\tgraph\tnow\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("{}.txt", {}),
+        ("graph.tar.gz:{}.txt", {}),
+        ("{}.csv", {"separator": ","}),
+        ("{}.htr", {"layout": "head tail relation"}),
+        ("{}2id.txt", {"layout": "OpenKE"}),
+    ],
+)
+def test_script_reads_every_layout(checkouts, path, fields):
+    files = {split: (path.format(split),) for split in TSV}
+    source = GraphSource("g", "G", "owner/name", ("HEAD", "today"), "none", files, **fields)
+    facts = facts_of(source, checkouts)
+    assert facts["num_entities"] == {"all": 4, "train": 3}
+    assert facts["num_relations"] == 3
+    assert facts["checksum"] == {"train": checksum(TRAIN), "test": checksum(TEST_TRIPLES)}
+    got = {(e["split"], e["entities"], e["side"]): e for e in facts["histograms"]}
+    for side in ("head", "tail"):
+        for entities in ENTITIES:
+            entry = got["test", entities, side]
+            assert dict(zip(entry["num_candidates"], entry["count"], strict=True)) == brute(side, entities)
+
+
+def test_script_reads_an_alignment(checkouts):
+    source = GraphSource("g", "G", "owner/name", ("HEAD", ""), "none", {"test": ("pairs",)}, layout="pairs")
+    facts = facts_of(source, checkouts)
+    assert [(entry["num_candidates"], entry["count"]) for entry in facts["histograms"]] == [([14], [14])] * 2
+    several = GraphSource("g", "G", "owner/name", ("HEAD", ""), "none", {"test": ("several",)}, layout="pairs")
+    with pytest.raises(AssertionError, match="not one-to-one"):
+        facts_of(several, checkouts)
+
+
+# --- names ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("CoDEx-S", "codex-s"),
+        ("codex_small", "codex-s"),
+        ("FB15k-237 v1", "fb15k237-v1"),
+        ("fb237_v1_ind", "fb15k237-v1-ind"),
+        ("WN18RR_v4_ind", "wn18rr-v4-ind"),
+        ("nell_v2", "nell995-v2"),
+        ("FB-25", "ingram-fb-25"),
+        ("InGram NL-0", "ingram-nl-0"),
+        ("ILPC2022 small", "ilpc-small"),
+        ("Kinship", "kinships"),
+        ("NELL-995", "nell-995"),
+        ("WN18", "wn18"),
+        ("DBP15K ZH-EN", "dbp15k-zh-en"),
+    ],
+)
+def test_usual_names_are_found(written, name):
+    assert dataset_facts(written).name == name
+
+
+def test_no_name_means_two_data_sets():
+    words = [
+        re.sub("[-_ ]", "", word.lower()) for name in dataset_names() for word in (name, *dataset_facts(name).synonyms)
+    ]
+    assert len(words) == len(set(words))
+
+
+@pytest.mark.parametrize(
+    "unknown", ["fb15k", "FB15K", "wn18r", "codex-l", "fb15k-237-20", "nell995-v5", "fb-v1", "dbp15k", ""]
+)
+def test_an_unknown_name_suggests_no_other_data_set(unknown):
+    for ask in (dataset_facts, candidate_counts, lambda name: adjust(0.3, "mrr", name)):
+        with pytest.raises(ValueError, match=re.escape(f"unknown dataset {unknown!r}")) as caught:
+            ask(unknown)
+        said = str(caught.value).removeprefix(f"unknown dataset {unknown!r}")
+        assert "did you mean" not in said
+        assert not [name for name in dataset_names() if name in said]
+        assert "dataset_names()" in said
+
+
+def test_the_graphs_of_a_name_are_told_apart():
+    training, graph, merged = (dataset_facts(f"fb15k237-v1{kind}") for kind in ("", "-ind", "-ind-merged"))
+    assert [facts.num_entities["all"] for facts in (training, graph, merged)] == [1594, 1093, 1093]
+    assert len({facts.title for facts in (training, graph, merged)}) == 3
+    assert adjust(100, "mr", "fb15k237-v1") != adjust(100, "mr", "fb15k237-v1-ind")
+
+
+def test_a_split_that_a_data_set_lacks_is_refused():
+    for name, has in (("hm-1k", "train, test"), ("dbp15k-zh-en", "test")):
+        with pytest.raises(ValueError, match=f"split 'valid' is none of {name}, which has {has}$"):
+            candidate_counts(name, "valid")
 
 
 # --- used by adjust and PrecomputedExpectation ------------------------------------------------------------------------
@@ -200,8 +447,6 @@ def test_adjust_warns_where_no_split_leaves_room():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fb15k",), r"unknown dataset 'fb15k'; did you mean 'fb15k237'.*Known are countries_s1, fb15k237, kinships"),
-        (("",), "unknown dataset ''. Known are countries_s1"),
         (("nations", "dev"), "split must be one of 'train', 'valid', 'test'; got 'dev'"),
         (("nations", "test", "both"), "side must be one of None, 'head', 'tail'; got 'both'"),
         (("nations", "test", None, "seen"), "entities must be one of 'all', 'train'; got 'seen'"),

@@ -5,7 +5,7 @@ from itertools import product
 from torchrankmetrics.cli.counts import Side, counts_of_dataset
 from torchrankmetrics.cli.output import watch
 from torchrankmetrics.datasets import dataset_facts
-from torchrankmetrics.datasets.facts import KNOWN, SPLITS, Entities, Split
+from torchrankmetrics.datasets.facts import Entities, Split
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -52,12 +52,13 @@ def provenance(names: list[str]) -> Tabular:
     for name in names:
         facts = dataset_facts(name)
         rows += [
-            (name, split, facts.num_triples[split], facts.source, facts.licence, facts.checksum[split])
-            for split in SPLITS
+            (name, split, number, facts.source, facts.licence, facts.protocol, facts.checksum[split])
+            for split, number in facts.num_triples.items()
         ]
     note = "sha256: of the triples as lines of labels, head TAB relation TAB tail LF, sorted by code point"
-    return Tabular.named(("dataset", "split", "triples", "source", "licence", "sha256"), rows, (note,), keys=2)
+    columns = ("dataset", "split", "triples", "source", "licence", "protocol", "sha256")
+    return Tabular.named(columns, rows, (note,), keys=2)
 
 
 def _task(task: Task) -> tuple[str, ...]:
-    return (*task, "+".join(KNOWN[task[1]]))
+    return (*task, "+".join(dataset_facts(task[0]).known[task[1]]))

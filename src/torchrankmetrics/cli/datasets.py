@@ -23,7 +23,7 @@ def datasets_command(
         str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
     ] = "all",
     provenance: Annotated[
-        bool, typer.Option("--provenance", help="Source, licence, checksums of the triples.")
+        bool, typer.Option("--provenance", help="Source, licence, protocol, checksums of the triples.")
     ] = False,
     as_csv: Annotated[bool, typer.Option("--csv", help="Short for --format csv.")] = False,
     form: FormatOption = None,
@@ -31,7 +31,7 @@ def datasets_command(
 ) -> None:
     """List known data sets, or mean and variance by chance on them.
 
-    Known are their filtered candidate counts.     Each split is filtered by itself and those before it (column known).
+    Known are their filtered candidate counts. Each split is filtered by itself and those before it (column known).
 
     For example
 
@@ -64,6 +64,8 @@ def datasets_command(
             choices_of(entities, "--entities", ENTITIES),
         )
     )
+    if not names:  # of all that are known, those that have the split
+        tasks = [task for task in tasks if task[1] in dataset_facts(task[0]).num_triples]
     if moments:
         emit(catalogue.null_moments(tasks, split_list(metrics, "--metric")), form, output)
         return

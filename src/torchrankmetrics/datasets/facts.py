@@ -1,6 +1,5 @@
 """What is known of each data set: sizes, provenance, histograms of filtered candidate counts."""
 
-import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -32,24 +31,31 @@ class DatasetFacts:
 
     Attributes:
         name: as in file names and on the command line.
-        title: as papers print it.
-        num_entities: by convention of which entities exist, "all" or "train" (only those that occur in train).
-        num_relations: number of relations.
-        num_triples: by split.
+        title: as papers print it, with the graph that is meant where there are several.
+        synonyms: other names it is known by.
+        protocol: what is ranked among what and filtered by what, in a sentence.
+        num_entities: by convention of which entities exist, "all" or "train" (only those that occur in train); of an
+            alignment the pairs.
+        num_relations: number of relations; of an alignment 1.
+        num_triples: by split, of those it has; of an alignment the pairs.
         checksum: SHA-256 of the triples as label lines, sorted, by split (see ``benchmarks/make_datasets.py``).
         source: where the triples were taken from.
         licence: of the triples.
+        known: the splits that are filtered out, by split.
         histograms: (num_candidates, count) by (split, entities, side), each ascending.
     """
 
     name: str
     title: str
+    synonyms: tuple[str, ...]
+    protocol: str
     num_entities: Mapping[str, int]
     num_relations: int
     num_triples: Mapping[str, int]
     checksum: Mapping[str, str]
     source: str
     licence: str
+    known: Mapping[str, tuple[str, ...]]
     histograms: Mapping[tuple[str, str, str], CandidateHistogram]
 
 
@@ -59,17 +65,17 @@ def candidate_counts(
     """Filtered candidate counts N_i of a benchmark graph: what ``adjust`` and ``PrecomputedExpectation`` need of it.
 
     Filtered out are the known triples of the split and of those before it: train + valid + test for "test", train +
-    valid for "valid", train for "train". The true entity counts as a candidate.
+    valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
 
     Args:
         dataset: a name, such as "fb15k237" or "FB15k-237"; see ``dataset_names``.
-        split: "train", "valid" or "test", the tasks.
+        split: "train", "valid" or "test", the tasks; not every data set has all three.
         side: "head", "tail", or None: the tasks of both.
         entities: "all", or "train": only entities that occur in train are candidates, and triples with another entity
             or relation are dropped, as PyKEEN does when it reads the files.
 
     Raises:
-        ValueError: for an unknown name (with the nearest) or option.
+        ValueError: for an unknown name or option, or a split that the data set lacks.
 
     >>> counts = candidate_counts("FB15k-237")
     >>> counts.num_tasks, counts.num_candidates.min(), counts.num_candidates.max(), len(counts.num_candidates)
@@ -79,6 +85,8 @@ def candidate_counts(
     check_choice("split", split, SPLITS)
     check_choice("side", side, (None, *ENTITY_SIDES))
     check_choice("entities", entities, ENTITIES)
+    if split not in facts.num_triples:
+        raise ValueError(f"split {split!r} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
     wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -96,32 +104,41 @@ def dataset_facts(dataset: str) -> DatasetFacts:
 
     Raises:
         TypeError: if the name is not a string.
-        ValueError: if it is unknown; the message names the nearest and all that are known.
+        ValueError: if it is unknown. No other is suggested: FB15k is not FB15k-237, whatever the letters.
 
     >>> dataset_facts("WN18RR").num_entities
     {'all': 40943, 'train': 40559}
     """
     if not isinstance(dataset, str):
         raise TypeError(f"dataset must be a str such as 'fb15k237', got {type(dataset).__name__}")
+    word = _word(dataset)
     by_word = {_word(name): name for name in dataset_names()}
-    if _word(dataset) not in by_word:
-        close = [by_word[word] for word in difflib.get_close_matches(_word(dataset), by_word, n=2, cutoff=0.5)]
-        hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "."
-        raise ValueError(f"unknown dataset {dataset!r}{hint} Known are {', '.join(sorted(by_word.values()))}")
-    return _load(by_word[_word(dataset)])
+    if word not in by_word:  # only then are all files read
+        by_word = {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
+    if word not in by_word:
+        raise ValueError(
+            f"unknown dataset {dataset!r}: its candidate counts are not shipped. Those of {len(dataset_names())} graphs"
+            " are, torchrankmetrics.datasets.dataset_names() lists them; `torchrankmetrics candidates` counts others"
+        )
+    return _load(by_word[word])
 
 
 @cache
 def _load(name: str) -> DatasetFacts:
     content = json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8"))
+    entries = content.pop("histograms")
     histograms = {
         (entry["split"], entry["entities"], entry["side"]): (
             np.array(entry["num_candidates"], dtype=np.int64),
             np.array(entry["count"], dtype=np.int64),
         )
-        for entry in content.pop("histograms")
+        for entry in entries
     }
-    return DatasetFacts(name=name, histograms=histograms, **content)
+    for split, _, side in tuple(histograms):  # written once where both conventions agree
+        histograms.setdefault((split, "train", side), histograms[split, "all", side])
+    known = {entry["split"]: tuple(entry["known"]) for entry in entries}
+    synonyms = tuple(content.pop("synonyms"))
+    return DatasetFacts(name=name, synonyms=synonyms, known=known, histograms=histograms, **content)
 
 
 def _folder() -> Traversable:

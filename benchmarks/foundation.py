@@ -1,0 +1,239 @@
+"""A foundation model against chance: zero-shot ranks of ULTRA's three published checkpoints on many graphs.
+
+    pip install torch_geometric numba
+    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME ...]   makes the tables
+    python -m benchmarks.foundation --tables FOLDER [--graphs CHECKOUTS] --json PATH                    values of tables
+    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --noise NAME ... --json PATH        float noise
+    python -m benchmarks.foundation --report --json PATH                                                the tables held
+
+PATH: a checkout of github.com/DeepGraphLearning/ULTRA, which holds the checkpoints 3g, 4g and 50g. CHECKOUTS: clones of
+the repositories of ``benchmarks/graph_sources.py``, as ``owner/name``. FOLDER has or gets ``<graph>.<checkpoint>.npz``.
+Beside the JSON of the values, an object per table, stand those of the checkpoints over graphs (``_across``), of the
+graphs themselves, if they are given (``_graphs``), and of the noise (``_noise``).
+"""
+
+import argparse
+import json
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.ultra_scores import CHECKPOINTS, Graph, graph_names, labels_of, load_graph, rank, tables
+
+from torchrankmetrics import ExactExpectation, RankTable, evaluate, rank_triples
+from torchrankmetrics.datasets.files import Triple
+from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.study import RankStudy
+
+RESULTS = Path(__file__).parent / "results" / "foundation.json"
+VALUES = ("mrr", "hits_at_10", "amri", "adjusted_mrr", "adjusted_hits_at_10", "p_mrr", "tie_rate")
+AVERAGED = ("mrr", "adjusted_mrr", "amri", "hits_at_10")
+PRETRAINED = {"3g": ("fb15k237", "wn18rr", "codex-m"), "4g": ("fb15k237", "wn18rr", "codex-m", "nell-995")}
+UNLABELLED = ("hm-1k", "hm-3k", "hm-5k")  # numbers in the place of labels: nothing can be looked up elsewhere
+PAIRS = (("4g", "3g"), ("50g", "3g"), ("50g", "4g"))
+SEEDS, DIGITS = range(5), (None, 4)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ultra", type=Path, metavar="PATH")
+    parser.add_argument("--graphs", type=Path, metavar="CHECKOUTS")
+    parser.add_argument("--tables", type=Path, metavar="FOLDER")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=graph_names(), help="these graphs; without: all")
+    parser.add_argument("--checkpoints", nargs="+", choices=CHECKPOINTS, default=CHECKPOINTS)
+    parser.add_argument("--noise", nargs="+", metavar="NAME", choices=graph_names(), help="renumber their entities")
+    parser.add_argument("--json", type=Path, metavar="PATH", default=RESULTS)
+    parser.add_argument("--report", action="store_true", help="run nothing, print the tables of what --json holds")
+    given = parser.parse_args()
+    needed = {"--ultra": given.ultra or not given.noise, "--graphs": given.graphs or not given.ultra}
+    needed |= {"--tables": given.tables or given.noise or given.report}
+    if missing := [option for option, there in needed.items() if not there]:
+        parser.error(f"{' and '.join(missing)} must be given")
+    if given.noise:
+        write(beside(given.json, "noise"), noise(given.ultra, given.graphs, given.noise))
+    elif given.ultra:
+        given.tables.mkdir(parents=True, exist_ok=True)
+        for name, checkpoint, table in tables(
+            given.ultra, given.graphs, given.only or [*graph_names()], given.checkpoints
+        ):
+            table.save(given.tables / f"{name}.{checkpoint}.npz")
+            print(f"{name} {checkpoint}: mrr {evaluate(table, metrics=['mrr'])['mrr']:.4f}", flush=True)
+    elif not given.report:
+        study = RankStudy.open(given.tables / "{dataset}.{model}.npz")
+        write(given.json, values(study))
+        write(beside(given.json, "across"), across(study))
+        if given.graphs:
+            known = [name for name in study.datasets if name in graph_names()]
+            write(beside(given.json, "graphs"), [facts(name, given.graphs) for name in known])
+    if given.report:
+        print(report(json.loads(given.json.read_text(encoding="utf-8"))))
+
+
+def write(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def beside(path: Path, part: str) -> Path:
+    return path.with_name(f"{path.stem}_{part}{path.suffix}")
+
+
+# --- values of tables -------------------------------------------------------------------------------------------------
+
+
+def values(study: RankStudy) -> list[dict[str, Any]]:
+    """An object per table."""
+    return [
+        row_of(study.dataset(graph).models[checkpoint][0].table, graph, checkpoint)
+        for graph in study.datasets
+        for checkpoint in study.dataset(graph).models
+    ]
+
+
+def row_of(table: RankTable, graph: str, checkpoint: str) -> dict[str, Any]:
+    found = evaluate(table, metrics=[*VALUES, "z_mrr"])
+    bounds = evaluate(table, metrics=["mrr", "hits_at_10"], rank_types=["optimistic", "pessimistic"])
+    sides = evaluate(table, metrics=["mrr", "hits_at_10", "amri"], sides=["head", "tail"])
+    counts = table.ranks.num_candidates
+    chance = {
+        f"chance_{d.name}": ExactExpectation().moments(d, counts).mean for d in (MEAN_RECIPROCAL_RANK, hits_at(10))
+    }
+    about = {"graph": graph, "checkpoint": checkpoint, "tasks": table.num_tasks}
+    about |= {"mean_candidates": counts.double().mean().item(), "max_candidates": int(counts.max())}
+    return about | found | bounds | sides | chance
+
+
+def across(study: RankStudy) -> dict[str, Any]:
+    """What the checkpoints are over graphs, which are the sample; both sides of a triple are drawn together."""
+    summary = study.summary(AVERAGED, cluster="sample_id")
+    rows = [
+        {"metric": metric, "checkpoint": model, "mean": row.value, "low": row.low, "high": row.high}
+        | {"mean_rank": row.mean_rank, "best": row.best, "won": row.won, "beyond_chance": row.beyond_chance}
+        for (metric, model), row in summary.rows.items()
+    ]
+    return {"graphs": len(study.datasets), "rows": rows, "differences": list(differences(study))}
+
+
+def differences(study: RankStudy) -> Iterable[dict[str, Any]]:
+    pairs = [pair for pair in PAIRS if {*pair} <= {*study.models}]
+    for metric in ("mrr", "amri"):
+        for a, b in pairs:
+            found = study.difference(a, b, metric, cluster="sample_id")
+            other = found.elsewhere
+            if other is None:  # fewer than two graphs are no sample
+                continue
+            yield {
+                "metric": metric,
+                "of": f"{a} - {b}",
+                "better": sum(row.difference > 0 and row.p_adjusted <= 0.05 for row in found.rows),
+                "worse": sum(row.difference < 0 and row.p_adjusted <= 0.05 for row in found.rows),
+                "here": [found.here.difference, found.here.low, found.here.high],
+                "elsewhere": [other.value, other.low, other.high],
+                "tau": other.tau,
+                "next": list(other.predicted),
+                "by_graph": {row.dataset: [row.difference, row.low, row.high, row.p_adjusted] for row in found.rows},
+            }
+
+
+# --- the graphs themselves --------------------------------------------------------------------------------------------
+
+
+def facts(name: str, checkouts: Path) -> dict[str, Any]:
+    """What can be said of a graph without a model: constants, a count, and which tests were training elsewhere."""
+    labelled = labels_of(name, checkouts)
+    labelled.pop("vocabulary", None)
+    graph, test = load_graph(name, checkouts), labelled["test"]
+    tails = answers(triple for triples in labelled.values() for triple in triples)
+    constant = [relation for relation, found in tails.items() if len(found) == 1]
+    relations = {relation for _, relation, _ in test}
+    table = frequency_table(graph)
+    return {
+        "graph": name,
+        "dataset": graph_names()[name],
+        "entities": graph.num_entities,
+        "test_relations": len(relations),
+        "constant_tails": len(relations & {*constant}),
+        "constant_tail_tasks": sum(relation in constant for _, relation, _ in test) / len(test),
+        "frequency": evaluate(table, metrics=["mrr", "hits_at_10", "amri"]),
+        "seen": {c: None if name in UNLABELLED else seen(test, of, checkouts) for c, of in PRETRAINED.items()},
+    }
+
+
+def answers(triples: Iterable[Triple]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for _, relation, tail in triples:
+        found.setdefault(relation, set()).add(tail)
+    return found
+
+
+def frequency_table(graph: Graph) -> RankTable:
+    """The scorer that knows only how often an entity is head or tail of the relation in the facts."""
+    counts = torch.zeros(2, graph.num_relations, graph.num_entities)
+    train = graph.splits["train"]
+    for side, column in enumerate((0, 2)):
+        counts[side].index_put_((train[:, 1], train[:, column]), torch.ones(len(train)), accumulate=True)
+    test = graph.splits["test"]
+    return rank_triples(lambda h, r: counts[1][r], lambda r, t: counts[0][r], test, graph.known, progress=False)
+
+
+def seen(test: list[Triple], names: Iterable[str], checkouts: Path) -> float:
+    """Share of test triples that are facts of graphs a checkpoint was trained on; of NELL-995 all splits are taken.
+
+    ULTRA's NELL-995 has another split of the same triples. GraIL writes its labels with colons where others do not.
+    """
+    facts_of = [training_facts(name, checkouts) for name in names]
+    return sum(any(plain(triple) in one for one in facts_of) for triple in test) / len(test)
+
+
+@cache
+def training_facts(name: str, checkouts: Path) -> set[Triple]:
+    labelled = labels_of(name, checkouts)
+    return {plain(x) for split, triples in labelled.items() for x in triples if name == "nell-995" or split == "train"}
+
+
+def plain(triple: Triple) -> Triple:
+    head, relation, tail = (label.replace(":", "_") if label.startswith("concept") else label for label in triple)
+    return head, relation, tail
+
+
+# --- noise ------------------------------------------------------------------------------------------------------------
+
+
+def noise(checkout: Path, checkouts: Path, names: list[str]) -> list[dict[str, Any]]:
+    """The same graph under other numbers of its entities: every sum in another order; scores rounded or not."""
+    rows = []
+    for name in names:
+        graph = load_graph(name, checkouts)
+        for checkpoint in CHECKPOINTS:
+            for digits in DIGITS:
+                for seed in SEEDS:
+                    table = rank(checkout, checkpoint, graph.renumbered(seed), digits)
+                    found = evaluate(table, metrics=["mrr", "tie_rate"])
+                    found |= evaluate(table, metrics=["mrr"], rank_types=["optimistic", "pessimistic"])
+                    rows.append({"graph": name, "checkpoint": checkpoint, "digits": digits, "seed": seed} | found)
+    return rows
+
+
+# --- the page's tables ------------------------------------------------------------------------------------------------
+
+
+def report(rows: list[dict[str, Any]]) -> str:
+    """A line per graph: chance, then MRR and AMRI of every checkpoint, in Markdown."""
+    names = list(dict.fromkeys(row["graph"] for row in rows))
+    by = {(row["graph"], row["checkpoint"]): row for row in rows}
+    heads = ["graph", "tasks", "candidates", "MRR by chance"]
+    heads += [f"{metric} {checkpoint}" for metric in ("MRR", "AMRI") for checkpoint in CHECKPOINTS]
+    lines = ["| " + " | ".join(heads) + " |", "|---|" + "--:|" * (len(heads) - 1)]
+    for name in names:
+        one = next(row for row in rows if row["graph"] == name)
+        cells = [name, f"{one['tasks']:,}", f"{one['mean_candidates']:,.0f}", f"{one['chance_mrr']:.4f}"]
+        for metric in ("mrr", "amri"):
+            found = [by.get((name, checkpoint)) for checkpoint in CHECKPOINTS]
+            cells += ["" if row is None else f"{row[metric]:.3f}" for row in found]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
