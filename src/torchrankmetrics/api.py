@@ -42,6 +42,7 @@ from torchrankmetrics.protocols.known_triples import KnownTriples
 from torchrankmetrics.protocols.popularity import weigh_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
@@ -59,6 +60,7 @@ __all__ = [
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
     "AdjustedMeanReciprocalRank",
+    "Candidates",
     "ExactExpectation",
     "ExpectationProvider",
     "GeometricMeanRank",

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.ranking.certified.candidates import Candidates, check_bias
+from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
@@ -98,55 +100,110 @@ class RankAccumulator:
 
 def rank_embeddings(
     queries: Tensor,
-    candidates: Tensor,
+    candidates: Tensor | Candidates,
     target: Target,
     *,
     similarity: str = "dot",
     exclude: Exclude = None,
     chunk_size: int | None = None,
     counting: str = "auto",
+    bias: Tensor | None = None,
+    arithmetic: str | None = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
-    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: 2 q.e - |e|^2,
-    which orders as -|q - e|; l1: -sum |q - e|. In half precision all but dot are computed in float32. The true score
-    comes from a tile of the same shape and product. Where the arithmetic is exact (small integers) the ranks are those
-    of ``rank_scores`` on the whole matrix; elsewhere scores that differ by less than the rounding of the product may
-    swap or tie, as between any two ways to compute it.
+    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: -|q - e|^2; l1:
+    -sum |q - e|; the bias of each candidate is added.
+
+    Exact arithmetic, the default for all but l1 on the CPU, ranks by the scores as real numbers: the ranks are the same
+    on every device, with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product"
+    ranks by what torch multiplies in the dtype of the embeddings (of half precision all but dot in float32): scores
+    that differ by less than its rounding may swap or tie. How, and what it costs: docs/scale.md.
 
     Args:
         queries: (B, d) floats.
-        candidates: (N, d) floats, same dtype and device; only read.
+        candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
         target: as ``rank_scores`` takes it.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude: as ``rank_scores`` takes it.
-        chunk_size: candidates a tile; None: 1024 to 4096, about 2^20 scores.
+        chunk_size: candidates a tile; None: 4096, of the product about 2^20 scores.
         counting: as ``rank_scores`` takes it.
+        bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
+        arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is
+            on the CPU and not for l1.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity.
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
+            and exact arithmetic with l1.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-    _check_embeddings(queries, candidates, similarity, chunk_size)
+    kept = isinstance(candidates, Candidates)
+    _check_embeddings(queries, candidates, similarity, chunk_size, bias)
+    held = candidates if isinstance(candidates, Candidates) else Candidates(candidates, bias)
+    if resolve_arithmetic(arithmetic, similarity, queries.device) == "exact":
+        return rank_exactly(
+            queries,
+            held,
+            target,
+            exclude,
+            None,
+            similarity=similarity,
+            chunk_size=chunk_size,
+            counting=counting,
+            kept=kept,
+        )
+    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting)
+
+
+def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
+    """Tell how embeddings are ranked, "exact" or "product", if nothing is said by default."""
+    if arithmetic is None:
+        return "exact" if device.type == "cpu" and similarity in SIMILARITIES else "product"
+    check_choice("arithmetic", arithmetic, ("exact", "product"))
+    if arithmetic == "exact" and similarity not in SIMILARITIES:
+        raise ValueError(f'arithmetic="exact" is for {", ".join(SIMILARITIES)}; use "product" for {similarity}')
+    return arithmetic
+
+
+def _rank_by_product(
+    queries: Tensor,
+    candidates: Candidates,
+    target: Target,
+    similarity: str,
+    exclude: Exclude,
+    chunk_size: int | None,
+    counting: str,
+) -> Ranks:
     B, N = len(queries), len(candidates)
     tasks = check_target(target, (B, N), queries.device)
     width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
     width = min(width, N)
-    product = _PRODUCTS[similarity]
     dtype = _dtype_of_scores(queries.dtype, similarity)
     with torch.no_grad():
-        queries, candidates = queries.detach().to(dtype), candidates.detach()
+        queries = queries.detach().to(dtype)
         buffer = queries.new_empty(B, width)
-        true = _true_scores(queries, candidates, tasks, product, buffer)
+
+        def scores_of(columns: Tensor | slice) -> Tensor:
+            scores = _PRODUCTS[similarity](queries, candidates.embeddings[columns].to(dtype), buffer)
+            return scores if candidates.bias is None else scores.add_(candidates.bias[columns].to(dtype))
+
+        true = _true_scores(scores_of, tasks, buffer)
         ranks = RankAccumulator(true, target, (B, N), exclude=exclude, counting=counting)
         for left in range(0, N, width):
             start = min(left, N - width)  # the last tile reaches back: every product has the same shape
-            scores = product(queries, candidates[start : start + width].to(dtype), buffer)
-            ranks.update(scores[:, left - start :])
+            ranks.update(scores_of(slice(start, start + width))[:, left - start :])
     return ranks.compute()
+
+
+def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
+    """Scores (B, N) of all candidates in one matrix, by the product."""
+    dtype = _dtype_of_scores(queries.dtype, similarity)
+    buffer = torch.empty(len(queries), len(candidates), dtype=dtype, device=queries.device)
+    scores = _PRODUCTS[similarity](queries.detach().to(dtype), candidates.embeddings.to(dtype), buffer)
+    return scores if candidates.bias is None else scores.add_(candidates.bias.to(dtype))
 
 
 def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
@@ -155,18 +212,17 @@ def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
     return torch.float32 if narrow else dtype
 
 
-def _true_scores(queries: Tensor, candidates: Tensor, tasks: Tasks, product: "_Product", buffer: Tensor) -> Tensor:
+def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, buffer: Tensor) -> Tensor:
     column = tasks.column
-    row = torch.arange(len(queries), device=column.device) if tasks.row is None else tasks.row
-    true = queries.new_empty(len(column))
+    row = torch.arange(len(buffer), device=column.device) if tasks.row is None else tasks.row
+    true = buffer.new_empty(len(column))
     width = buffer.shape[1]
     place = torch.arange(width, device=column.device)
     for first in range(0, len(column), width):
         here = slice(first, min(first + width, len(column)))
         # repeated up to the width of a tile, for a narrower product may round differently
         wide = column[here][place % (here.stop - here.start)]
-        tile = candidates[wide].to(queries.dtype)
-        true[here] = product(queries, tile, buffer)[row[here], place[: here.stop - here.start]]
+        true[here] = scores_of(wide)[row[here], place[: here.stop - here.start]]
     return true
 
 
@@ -192,7 +248,13 @@ def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
 _PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
 
 
-def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chunk_size: int | None) -> None:
+def _check_embeddings(
+    queries: Tensor, candidates: Tensor | Candidates, similarity: str, chunk_size: int | None, bias: Tensor | None
+) -> None:
+    if isinstance(candidates, Candidates):
+        if bias is not None:
+            raise ValueError("bias must not be given with Candidates: they hold their own")
+        candidates, bias = candidates.embeddings, candidates.bias
     if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or not len(candidates):
         raise ValueError(
             "queries must be (B, d) and candidates (N, d) with N >= 1, "
@@ -205,5 +267,8 @@ def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chun
     if queries.device != candidates.device:
         raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
     check_choice("similarity", similarity, _PRODUCTS)
+    check_bias(bias, candidates)
+    if bias is not None and similarity == "cosine":
+        raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")
     if chunk_size is not None:
         check_int("chunk_size", chunk_size, 1)
