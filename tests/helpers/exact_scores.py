@@ -9,13 +9,15 @@ def score(query, candidate, bias, similarity):
     if similarity == "cosine":
         product = total([times(q, e) for q, e in zip(query, candidate, strict=True)])
         square = total([times(e, e) for e in candidate])
-        if square == 0 or isinstance(square, float):  # x / 0 and inf / inf; finite / inf is not reached: inf e is NaN or inf
+        if square == 0 or isinstance(
+            square, float
+        ):  # x / 0 and inf / inf; finite / inf is not reached: inf e is NaN or inf
             return math.nan
         return product if isinstance(product, float) else product * abs(product) / square
     if similarity == "l2":
         parts = [minus(q, e) for q, e in zip(query, candidate, strict=True)]
         distance = total([times(x, x) for x in parts])
-        return total([-distance if isinstance(distance, float) else -distance, number(bias)])
+        return total([-distance, number(bias)])
     return total([*(times(q, e) for q, e in zip(query, candidate, strict=True)), number(bias)])
 
 

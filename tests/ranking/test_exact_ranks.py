@@ -11,7 +11,7 @@ import exact_scores
 import reference_ranks as reference
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
-from torchrankmetrics.ranking.certified import cascade, rank
+from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
@@ -19,7 +19,17 @@ LADDERS = [[BFLOAT16, FLOAT32, FLOAT64], [FLOAT32, FLOAT64], [FLOAT64], [BFLOAT1
 WAYS = [("torch", ladder) for ladder in LADDERS if BFLOAT16 not in ladder]
 WAYS += [("numba", ladder) for ladder in LADDERS if HAS_NUMBA]
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
-KINDS_OF_NUMBERS = ["normal", "one ulp", "duplicates", "scaled", "huge and tiny", "denormal", "not finite", "cancelling", "integers"]
+KINDS_OF_NUMBERS = [
+    "normal",
+    "one ulp",
+    "duplicates",
+    "scaled",
+    "huge and tiny",
+    "denormal",
+    "not finite",
+    "cancelling",
+    "integers",
+]
 
 
 def embeddings(kind, generator, B, N, d, dtype):
@@ -33,7 +43,9 @@ def embeddings(kind, generator, B, N, d, dtype):
         candidates = candidates[torch.randint(0, max(1, N // 4), (N,), generator=generator)]
     elif kind == "scaled":
         candidates = candidates[torch.randint(0, 3, (N,), generator=generator).clamp(max=N - 1)].to(torch.bfloat16)
-        candidates = candidates.double() * torch.tensor([0.25, 1.0, 3.0])[torch.randint(0, 3, (N, 1), generator=generator)]
+        candidates = (
+            candidates.double() * torch.tensor([0.25, 1.0, 3.0])[torch.randint(0, 3, (N, 1), generator=generator)]
+        )
     elif kind == "huge and tiny":
         largest = 10 if dtype == torch.float16 else 100 if dtype != torch.float64 else 900
         power = torch.randint(-largest, largest, (N, 1), generator=generator).double()
@@ -70,7 +82,9 @@ def embeddings(kind, generator, B, N, d, dtype):
     st.booleans(),
     st.sampled_from(KINDS),
 )
-def test_ranks_are_those_of_rational_numbers(seed, kind, dtype, similarity, added, way, d, chunk_size, several, left_out):
+def test_ranks_are_those_of_rational_numbers(
+    seed, kind, dtype, similarity, added, way, d, chunk_size, several, left_out
+):
     generator = torch.Generator().manual_seed(seed)
     B, N = int(torch.randint(1, 5, (), generator=generator)), int(torch.randint(1, 24, (), generator=generator))
     queries, candidates = embeddings(kind, generator, B, N, d, dtype)
@@ -89,9 +103,9 @@ def test_ranks_are_those_of_rational_numbers(seed, kind, dtype, similarity, adde
     counting, ladder = way
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
-        patch.setattr(cascade, "_CELLS", [1 << 20, 7][seed % 2])
+        patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(cascade, "_FEW", [16, 1, 2][seed % 3])
-        patch.setattr(cascade, "_LOOK", [0, 1 << 10][seed // 2 % 2])
+        patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
         ranks = rank_embeddings(
             queries,
             Candidates(candidates, bias),

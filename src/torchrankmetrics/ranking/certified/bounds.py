@@ -35,12 +35,14 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Any, norm: Tensor, error: Ten
         (B,) float64: 0 where the computation is exact, inf where it may overflow.
     """
     unit, tiny, terms = _UNIT[dtype], _TINY[dtype], d + 8
-    magnitude = norm * (sizes.norm + sizes.error) + 1.01 * sizes.bias
-    bound = error * sizes.norm + norm * sizes.error + terms * unit * magnitude + sizes.bias_error
-    lost = 2 * tiny * (terms + terms**0.5 * (norm + sizes.longest + sizes.error)) / sizes.shortest
-    bound = (bound + lost) * _MORE
-    safe = norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]
-    bound = torch.where(safe & (bound < torch.inf), bound, torch.inf)
+    rounded, flushed = sizes.norm + sizes.error, 2 * tiny / sizes.shortest
+    # norm * error of the candidates + error * norm of the candidates + accumulation + bias + what vanishes
+    by_norm = (sizes.error + terms * unit * rounded + terms**0.5 * flushed) * _MORE
+    alone = terms * unit * 1.01 * sizes.bias + sizes.bias_error
+    alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
+    bound = norm * by_norm + error * (sizes.norm * _MORE) + alone
+    safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
+    bound = bound.masked_fill(~safe, torch.inf)
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0)  # a query of zeros
     if dtype in _DIGITS and grain > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
@@ -53,7 +55,8 @@ def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, T
     error = torch.where(error > 0, error * _MORE + true.abs() * 2.0**-50, 0.0)
     low, high = true - error, true + error
     if dtype == FLOAT64:
-        return low.clamp(min=torch.finfo(dtype).min), high
+        # excluded cells are -inf, below every interval but that of a score that is not known at all
+        return low.clamp(min=torch.finfo(dtype).min).masked_fill(error == torch.inf, -torch.inf), high
     low, high = _rounded(low, False), _rounded(high, True)
     if dtype == BFLOAT16:
         return keys(low, False).clamp(min=_LOWEST_KEY), keys(high, True).clamp(min=_LOWEST_KEY)

@@ -13,8 +13,8 @@ from torchrankmetrics.ranking.certified.tiles import Tile
 class Candidates:
     """Candidate embeddings, with what is worked out once for them: for ``rank_embeddings`` in place of the tensor.
 
-    Norms, a bfloat16 copy where the processor multiplies those, and what is looked for when many candidates tie are kept
-    from the first call with a similarity on. The embeddings themselves are not copied and must not change: make new
+    Kept from the first call with a similarity on: norms, a bfloat16 copy where the processor multiplies those, and what
+    is looked for when many candidates tie. The embeddings themselves are not copied and must not change: make new
     candidates after a step of training.
 
     Args:

@@ -30,7 +30,7 @@ def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool, ke
 
 
 def _float32_is_whole() -> bool:
-    """Whether torch multiplies float32 as such, and not rounded to TF32 or bfloat16, of which the bound knows nothing."""
+    """Whether torch multiplies float32 as it is, and not rounded to TF32 or bfloat16, which no bound here covers."""
     matmul = getattr(torch.backends.mkldnn, "matmul", None)
     reduced = getattr(matmul, "fp32_precision", "none") not in ("none", "ieee")
     return torch.get_float32_matmul_precision() == "highest" and not reduced

@@ -1,5 +1,7 @@
 """Queries in each precision, with the norms that error bounds are made of."""
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,12 @@ class Queries:
     def __init__(self, given: Tensor, has_bias: bool) -> None:
         self.given, self._has_bias = given, has_bias
         self._rounded: dict[torch.dtype, tuple[Tensor, Tensor, Tensor]] = {}
+
+    @cached_property
+    def finite(self) -> Tensor:
+        """Whether all numbers of a query are, bool (B,)."""
+        finite = self.rounded(FLOAT64)[1].isfinite()
+        return finite if bool(finite.all()) else self.given.double().isfinite().all(1)
 
     def rounded(self, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """(B, d) in a precision, or (B, d + 3) where a bias is part of the product; norms of that and of the rounding.

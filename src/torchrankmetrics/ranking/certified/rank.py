@@ -5,14 +5,17 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.cascade import Cascade
+from torchrankmetrics.ranking.certified.left_out import LeftOut
 from torchrankmetrics.ranking.certified.precisions import precisions
+from torchrankmetrics.ranking.certified.problem import Problem
+from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.counting import choose_intervals, chosen
 from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target, check_target, flags_of
 
 SIMILARITIES = ("dot", "cosine", "l2")
-_WIDTH = 4096
+_WIDTH = 8192
 
 
 def rank_exactly(
@@ -44,21 +47,22 @@ def rank_exactly(
     else:
         row, order = row.sort(stable=True)
         column = column[order]
-    compiled = chosen(queries, counting) == "numba"
+    width = min(chunk_size or _WIDTH, len(candidates))
+    on_cpu, compiled = queries.is_cpu, chosen(queries, counting) == "numba"
+    ladder = precisions(queries.shape[1], len(queries), on_cpu=on_cpu, compiled=compiled, kept=kept)
+    has_bias = similarity == "l2" or candidates.bias is not None
     with torch.no_grad():
-        counts = Cascade(
-            queries.detach().resolve_neg(),
+        problem = Problem(
+            Queries(queries.detach().resolve_neg(), has_bias),
             candidates,
+            similarity,
             row,
             column,
-            excluded,
-            similarity=similarity,
-            width=min(chunk_size or _WIDTH, len(candidates)),
-            precisions=precisions(queries.shape[1], len(queries), on_cpu=queries.is_cpu, compiled=compiled, kept=kept),
-            intervals=choose_intervals(queries, counting),
-            keep=kept,
-            counting=counting,
-        ).counts()
+            LeftOut(excluded, row, column, shape, width),
+            choose_intervals(queries, counting),
+            counting,
+        )
+        counts = Cascade(problem, candidates.tiles(similarity, width, kept), width, ladder).counts()
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
     return Ranks.from_counts(counts, flags)

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.counting.intervals import Form
+
 BFLOAT16, FLOAT32, FLOAT64 = torch.bfloat16, torch.float32, torch.float64
 _PARTS = 3  # bfloat16 numbers that a bias is the sum of
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
@@ -85,6 +87,11 @@ class Tile:
             return self._bias
         return -self._square / 2 if self._bias is None else (self._bias - self._square) / 2
 
+    @property
+    def form(self) -> Form:
+        """How a score is made of a product in float64."""
+        return Form(self.length if self.similarity == "cosine" else None, self.bias)
+
     def sizes(self, dtype: torch.dtype) -> Sizes:
         """What the error bound for scores in a precision is made of."""
         return getattr(self, f"_sizes_{str(dtype).removeprefix('torch.')}")  # type: ignore[no-any-return]
@@ -127,7 +134,7 @@ class Tile:
         d, norm = self.given.shape[1], self.norm
         none, one = torch.zeros_like(norm), torch.ones_like(norm)
         if self.similarity == "cosine":
-            safe = (1 / _SAFE < self.length) & (norm < _SAFE)
+            safe = (self.length > 1 / _SAFE) & (norm < _SAFE)
             error = torch.where(safe, (d + 4) * 2.0**-51, torch.inf)
             return Sizes(one * (1 + 2.0**-20), error, none, none, norm, torch.where(safe, self.length, 1.0))
         if self.bias is None:

@@ -62,7 +62,7 @@ def choose_intervals(scores: Tensor, counting: str = "auto") -> intervals.Interv
     way = (
         intervals if chosen(scores, counting) == "torch" else importlib.import_module(f"{__name__}.compiled_intervals")
     )
-    return intervals.Intervals(way.between, way.products)
+    return intervals.Intervals(way.between, way.products, way.compare)
 
 
 @cache

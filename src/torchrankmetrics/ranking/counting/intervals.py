@@ -18,11 +18,28 @@ class Between(NamedTuple):
     column: Tensor
 
 
+class Form(NamedTuple):
+    """What makes a score of a product: a number (n,) of each candidate to divide by, one to add; None: none."""
+
+    length: Tensor | None
+    bias: Tensor | None
+
+
+class Sought(NamedTuple):
+    """Tasks as pairs are compared for: their rows, own columns (int64), and intervals in float64, (T,) each."""
+
+    row: Tensor
+    own: Tensor
+    low: Tensor
+    high: Tensor
+
+
 class Intervals(NamedTuple):
     """A way to count: the functions of this module, or those of the same names compiled."""
 
-    between: Callable[[Tensor, Tensor, Tensor, Tensor, int], Between]
-    products: Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+    between: Callable[..., Between]
+    products: Callable[..., Tensor]
+    compare: Callable[..., tuple[Tensor, Tensor]]
 
 
 def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
@@ -53,6 +70,39 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     for part, rows, columns in zip(out.split(step), row.split(step), column.split(step), strict=True):
         torch.sum(queries[rows].double() * candidates[columns].double(), 1, out=part)
     return out
+
+
+def compare(
+    queries: Tensor,
+    candidates: Tensor,
+    form: Form,
+    tasks: Sought,
+    entry: Tensor,
+    column: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Compare single pairs in float64 with the intervals of their tasks.
+
+    Args:
+        queries: (B, d) float32 or float64.
+        candidates: (n, d), of the same dtype.
+        form: how a score is made of a product.
+        tasks: some tasks.
+        entry: int64 (m,), the task of each pair, by its place among them.
+        column: int64 (m,), the candidate.
+
+    Returns:
+        How many candidates are above the interval of each task, int64; and which pairs are inside, bool (m,). The own
+        column of a task is neither.
+    """
+    scores = products(queries, candidates, tasks.row[entry], column)
+    if form.length is not None:
+        scores /= form.length[column]
+    if form.bias is not None:
+        scores += form.bias[column]
+    other = column != tasks.own[entry]
+    above = other & (scores > tasks.high[entry])
+    number = torch.zeros_like(tasks.row).index_add_(0, entry, above.long())
+    return number, other & ~above & ~(scores < tasks.low[entry])
 
 
 def keys(numbers: Tensor, up: bool) -> Tensor:
