@@ -36,6 +36,7 @@ from torchrankmetrics.metrics.named import (
 )
 from torchrankmetrics.protocols.alignment import rank_alignment
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
+from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples
@@ -46,6 +47,7 @@ from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
@@ -61,6 +63,7 @@ __all__ = [
     "AdjustedMeanRankIndex",
     "AdjustedMeanReciprocalRank",
     "Candidates",
+    "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
     "GeometricMeanRank",
@@ -92,6 +95,7 @@ __all__ = [
     "RankVariance",
     "Ranks",
     "TieRate",
+    "Tolerance",
     "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",

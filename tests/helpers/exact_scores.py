@@ -47,10 +47,17 @@ def total(parts):
     return sum(part for part in parts if isinstance(part, float))
 
 
+def in_order(row):
+    """Floats in the order of the scores of a row: fractions may be too large for one."""
+    fractions = sorted({x for x in row if isinstance(x, Fraction)})
+    place = {x: float(i) for i, x in enumerate(fractions)}
+    return [place[x] if isinstance(x, Fraction) else x for x in row]
+
+
 def matrix(queries, candidates, bias, similarity):
-    """Rows of scores, of tensors."""
+    """Rows of floats in the order of the scores, of tensors."""
     bias = [0.0] * len(candidates) if bias is None else bias.double().tolist()
     return [
-        [score(q, e, b, similarity) for e, b in zip(candidates.double().tolist(), bias, strict=True)]
+        in_order([score(q, e, b, similarity) for e, b in zip(candidates.double().tolist(), bias, strict=True)])
         for q in queries.double().tolist()
     ]

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
-from torchrankmetrics.ranking.certified.candidates import Candidates, check_bias
+from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of
+from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, within
 
 _TILE = 1 << 20
 _WIDEST, _NARROWEST = 4096, 1024
@@ -28,6 +29,7 @@ class RankAccumulator:
         shape: (B, N) of the whole matrix.
         exclude: as ``rank_scores`` takes it, for the whole matrix.
         counting: as ``rank_scores`` takes it.
+        tolerance: as ``rank_scores`` takes it, but not relative: the spread of a row is not known before its end.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError at ``compute`` if not all N columns came.
@@ -48,7 +50,11 @@ class RankAccumulator:
         *,
         exclude: Exclude = None,
         counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
     ) -> None:
+        absolute, relative = check_tolerance(tolerance, true_scores.dtype)
+        if relative:
+            raise ValueError("tolerance of chunks must be absolute: the spread of a row is not known before its end")
         tasks = check_target(target, shape, true_scores.device)
         # copies, for what the caller writes between two chunks must not part them
         self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
@@ -58,6 +64,7 @@ class RankAccumulator:
             raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
         self._flags = flags_of(self._tasks, excluded)
         self._true = true_scores.detach().clone()
+        self._ends = within(self._true, absolute) if absolute else None
         self._shape = tuple(shape)
         self._seen = 0
         self._counting = counting
@@ -88,7 +95,12 @@ class RankAccumulator:
             known = replace(known, longest=min(known.longest, right - left), first=left)
         count = choose(scores, self._counting)
         # a new tensor: one made in inference mode must not be written outside
-        self._counts = self._counts + count(scores.detach(), self._true, self._tasks.row, column, known, excluded)
+        given = self._tasks.row, column, known, excluded
+        if self._ends is None:
+            counts = count(scores.detach(), self._true, *given)
+        else:
+            counts = count_within(count, scores.detach(), self._ends, *given)
+        self._counts = self._counts + counts
         self._known, self._seen = rest, right
 
     def compute(self) -> Ranks:
@@ -141,8 +153,11 @@ def rank_embeddings(
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
     kept = isinstance(candidates, Candidates)
-    _check_embeddings(queries, candidates, similarity, chunk_size, bias)
-    held = candidates if isinstance(candidates, Candidates) else Candidates(candidates, bias)
+    check_embeddings(queries, candidates.embeddings if isinstance(candidates, Candidates) else candidates)
+    held = read_candidates(candidates, bias)
+    check_similarity(similarity, held.bias)
+    if chunk_size is not None:
+        check_int("chunk_size", chunk_size, 1)
     if resolve_arithmetic(arithmetic, similarity, queries.device) == "exact":
         return rank_exactly(
             queries,
@@ -248,13 +263,17 @@ def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
 _PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
 
 
-def _check_embeddings(
-    queries: Tensor, candidates: Tensor | Candidates, similarity: str, chunk_size: int | None, bias: Tensor | None
-) -> None:
-    if isinstance(candidates, Candidates):
-        if bias is not None:
-            raise ValueError("bias must not be given with Candidates: they hold their own")
-        candidates, bias = candidates.embeddings, candidates.bias
+def read_candidates(candidates: Tensor | Candidates, bias: Tensor | None) -> Candidates:
+    """Make candidates of a tensor; those that are some already hold their bias."""
+    if not isinstance(candidates, Candidates):
+        return Candidates(candidates, bias)
+    if bias is not None:
+        raise ValueError("bias must not be given with Candidates: they hold their own")
+    return candidates
+
+
+def check_embeddings(queries: Tensor, candidates: Tensor) -> None:
+    """Refuse embeddings that cannot be multiplied."""
     if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or not len(candidates):
         raise ValueError(
             "queries must be (B, d) and candidates (N, d) with N >= 1, "
@@ -266,9 +285,10 @@ def _check_embeddings(
         )
     if queries.device != candidates.device:
         raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
+
+
+def check_similarity(similarity: str, bias: Tensor | None) -> None:
+    """Refuse a similarity that is none, or takes no bias."""
     check_choice("similarity", similarity, _PRODUCTS)
-    check_bias(bias, candidates)
     if bias is not None and similarity == "cosine":
         raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")
-    if chunk_size is not None:
-        check_int("chunk_size", chunk_size, 1)
