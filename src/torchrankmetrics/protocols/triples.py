@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -165,7 +166,7 @@ class QuerySide:
             tables.append(table)
             bar.update(last - first)
             first = last
-            batch.grow(lambda: _fitting(num_columns, itemsize, relation.device))
+            batch.grow(partial(_fitting, num_columns, itemsize, relation.device))
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 

@@ -73,7 +73,7 @@ def count_within(
 def spread(scores: Tensor) -> Tensor:
     """Largest less smallest finite score of each row, float64 (B,); 0 where there is none."""
     parts = [torch.zeros(0, dtype=torch.float64, device=scores.device)]
-    for part in scores.split(max(1, _CELLS // max(scores.shape[1], 1))):
+    for part in torch.split(scores, max(1, _CELLS // max(scores.shape[1], 1))):
         finite = part.isfinite()
         high, low = part.masked_fill(~finite, -torch.inf).amax(1), part.masked_fill(~finite, torch.inf).amin(1)
         parts.append(torch.where(finite.any(1), high.double() - low.double(), 0.0))

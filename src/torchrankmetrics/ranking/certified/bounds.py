@@ -3,12 +3,10 @@
 The bounds are proven in docs/mathematics.md, "Exact ranks".
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64, Sizes
 from torchrankmetrics.ranking.counting.intervals import keys
 
 # of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
@@ -20,7 +18,7 @@ _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
 _LOWEST_KEY = -0x7F7F
 
 
-def error_bound(dtype: torch.dtype, d: int, sizes: Any, norm: Tensor, error: Tensor, grain: float) -> Tensor:
+def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, grain: float) -> Tensor:
     """Bound |computed - exact| for scores of a precision.
 
     Args:
@@ -47,7 +45,8 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Any, norm: Tensor, error: Ten
     if dtype in _DIGITS and grain > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
         exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * grain)
-    return bound.masked_fill(exact & safe, 0.0)
+    found: Tensor = bound.masked_fill(exact & safe, 0.0)
+    return found
 
 
 def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:

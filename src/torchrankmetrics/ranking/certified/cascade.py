@@ -119,7 +119,7 @@ class Cascade:
         if dtype == BFLOAT16 or not bool(many.any()) or (self._truth.group is None and not last):
             return task[many]
         left = []
-        for some in many.nonzero()[:, 0].split(max(1, sizes.CELLS // len(tile))):
+        for some in torch.split(many.nonzero()[:, 0], max(1, sizes.CELLS // len(tile))):
             asked = task[some]
             found = self._problem.intervals.between(scores, place[some], low[asked], high[asked], len(tile))
             left.append(self._count_equal(tile, span, asked, found, last))
@@ -175,4 +175,5 @@ class Cascade:
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         column = self._problem.column[task]
-        return ((column >= tile.left) & (column < tile.right) & ~self._problem.left_out.own[task]).long()
+        inside = (column >= tile.left) & (column < tile.right)
+        return (inside & ~self._problem.left_out.own[task]).to(torch.int64)

@@ -1,5 +1,7 @@
 """Single pairs of a query and a candidate: compared in float64, and what that leaves open as rational numbers."""
 
+from fractions import Fraction
+
 import torch
 from torch import Tensor
 
@@ -80,7 +82,8 @@ class Pairs:
         self._pending, self._num_pending = [], 0
         given, bias, group = self._problem.candidates.embeddings, self._problem.candidates.bias, self._truth.group
         order = self._problem.row[task].argsort(stable=True)
-        last, known = -1, {}
+        last = -1
+        known: dict[int, Fraction] = {}
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
             row, own = int(self._problem.row[one]), int(self._problem.column[one])
             if row != last:

@@ -2,6 +2,7 @@
 
 import time
 from functools import cache
+from typing import Any
 
 import torch
 
@@ -39,7 +40,8 @@ def _float32_is_whole() -> bool:
 @cache
 def _halves_pay(width: int, threads: int) -> bool:
     """Measure one tile in both precisions; and see that the sums of bfloat16 products are made in float32."""
-    if not (torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled):
+    mkldnn: Any = torch.backends.mkldnn
+    if not (mkldnn.is_available() and mkldnn.enabled):
         return False  # otherwise torch has no kernel for the units of the processor
     single = [torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS)]
     half = [x.to(BFLOAT16) for x in single]

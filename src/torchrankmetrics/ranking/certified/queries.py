@@ -29,7 +29,9 @@ class Queries:
         The norms are upper bounds, float64 (B,), and 0 for zeros; not finite where a number is not.
         """
         if dtype not in self._rounded:
-            parts = [_with_norms(part, dtype) for part in self.given.split(_ROWS)] or [_with_norms(self.given, dtype)]
+            parts = [_with_norms(part, dtype) for part in torch.split(self.given, _ROWS)] or [
+                _with_norms(self.given, dtype)
+            ]
             matrix, norm, error = (torch.cat(part) for part in zip(*parts, strict=True))
             if dtype == BFLOAT16 and self._has_bias:
                 matrix = torch.cat([matrix, matrix.new_ones(len(matrix), _PARTS)], 1)

@@ -32,7 +32,7 @@ def _count(
 ) -> None:
     bias = problem.candidates.bias
     added = None if bias is None else bias[tile.left : tile.right][columns]
-    for some in rows.split(max(1, sizes.CELLS // len(tile))):
+    for some in torch.split(rows, max(1, sizes.CELLS // len(tile))):
         task = torch.isin(problem.row, some).nonzero()[:, 0]
         if not len(task):
             continue

@@ -30,7 +30,7 @@ class Structure(NamedTuple):
 def grain_of(numbers: Tensor) -> float:
     """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
     grain, largest = torch.inf, 0.0
-    for part in numbers.split(_ROWS):
+    for part in torch.split(numbers, _ROWS):
         wide = part.double()
         wide = wide.masked_fill(~wide.isfinite(), 0)
         bits = wide.view(torch.int64)
@@ -51,13 +51,13 @@ def grain_of(numbers: Tensor) -> float:
 
 def _equal_rows(embeddings: Tensor, bias: Tensor | None) -> Tensor | None:
     # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
-    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in embeddings.split(_ROWS)])
+    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(embeddings, _ROWS)])
     norm, order = norm.sort(stable=True)
     suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
     if not len(suspect):
         return None
     same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
-    for some in suspect.split(_ROWS):
+    for some in torch.split(suspect, _ROWS):
         one, other = order[some], order[some + 1]
         equal = (embeddings[one].double() == embeddings[other].double()).all(1)
         same[some + 1] = equal if bias is None else equal & (bias[one] == bias[other])

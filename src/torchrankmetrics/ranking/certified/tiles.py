@@ -1,7 +1,7 @@
 """A slice of the candidates: its numbers in each precision, and how far these may be from the given ones."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
 
 class Sizes(NamedTuple):
-    """What the error bound of a tile is made of: maxima over its candidates.
+    """What the error bound is made of: of a tile maxima over its candidates, floats; or of each one, tensors.
 
     Attributes:
         norm: of what the queries are multiplied with, before it is rounded.
@@ -25,12 +25,12 @@ class Sizes(NamedTuple):
         shortest: the least length they are divided by; 1 where they are not.
     """
 
-    norm: float
-    error: float
-    bias: float
-    bias_error: float
-    longest: float
-    shortest: float
+    norm: Any
+    error: Any
+    bias: Any
+    bias_error: Any
+    longest: Any
+    shortest: Any
 
 
 class Tile:
@@ -40,7 +40,7 @@ class Tile:
     """
 
     def __init__(self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str) -> None:
-        self.left, self.right = columns.start, columns.stop
+        self.left, self.right = int(columns.start), int(columns.stop)
         self.given, self.similarity = embeddings[columns], similarity
         self._bias = None if bias is None else bias[columns].double()
 
@@ -57,7 +57,8 @@ class Tile:
             norm = torch.linalg.vector_norm(wide.double(), dim=1)
         # the rounding of the sum, and squares that vanish
         step, lost = (2.0**-22, 2.0**-62) if wide.dtype == FLOAT32 else (2.0**-50, 2.0**-510)
-        return norm * (1 + (d + 4) * step) + lost * d**0.5
+        bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
+        return bound
 
     @cached_property
     def special(self) -> Tensor | None:
@@ -145,7 +146,8 @@ class Tile:
 
     @cached_property
     def _sizes_float64(self) -> Sizes:
-        return Sizes(*(self._largest(numbers) for numbers in self.each[:-1]), -self._largest(-self.each.shortest, -1.0))
+        largest = Sizes(*(self._largest(numbers) for numbers in self.each))
+        return largest._replace(shortest=-self._largest(-self.each.shortest, -1.0))
 
     @cached_property
     def _sizes_float32(self) -> Sizes:

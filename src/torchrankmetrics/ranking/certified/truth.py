@@ -25,7 +25,10 @@ class Truth:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._grain, self.group, self.looked = 0.0, None, False
+        self._grain, self.looked = 0.0, False
+        self.group: Tensor | None = None
+        self._bounds: dict[torch.dtype, Tensor] = {}
+        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
         scores, kinds = [problem.queries.rounded(FLOAT64)[1][:0]], [torch.zeros(0, device=problem.row.device)]
         for task, tile, bias in self._tiles():
             given = problem.queries.given[problem.row[task]]
@@ -48,7 +51,8 @@ class Truth:
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
         given, bias = self._problem.candidates.embeddings, self._problem.candidates.bias
-        for task in torch.arange(len(self._problem.row), device=self._problem.row.device).split(_TASKS):
+        every = torch.arange(len(self._problem.row), device=self._problem.row.device)
+        for task in torch.split(every, _TASKS):
             own = self._problem.column[task]
             added = None if bias is None else bias[own]
             yield task, Tile(given[own], added, slice(0, len(own)), self._problem.similarity), added

@@ -67,7 +67,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
     """Products of the pairs queries[row], candidates[column], summed in float64: (n,)."""
     out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
     step = max(1, _PAIRS // max(queries.shape[1], 1))
-    for part, rows, columns in zip(out.split(step), row.split(step), column.split(step), strict=True):
+    for part, rows, columns in zip(*(torch.split(x, step) for x in (out, row, column)), strict=True):
         torch.sum(queries[rows].double() * candidates[columns].double(), 1, out=part)
     return out
 
