@@ -43,21 +43,26 @@ class Pairs:
         self._tally.above[span] += above
         if not bool(open_.any()):
             return
-        task, column = entry[open_] + span.start, column[open_]
+        task, column = self._count_certain(tile, entry[open_] + span.start, column[open_])
+        if not self._truth.looked and self._num_pending + len(task) > _LOOK:
+            self._truth.look()
+            task, column = self._count_certain(tile, task, column)
+        if len(task):
+            self._leave(task, column + tile.left)
+
+    def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """Count what the bound of each candidate decides; the others are returned."""
         found, certain = self._truth.signs(tile, task, column)
         self._count(task[found > 0], self._tally.above)
         self._count(task[(found == 0) & certain], self._tally.tied)
         left = (found == 0) & ~certain
-        if bool(left.any()):
-            self._leave(task[left], column[left] + tile.left)
+        return task[left], column[left]
 
     def _count(self, task: Tensor, into: Tensor) -> None:
         into.index_add_(0, task, torch.ones_like(task))
 
     def _leave(self, task: Tensor, column: Tensor) -> None:
         """Count candidates that are equal to the true one; the others wait for the last level."""
-        if not self._truth.looked and self._num_pending + len(task) > _LOOK:
-            self._truth.look()
         own, group = self._problem.column[task], self._truth.group
         if group is not None:
             tied = group[column] == group[own]
