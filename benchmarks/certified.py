@@ -6,7 +6,7 @@ FOLDER holds a folder fb15k237 and one wn18rr, each with train.tsv, valid.tsv an
 the graph is made up. The models are DistMult, trained here for a few epochs: the better a model, the fewer candidates
 are close to the true one. What the product costs is measured alone, without counting: one product for each query, in
 tiles of 256 queries. FAISS (faiss-cpu) is a peer where it is installed: its exact search of the 100 nearest, which
-gives ranks up to 100, of queries without known answers. PyKEEN evaluates some of the test triples, for all take it minutes.
+gives ranks up to 100, of queries without known answers. PyKEEN evaluates some of the test triples: all take minutes.
 """
 
 import contextlib
