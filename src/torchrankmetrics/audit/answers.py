@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.definitions import AtMost
-from torchrankmetrics.theory.sample import RANK_TYPES
+from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]
 Answer = Tensor | dict[str, float]  # ranks (B,) float64, or values of metrics
@@ -222,10 +222,19 @@ def near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6) or (math.isnan(a) and math.isnan(b))
 
 
+def paired_values(first: Answer, second: Answer) -> list[tuple[str, float, float]]:
+    """What two answers say of the same: its name and both values."""
+    if isinstance(first, dict):
+        assert isinstance(second, dict)
+        return [(key, value, second[key]) for key, value in first.items()]
+    assert isinstance(second, Tensor)
+    return [("rank", a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+
+
 def _value(name: MetricName, ranks: Ranks, rule: str) -> float | None:
     """The metric of ranks; None if it has no meaning for the rule."""
     try:
-        measure = name.measure(rank_type=rule)
+        measure = name.measure(rank_type=cast("RankType", rule))
     except ValueError:
         return None
     with warnings.catch_warnings():

@@ -16,9 +16,9 @@ from torchrankmetrics.theory.expectation.provider import (
     unavailable,
 )
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
-from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
+from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.values import base_value, mean_behind
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 
 SIDES: tuple[Side, ...] = get_args(Side)
@@ -113,7 +113,7 @@ class Measure:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
         if self.view != "base" and not math.isnan(value):
-            value = self.in_view(value, self.sample(analysis).candidate_counts)
+            value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
             analysis.warn_undefined(self.key)
         return value
@@ -128,7 +128,14 @@ class Measure:
 
     def log_p_value(self, analysis: Analysis) -> float:
         """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
-        return log_p_value(self.definition, self.base(analysis), self.sample(analysis).candidate_counts)
+        sample = self.sample(analysis)
+        mean = mean_behind(self.definition, sample, self.rank_type)
+        return log_p_value(self.definition, self.base(analysis), sample.candidate_counts, mean=mean)
+
+    def _in_view(self, base: float, analysis: Analysis) -> float:
+        if self.view == "p_value":
+            return math.exp(self.log_p_value(analysis))
+        return self.in_view(base, self.sample(analysis).candidate_counts)
 
     def moments(self, counts: CandidateCounts) -> Moments:
         """Mean and variance of the base value by chance."""
@@ -148,7 +155,7 @@ class Measure:
         if math.isnan(base):
             return base
         try:
-            return self.in_view(base, self.sample(analysis).candidate_counts)
+            return self._in_view(base, analysis)
         except ExpectationUnavailableError:
             return math.nan
 

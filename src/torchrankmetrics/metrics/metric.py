@@ -119,6 +119,7 @@ class RankMetric(RowState):
         group: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        counting: str = "auto",
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
 
@@ -132,6 +133,7 @@ class RankMetric(RowState):
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
             sample_id: (tasks,) integers; repeats of (side, sample id) count once; those within an update are told.
+            counting: as in ``rank_scores``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -139,10 +141,13 @@ class RankMetric(RowState):
         self._check_free()
         refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
         self._check_update(preds, side, group)
-        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        block = make_block(
+            preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+        )
         if self.rows.shared:
             self.rows = list(self.rows)
-        self._append(block)
+        self._bound()
+        self.rows.append(block)
 
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
@@ -150,6 +155,7 @@ class RankMetric(RowState):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and give the value of that batch alone."""
+        self._check_free()
         before = dict(vars(self))
         self.rows.shared = True
         try:
@@ -160,7 +166,7 @@ class RankMetric(RowState):
         self._bound()
         return value
 
-    def moments(self, num_candidates: npt.ArrayLike, *, weight: Any = None) -> Moments:
+    def moments(self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None) -> Moments:
         """Mean and variance of the base value under random ranking; needs no data.
 
         Args:
@@ -191,15 +197,17 @@ class RankMetric(RowState):
         self._bound()
 
     def reset(self) -> None:
-        """Forget all tasks."""
-        self.rows = []  # a new list: others may hold the old one
-        super().reset()
+        """Forget all tasks; a RankCollection that holds the metric has one list of them, and forgets them, too."""
+        holder = self._holding()
+        for metric in [self] if holder is None or not self.rows else holder._members():
+            metric.rows = []  # a new list: others may hold the old one
+            RowState.reset(metric)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
         return self._plot(val, ax)
 
-    def set_dtype(self, dst_type: Any) -> "RankMetric":
+    def set_dtype(self, dst_type: str | torch.dtype) -> "RankMetric":
         """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
         return self
 
@@ -216,12 +224,12 @@ class RankMetric(RowState):
         return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
 
     def _check_free(self) -> None:
-        if self._holder is not None and self._holder() is not None:
+        if self._holding() is not None:
             raise TorchMetricsUserError(
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
 
-    def _check_update(self, preds: Any, side: str | None, group: Any) -> None:
+    def _check_update(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
@@ -236,14 +244,13 @@ class RankMetric(RowState):
                 "group the same"
             )
 
-    def _append(self, block: Tensor) -> None:
-        self._bound()
-        self.rows.append(block)
+    def _holding(self) -> Any:
+        """The RankCollection that holds this metric, or None."""
+        return None if self._holder is None else self._holder()
 
     @property
     def _keeps_counts(self) -> bool:
-        holder = None if self._holder is None else self._holder()
-        storage: Storage = (self if holder is None else holder).storage  # rows of a collection are kept its way
+        storage: Storage = (self._holding() or self).storage  # rows of a collection are kept its way
         return storage == "counts"
 
     def _bound(self) -> None:

@@ -11,7 +11,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target, rank_scores
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import mark_repeats, rows_of
+from torchrankmetrics.table.rows import rows_of
 
 
 def make_block(
@@ -23,6 +23,7 @@ def make_block(
     group: Integers | None,
     weight: Numbers | None,
     sample_id: Integers | None,
+    counting: str = "auto",
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 8) block of rows.
 
@@ -30,13 +31,16 @@ def make_block(
     """
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+            return make_block(
+                preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+            )
     if isinstance(preds, RankTable):
         about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
         _refuse_given(preds, target=target, exclude=exclude, **about)
         return preds.rows.clone()
     if isinstance(preds, Ranks):
-        _refuse_given(preds, target=target, exclude=exclude)
+        if target is not None or exclude is not None:
+            _refuse_given(preds, target=target, exclude=exclude)
         ranks = preds
     elif not isinstance(preds, Tensor):
         raise TypeError(
@@ -47,11 +51,8 @@ def make_block(
             "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
         )
     else:
-        ranks = rank_scores(preds, target, exclude=exclude)
-    block = rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id)
-    if sample_id is not None:
-        mark_repeats(block)
-    return block
+        ranks = rank_scores(preds, target, exclude=exclude, counting=counting)
+    return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, flag_repeats=True)
 
 
 def _refuse_given(preds: Ranks | RankTable, **options: Any) -> None:

@@ -64,7 +64,10 @@ class CandidateCounts:
     @classmethod
     @renamed(weights="weight", counts="count")
     def of(
-        cls, num_candidates: "npt.ArrayLike | CandidateCounts", weight: Any = None, count: Any = None
+        cls,
+        num_candidates: "npt.ArrayLike | CandidateCounts",
+        weight: npt.ArrayLike | None = None,
+        count: npt.ArrayLike | None = None,
     ) -> "CandidateCounts":
         """Compress per-task candidate counts.
 
@@ -184,18 +187,21 @@ def distinct_rows(
     return tuple(column[first] for column in columns), total
 
 
-def _integers(values: Any, name: str) -> IntArray:
+def _integers(values: npt.ArrayLike, name: str) -> IntArray:
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
     if array.size and array.dtype.kind not in "iu":
+        given = np.asarray(values, dtype=object).ravel()  # integers that fit in no type came as floats or objects
+        if all(type(value) is int for value in given):
+            raise ValueError(f"{name} must fit in int64, got {max(given, key=abs)}")
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
     if array.size and int(array.max()) >= 1 << 63:
         raise ValueError(f"{name} must be below 2^63, got {array.max()}")
     return array.astype(np.int64)
 
 
-def _weights(values: Any, N: IntArray) -> FloatArray:
+def _weights(values: npt.ArrayLike, N: IntArray) -> FloatArray:
     w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     _same_length(N, w, "weight")
     if not np.isfinite(w).all() or (w < 0).any():
