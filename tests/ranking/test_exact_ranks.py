@@ -104,7 +104,7 @@ def test_ranks_are_those_of_rational_numbers(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
-        patch.setattr(cascade, "_FEW", [16, 1, 2][seed % 3])
+        patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
         ranks = rank_embeddings(
             queries,

@@ -18,9 +18,8 @@ from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.intervals import Between
 
-_FEW = (
-    16  # a task is decided in a tile if at most one in so many of its candidates are open; else by the next precision
-)
+# a task with more open candidates in a tile than one in so many, or so few at all, is left to the next precision
+_FEW, _LEAST = 64, 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 
 
@@ -94,7 +93,7 @@ class Cascade:
         """Count in one precision; the tasks that are left to the next are returned."""
         scores, place = self._scores(number, tile, block, task, dtype)
         low, high = self._truth.interval(tile, dtype)
-        limit = len(tile) // _FEW
+        limit = _limit(tile)
         found = self._problem.intervals.between(scores, place, low[task], high[task], limit)
         many = found.inside > limit
         if dtype != BFLOAT16:
@@ -132,7 +131,7 @@ class Cascade:
         other = column + tile.left != own
         equal = torch.zeros_like(other) if group is None else group[column + tile.left] == group[own]
         number = torch.bincount(entry[~equal], minlength=len(task))
-        many = number > (len(tile) if last else len(tile) // _FEW)
+        many = number > (len(tile) if last else _limit(tile))
         counted = other & ~many[entry]
         tied = task[entry[equal & counted]]
         self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
@@ -177,3 +176,8 @@ class Cascade:
         column = self._problem.column[task]
         inside = (column >= tile.left) & (column < tile.right)
         return (inside & ~self._problem.left_out.own[task]).to(torch.int64)
+
+
+def _limit(tile: Tile) -> int:
+    """How many open candidates are compared one by one: from here on another product costs less."""
+    return max(_LEAST, len(tile) // _FEW)
