@@ -98,7 +98,7 @@ class Tile:
         return getattr(self, f"_sizes_{str(dtype).removeprefix('torch.')}")  # type: ignore[no-any-return]
 
     def scores(self, queries: Tensor, out: Tensor) -> Tensor:
-        """Scores (rows, n) in the precision of the queries, of the form that ``widened`` gives them."""
+        """Scores (rows, n) in the precision of the queries, which are those that ``Queries.rounded`` gives."""
         if queries.dtype == BFLOAT16:
             return torch.mm(queries, self.halves[0].T, out=out)
         matrix = self.given.to(queries.dtype)
