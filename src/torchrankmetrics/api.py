@@ -38,15 +38,18 @@ from torchrankmetrics.metrics.named import (
 from torchrankmetrics.protocols.alignment import rank_alignment
 from torchrankmetrics.protocols.answer_ranks import rank_answers
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
+from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples
 from torchrankmetrics.protocols.popularity import weigh_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
@@ -61,6 +64,8 @@ __all__ = [
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
     "AdjustedMeanReciprocalRank",
+    "Candidates",
+    "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
     "GeometricMeanRank",
@@ -92,6 +97,7 @@ __all__ = [
     "RankVariance",
     "Ranks",
     "TieRate",
+    "Tolerance",
     "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",

@@ -70,15 +70,22 @@ def test_any_chunking_gives_the_ranks_of_the_whole(seed, B, sizes, kind, several
     st.sampled_from([None, 1, 3, 7, 30]),
     st.sampled_from(EXCLUSIONS),
     st.booleans(),
+    st.sampled_from(["product", None]),
 )
-def test_embeddings_of_integers_rank_as_their_matrix(seed, B, N, similarity, chunk_size, kind, several):
+def test_embeddings_of_integers_rank_as_their_matrix(seed, B, N, similarity, chunk_size, kind, several, arithmetic):
     generator = torch.Generator().manual_seed(seed)
     queries = torch.randint(-4, 5, (B, 6), generator=generator).float()
     candidates = torch.randint(-4, 5, (N, 6), generator=generator).float()
     candidates[torch.randint(0, N, (N // 2,), generator=generator)] = candidates[0].clone()  # equal candidates tie
     target, exclusions = tasks_and_exclusions(generator, B, N, several)
     ranks = rank_embeddings(
-        queries, candidates, target, similarity=similarity, exclude=exclusions[kind], chunk_size=chunk_size
+        queries,
+        candidates,
+        target,
+        similarity=similarity,
+        exclude=exclusions[kind],
+        chunk_size=chunk_size,
+        arithmetic=arithmetic,
     )
     scores = SIMILARITIES[similarity](queries, candidates)
     assert same(ranks, rank_scores(scores, target, exclude=exclusions[kind]))
@@ -90,7 +97,7 @@ def test_the_true_score_is_one_of_the_tile():
     queries, candidates = torch.randn(64, 200, generator=generator), torch.randn(3000, 200, generator=generator)
     candidates[1000:2000] = candidates[:1000]
     target = torch.randint(0, 1000, (64,), generator=generator)
-    ranks = rank_embeddings(queries, candidates, target, chunk_size=1000)
+    ranks = rank_embeddings(queries, candidates, target, chunk_size=1000, arithmetic="product")
     assert torch.equal(ranks.pessimistic, ranks.optimistic + 1)
 
 
@@ -103,7 +110,7 @@ def test_every_product_has_the_shape_of_a_tile(monkeypatch):
         return torch.mm(queries, tile.T, out=out)
 
     monkeypatch.setitem(chunks_module._PRODUCTS, "dot", dot)
-    rank_embeddings(torch.zeros(2, 3), torch.zeros(11, 3), torch.tensor([0, 10]), chunk_size=4)
+    rank_embeddings(torch.zeros(2, 3), torch.zeros(11, 3), torch.tensor([0, 10]), chunk_size=4, arithmetic="product")
     assert shapes == [(4, 3)] * 4
 
 
@@ -121,11 +128,12 @@ def test_a_zero_vector_never_helps_by_cosine():
     assert ranks.optimistic.tolist() == [3, 2]
 
 
+@pytest.mark.parametrize("arithmetic", ["product", None])
 @pytest.mark.parametrize("similarity", sorted(SIMILARITIES))
-def test_the_matrix_never_exists(similarity):
+def test_the_matrix_never_exists(similarity, arithmetic):
     queries, candidates = torch.zeros(64, 8), torch.zeros(100_000, 8)
     with Allocations() as seen:
-        rank_embeddings(queries, candidates, torch.arange(64), similarity=similarity)
+        rank_embeddings(queries, candidates, torch.arange(64), similarity=similarity, arithmetic=arithmetic)
     assert 0 < seen.largest <= 2 << 20  # the matrix would have 24 MiB
 
 

@@ -1,7 +1,7 @@
 """rank_alignment: entity alignment in both directions, from embeddings or from a matrix of similarities."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -9,7 +9,8 @@ from torch import Tensor
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.ranking.chunks import rank_embeddings
+from torchrankmetrics.ranking.certified.candidates import Candidates
+from torchrankmetrics.ranking.chunks import check_embeddings, rank_embeddings
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
@@ -28,6 +29,7 @@ def rank_alignment(
     similarity: str | None = None,
     known: Integers | None = None,
     counting: str = "auto",
+    arithmetic: str | None = None,
 ) -> RankTable:
     """Rank the counterpart of every aligned entity, in both directions.
 
@@ -43,13 +45,14 @@ def rank_alignment(
         similarity: "dot", "cosine", "l2" or "l1", as ``rank_embeddings``; None: dot.
         known: (m, 2) further true pairs, such as the training alignment.
         counting: as ``rank_scores`` takes it.
+        arithmetic: as ``rank_embeddings`` takes it.
 
     Returns:
         One row per side and pair, in the order of the pairs, tails first; the index of the pair is the sample id.
 
     Raises:
         TypeError, ValueError: as ``rank_embeddings`` and ``rank_scores``; for wrong shapes, an unknown ``candidates``,
-            and a similarity of what is one already.
+            and a similarity or an arithmetic of what are similarities already.
         IndexError: if an id is outside of its graph.
 
     >>> pairs, similarities = torch.tensor([[0, 0], [2, 1]]), torch.tensor([[0.9, 0.2], [0.0, 0.8], [0.1, 0.7]])
@@ -60,8 +63,9 @@ def rank_alignment(
     """
     sizes = _sizes(left, right)
     check_choice("candidates", candidates, ("test", "all"))
-    if right is None and similarity is not None:
-        raise ValueError(f"similarity is for embeddings; without right, left holds similarities, got {similarity!r}")
+    for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):
+        if right is None and option is not None:
+            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {option!r}")
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])
@@ -77,7 +81,7 @@ def rank_alignment(
         if right is None:
             rank = _of_scores(left, query, ids, counting)
         else:
-            rank = _of_embeddings((left, right), query, ids, similarity, counting)
+            rank = _of_embeddings((left, right), query, ids, similarity, counting, arithmetic)
         size = max(1, min(_QUERIES, _SCORES // max(len(ids), 1))) if right is None else _QUERIES
         for first in range(0, len(test), size):
             task = torch.arange(first, min(first + size, len(test)), device=device)
@@ -98,13 +102,19 @@ def _of_scores(scores: Tensor, query: int, ids: Tensor, counting: str) -> _Rank:
 
 
 def _of_embeddings(
-    graphs: tuple[Tensor, Tensor], query: int, ids: Tensor, similarity: str | None, counting: str
+    graphs: tuple[Tensor, Tensor],
+    query: int,
+    ids: Tensor,
+    similarity: str | None,
+    counting: str,
+    arithmetic: str | None,
 ) -> _Rank:
-    # gathered once, for all batches of queries
-    here, there = graphs[query], graphs[1 - query].detach()[ids]
-    return lambda queries, target, exclude: rank_embeddings(
-        here.detach()[queries], there, target, similarity=similarity or "dot", exclude=exclude, counting=counting
-    )
+    here = graphs[query].detach()
+    check_embeddings(here, graphs[1 - query])
+    # gathered once, for all batches of queries; without test pairs there is nothing to gather
+    there = Candidates(graphs[1 - query].detach()[ids if len(ids) else slice(None)])
+    options: dict[str, Any] = {"similarity": similarity or "dot", "counting": counting, "arithmetic": arithmetic}
+    return lambda queries, target, exclude: rank_embeddings(here[queries], there, target, exclude=exclude, **options)
 
 
 def _sizes(left: Tensor, right: Tensor | None) -> tuple[int, int]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,18 +11,21 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, SideAnswers, TopAnswers
+from torchrankmetrics.protocols.batches import BatchSize
+from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
 from torchrankmetrics.protocols.scorers import Scores, as_scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.scores import rank_filtered
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
 
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
-_FIRST = 32
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
 _SHARE = 8
+_QUERIES_EXACT = 2048  # no matrix of their scores exists
 
 
 def rank_triples(
@@ -38,14 +42,17 @@ def rank_triples(
     higher_is_better: bool = True,
     progress: bool = True,
     top_k: int | None = None,
+    tolerance: float | Tolerance = 0.0,
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known answers.
 
-    Without ``batch_size`` the first 32 queries tell N and the dtype; then a batch has up to 2^22 scores on the CPU and
-    2^28 on an accelerator, and at most an eighth of the free memory. Out of memory, a batch is halved and tried again.
+    Without ``batch_size`` a batch has 16 queries at first, and twice as many for as long as the time per query falls:
+    up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free memory. Out of memory, a
+    batch is halved and tried again.
 
     Args:
-        score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked.
+        score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked. An
+            ``EmbeddingScorer`` ranks by exact arithmetic, and without the scores.
         score_heads: (relations (B,), tails (B,)) -> scores (B, N); None: heads are not ranked.
         triples: (n, 3) integers [head, relation, tail], on the device the functions take; or a tuple of three (n,)
             tensors or arrays.
@@ -58,6 +65,7 @@ def rank_triples(
         higher_is_better: False for distances.
         progress: whether a bar is shown.
         top_k: how many of the best candidates of each query are kept beside the ranks, in ``answers`` of the table.
+        tolerance: as ``rank_scores`` takes it; not with an ``EmbeddingScorer`` that is exact.
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
@@ -97,8 +105,12 @@ def rank_triples(
     if score_heads is not None:
         sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], head, known and known.heads))
     for side in sides:
+        if top_k is not None and isinstance(side.score, EmbeddingScorer) and side.score.is_exact:
+            raise ValueError(
+                "top_k needs scores, which exact ranks do without: pass arithmetic='product' to the scorer"
+            )
         side.best = None if top_k is None else Best(top_k, higher_is_better)
-    rows = rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress).rows
+    rows = rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress, tolerance).rows
     table = AnsweredTable(rows)
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
@@ -113,12 +125,22 @@ def rank_sides(
     counting: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
+    tolerance: float | Tolerance = 0.0,
 ) -> RankTable:
     """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups."""
     tables, total = [], sum(len(side.queries) for side in sides)
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
-            side.higher_is_better = higher_is_better
+            side.higher_is_better, side.tolerance = higher_is_better, tolerance
+            if isinstance(side.score, EmbeddingScorer):
+                if not higher_is_better:
+                    raise ValueError(
+                        "higher_is_better must be True with an EmbeddingScorer: l2 and l1 are negated there"
+                    )
+                if tolerance != 0.0 and side.score.is_exact:
+                    raise ValueError(
+                        'tolerance is for float noise, of which exact ranks have none; or arithmetic="product"'
+                    )
             tables.append(side.rank(group, candidates, batch_size, counting, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
@@ -130,6 +152,7 @@ class QuerySide:
 
     higher_is_better = True
     best: Best | None = None
+    tolerance: float | Tolerance = 0.0
 
     def __init__(
         self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
@@ -145,20 +168,22 @@ class QuerySide:
     ) -> RankTable:
         """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
         tables, first = [], 0
-        size = batch_size or _FIRST
+        is_exact = isinstance(self.score, EmbeddingScorer) and self.score.is_exact
+        batch = BatchSize(batch_size or (_QUERIES_EXACT if is_exact else None), relation.device)
         while first < len(self.queries):
-            last = min(first + size, len(self.queries))
+            last = min(first + batch.size, len(self.queries))
             try:
-                table, shape, itemsize = self._rank_batch(first, last, relation, candidates, counting)
+                with batch.timed(last - first):
+                    table, num_columns, itemsize = self._rank_batch(first, last, relation, candidates, counting)
             except (RuntimeError, MemoryError) as error:
-                if size == 1 or not _is_out_of_memory(error):
+                if last - first == 1 or not _is_out_of_memory(error):
                     raise
-                size = batch_size = max(1, (last - first) // 2)
+                batch.fix(max(1, (last - first) // 2))
                 continue
             tables.append(table)
             bar.update(last - first)
             first = last
-            size = batch_size or _fitting(shape[1], itemsize, relation.device)
+            batch.grow(partial(_fitting, num_columns, itemsize, relation.device))
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
@@ -169,22 +194,28 @@ class QuerySide:
 
     def _rank_batch(
         self, first: int, last: int, relation: Tensor, candidates: Integers | None, counting: str
-    ) -> tuple[RankTable, torch.Size, int]:
+    ) -> tuple[RankTable, int, int]:
+        """Ranks of some queries; and for the next batch how many scores a query has, of how many bytes."""
         ids = self.queries[first:last].unbind(1)
+        tasks = self.order[self.border[first] : self.border[last]]
+        target = self.row[tasks] - first, self.own[tasks]
+        known = None if self.known is None else self.known(*ids)
+        if isinstance(self.score, EmbeddingScorer) and self.score.is_exact:
+            number = len(self.score.candidates)
+            ranks = self.score.rank(ids, target, known, excluded_by(candidates, number, target[1].device), counting)
+            table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
+            return table, number, 0
         scores = as_scores(self.score(*ids), self.queries.device, self.higher_is_better)
         if scores is None or scores.ndim != 2 or len(scores) != last - first:
             got = "no tensor or array" if scores is None else tuple(scores.shape)
             what = "score" if self.name is None else f"score_{self.name}s"
             raise ValueError(f"{what} must return scores ({last - first}, N), got {got}")
-        tasks = self.order[self.border[first] : self.border[last]]
-        target = self.row[tasks] - first, self.own[tasks]
-        known = None if self.known is None else self.known(*ids)
         restriction = excluded_by(candidates, scores.shape[1], scores.device)
-        ranks = rank_filtered(scores, target, known, restriction, counting)
+        ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
         if self.best is not None:
             self.best.keep(scores, target, known, restriction)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-        return table, scores.shape, scores.element_size()
+        return table, scores.shape[1], scores.element_size()
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:

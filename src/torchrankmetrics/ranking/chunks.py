@@ -7,10 +7,13 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.ranking.certified.candidates import Candidates
+from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of
+from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, within
 
 _TILE = 1 << 20
 _WIDEST, _NARROWEST = 4096, 1024
@@ -26,6 +29,7 @@ class RankAccumulator:
         shape: (B, N) of the whole matrix.
         exclude: as ``rank_scores`` takes it, for the whole matrix.
         counting: as ``rank_scores`` takes it.
+        tolerance: as ``rank_scores`` takes it, but not relative: the spread of a row is not known before its end.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError at ``compute`` if not all N columns came.
@@ -46,7 +50,11 @@ class RankAccumulator:
         *,
         exclude: Exclude = None,
         counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
     ) -> None:
+        absolute, relative = check_tolerance(tolerance, true_scores.dtype)
+        if relative:
+            raise ValueError("tolerance of chunks must be absolute: the spread of a row is not known before its end")
         tasks = check_target(target, shape, true_scores.device)
         # copies, for what the caller writes between two chunks must not part them
         self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
@@ -56,6 +64,7 @@ class RankAccumulator:
             raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
         self._flags = flags_of(self._tasks, excluded)
         self._true = true_scores.detach().clone()
+        self._ends = within(self._true, absolute) if absolute else None
         self._shape = tuple(shape)
         self._seen = 0
         self._counting = counting
@@ -86,7 +95,12 @@ class RankAccumulator:
             known = replace(known, longest=min(known.longest, right - left), first=left)
         count = choose(scores, self._counting)
         # a new tensor: one made in inference mode must not be written outside
-        self._counts = self._counts + count(scores.detach(), self._true, self._tasks.row, column, known, excluded)
+        given = self._tasks.row, column, known, excluded
+        if self._ends is None:
+            counts = count(scores.detach(), self._true, *given)
+        else:
+            counts = count_within(count, scores.detach(), self._ends, *given)
+        self._counts = self._counts + counts
         self._known, self._seen = rest, right
 
     def compute(self) -> Ranks:
@@ -98,55 +112,113 @@ class RankAccumulator:
 
 def rank_embeddings(
     queries: Tensor,
-    candidates: Tensor,
+    candidates: Tensor | Candidates,
     target: Target,
     *,
     similarity: str = "dot",
     exclude: Exclude = None,
     chunk_size: int | None = None,
     counting: str = "auto",
+    bias: Tensor | None = None,
+    arithmetic: str | None = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
-    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: 2 q.e - |e|^2,
-    which orders as -|q - e|; l1: -sum |q - e|. In half precision all but dot are computed in float32. The true score
-    comes from a tile of the same shape and product. Where the arithmetic is exact (small integers) the ranks are those
-    of ``rank_scores`` on the whole matrix; elsewhere scores that differ by less than the rounding of the product may
-    swap or tie, as between any two ways to compute it.
+    dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: -|q - e|^2; l1:
+    -sum |q - e|; the bias of each candidate is added.
+
+    Exact arithmetic, the default for all but l1 on the CPU, ranks by the scores as real numbers: the ranks are the same
+    on every device, with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product"
+    ranks by what torch multiplies in the dtype of the embeddings (of half precision all but dot in float32): scores
+    that differ by less than its rounding may swap or tie. How, and what it costs: docs/scale.md.
 
     Args:
         queries: (B, d) floats.
-        candidates: (N, d) floats, same dtype and device; only read.
+        candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
         target: as ``rank_scores`` takes it.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude: as ``rank_scores`` takes it.
-        chunk_size: candidates a tile; None: 1024 to 4096, about 2^20 scores.
+        chunk_size: candidates a tile; None: 4096, of the product about 2^20 scores.
         counting: as ``rank_scores`` takes it.
+        bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
+        arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is
+            on the CPU and not for l1.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity.
+        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
+            and exact arithmetic with l1.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-    _check_embeddings(queries, candidates, similarity, chunk_size)
+    kept = isinstance(candidates, Candidates)
+    check_embeddings(queries, candidates.embeddings if isinstance(candidates, Candidates) else candidates)
+    held = read_candidates(candidates, bias)
+    check_similarity(similarity, held.bias)
+    if chunk_size is not None:
+        check_int("chunk_size", chunk_size, 1)
+    if resolve_arithmetic(arithmetic, similarity, queries.device) == "exact":
+        return rank_exactly(
+            queries,
+            held,
+            target,
+            exclude,
+            None,
+            similarity=similarity,
+            chunk_size=chunk_size,
+            counting=counting,
+            kept=kept,
+        )
+    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting)
+
+
+def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
+    """Tell how embeddings are ranked, "exact" or "product", if nothing is said by default."""
+    if arithmetic is None:
+        return "exact" if device.type == "cpu" and similarity in SIMILARITIES else "product"
+    check_choice("arithmetic", arithmetic, ("exact", "product"))
+    if arithmetic == "exact" and similarity not in SIMILARITIES:
+        raise ValueError(f'arithmetic="exact" is for {", ".join(SIMILARITIES)}; use "product" for {similarity}')
+    return arithmetic
+
+
+def _rank_by_product(
+    queries: Tensor,
+    candidates: Candidates,
+    target: Target,
+    similarity: str,
+    exclude: Exclude,
+    chunk_size: int | None,
+    counting: str,
+) -> Ranks:
     B, N = len(queries), len(candidates)
     tasks = check_target(target, (B, N), queries.device)
     width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
     width = min(width, N)
-    product = _PRODUCTS[similarity]
     dtype = _dtype_of_scores(queries.dtype, similarity)
     with torch.no_grad():
-        queries, candidates = queries.detach().to(dtype), candidates.detach()
+        queries = queries.detach().to(dtype)
         buffer = queries.new_empty(B, width)
-        true = _true_scores(queries, candidates, tasks, product, buffer)
+
+        def scores_of(columns: Tensor | slice) -> Tensor:
+            scores = _PRODUCTS[similarity](queries, candidates.embeddings[columns].to(dtype), buffer)
+            return scores if candidates.bias is None else scores.add_(candidates.bias[columns].to(dtype))
+
+        true = _true_scores(scores_of, tasks, buffer)
         ranks = RankAccumulator(true, target, (B, N), exclude=exclude, counting=counting)
         for left in range(0, N, width):
             start = min(left, N - width)  # the last tile reaches back: every product has the same shape
-            scores = product(queries, candidates[start : start + width].to(dtype), buffer)
-            ranks.update(scores[:, left - start :])
+            ranks.update(scores_of(slice(start, start + width))[:, left - start :])
     return ranks.compute()
+
+
+def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
+    """Scores (B, N) of all candidates in one matrix, by the product."""
+    dtype = _dtype_of_scores(queries.dtype, similarity)
+    buffer = torch.empty(len(queries), len(candidates), dtype=dtype, device=queries.device)
+    scores = _PRODUCTS[similarity](queries.detach().to(dtype), candidates.embeddings.to(dtype), buffer)
+    return scores if candidates.bias is None else scores.add_(candidates.bias.to(dtype))
 
 
 def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
@@ -155,18 +227,17 @@ def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
     return torch.float32 if narrow else dtype
 
 
-def _true_scores(queries: Tensor, candidates: Tensor, tasks: Tasks, product: "_Product", buffer: Tensor) -> Tensor:
+def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, buffer: Tensor) -> Tensor:
     column = tasks.column
-    row = torch.arange(len(queries), device=column.device) if tasks.row is None else tasks.row
-    true = queries.new_empty(len(column))
+    row = torch.arange(len(buffer), device=column.device) if tasks.row is None else tasks.row
+    true = buffer.new_empty(len(column))
     width = buffer.shape[1]
     place = torch.arange(width, device=column.device)
     for first in range(0, len(column), width):
         here = slice(first, min(first + width, len(column)))
         # repeated up to the width of a tile, for a narrower product may round differently
         wide = column[here][place % (here.stop - here.start)]
-        tile = candidates[wide].to(queries.dtype)
-        true[here] = product(queries, tile, buffer)[row[here], place[: here.stop - here.start]]
+        true[here] = scores_of(wide)[row[here], place[: here.stop - here.start]]
     return true
 
 
@@ -192,7 +263,17 @@ def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
 _PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
 
 
-def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chunk_size: int | None) -> None:
+def read_candidates(candidates: Tensor | Candidates, bias: Tensor | None) -> Candidates:
+    """Make candidates of a tensor; those that are some already hold their bias."""
+    if not isinstance(candidates, Candidates):
+        return Candidates(candidates, bias)
+    if bias is not None:
+        raise ValueError("bias must not be given with Candidates: they hold their own")
+    return candidates
+
+
+def check_embeddings(queries: Tensor, candidates: Tensor) -> None:
+    """Refuse embeddings that cannot be multiplied."""
     if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or not len(candidates):
         raise ValueError(
             "queries must be (B, d) and candidates (N, d) with N >= 1, "
@@ -204,6 +285,10 @@ def _check_embeddings(queries: Tensor, candidates: Tensor, similarity: str, chun
         )
     if queries.device != candidates.device:
         raise ValueError(f"candidates must be on the device of queries, {queries.device}; got {candidates.device}")
+
+
+def check_similarity(similarity: str, bias: Tensor | None) -> None:
+    """Refuse a similarity that is none, or takes no bias."""
     check_choice("similarity", similarity, _PRODUCTS)
-    if chunk_size is not None:
-        check_int("chunk_size", chunk_size, 1)
+    if bias is not None and similarity == "cosine":
+        raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")

@@ -10,12 +10,20 @@ from torchrankmetrics.ranking.arrays import Pairs, as_ids, as_pairs, first_outsi
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, spread, within
 
 Target = Pairs
 """What ``rank_scores`` takes as the true candidates: (B,) columns, or pairs of (row, column), one task each."""
 
 
-def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, counting: str = "auto") -> Ranks:
+def rank_scores(
+    scores: Tensor,
+    target: Target,
+    *,
+    exclude: Exclude = None,
+    counting: str = "auto",
+    tolerance: float | Tolerance = 0.0,
+) -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
 
     optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The own column is left out by
@@ -29,12 +37,14 @@ def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, coun
             ``KnownTriples`` returns them: there the target of a task is left in and repeats count once. Or a
             restriction, bool (N,), True = not a candidate: there an excluded target is an error.
         counting: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
+        tolerance: candidates whose scores are no further from the true one than this are ties; in the units of the
+            scores, or a ``Tolerance``, which may be relative to the spread of a row.
 
     Returns:
         ``Ranks`` with int64 (tasks,) tensors on the device of the scores.
 
     Raises:
-        TypeError: if targets or pairs are not integers, or scores are complex.
+        TypeError: if targets or pairs are not integers, scores are complex, or scores with a tolerance no floats.
         ValueError: if shapes or devices do not match, or a restriction excludes a target.
         IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last two are raised at
             ``compute`` of the metric that takes the ranks, without a synchronisation here.
@@ -46,10 +56,17 @@ def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, coun
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_filtered(scores, target, exclude, None, counting)
+    return rank_filtered(scores, target, exclude, None, counting, tolerance)
 
 
-def rank_filtered(scores: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, counting: str) -> Ranks:
+def rank_filtered(
+    scores: Tensor,
+    target: Target,
+    exclude: Exclude,
+    restriction: Tensor | None,
+    counting: str,
+    tolerance: float | Tolerance = 0.0,
+) -> Ranks:
     """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     _check_scores(scores)
@@ -59,7 +76,14 @@ def rank_filtered(scores: Tensor, target: Target, exclude: Exclude, restriction:
         excluded = excluded._replace(restriction=restriction)
     scores = scores.detach()
     flags = flags_of(tasks, excluded)
-    counts = choose(scores, counting)(scores, None, tasks.row, tasks.column, excluded.known, excluded.columns)
+    count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)
+    absolute, relative = (0.0, 0.0) if tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
+    if absolute or relative:
+        row = torch.arange(len(scores), device=scores.device) if tasks.row is None else tasks.row
+        width = absolute + relative * spread(scores)[row] if relative else absolute
+        counts = count_within(count, scores, within(scores[row, tasks.column], width), *given)
+    else:
+        counts = count(scores, None, *given)
     return Ranks.from_counts(counts, flags)
 
 

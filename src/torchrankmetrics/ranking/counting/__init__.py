@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.counting import intervals, plain
 
 Count = Callable[..., Tensor]
 
@@ -55,6 +55,14 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
             f'counting="numba" needs numba: pip install "torchrankmetrics[fast]"{_found_unusable() or ""}'
         )
     return "numba"
+
+
+def choose_intervals(scores: Tensor, counting: str = "auto") -> intervals.Intervals:
+    """Choose how exact ranks are counted; errors as ``chosen``."""
+    way = (
+        intervals if chosen(scores, counting) == "torch" else importlib.import_module(f"{__name__}.compiled_intervals")
+    )
+    return intervals.Intervals(way.between, way.products, way.compare)
 
 
 @cache

@@ -1,0 +1,185 @@
+"""Exact ranks of embeddings against the float32 product: whole evaluations of trained models, and a million candidates.
+
+python -m benchmarks.certified [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
+
+FOLDER holds a folder fb15k237 and one wn18rr, each with train.tsv, valid.tsv and test.tsv of integer ids; without it
+the graph is made up. The models are DistMult, trained here for a few epochs: the better a model, the fewer candidates
+are close to the true one. What the product costs is measured alone, without counting: one product for each query, in
+tiles of 256 queries. FAISS (faiss-cpu) is a peer where it is installed: its exact search of the 100 nearest, which
+gives ranks up to 100, of queries without known answers. PyKEEN evaluates some of the test triples: all take minutes.
+"""
+
+import contextlib
+import importlib.util
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from benchmarks.graphs import read_splits
+from benchmarks.timing import arguments, report, together
+
+from torchrankmetrics import (
+    Candidates,
+    EmbeddingScorer,
+    KnownTriples,
+    RankTable,
+    evaluate,
+    rank_embeddings,
+    rank_triples,
+)
+
+HAS_FAISS = importlib.util.find_spec("faiss") is not None
+HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None
+SOME = 200  # test triples that PyKEEN evaluates
+GRAPHS = {"fb15k237": "FB15k-237", "wn18rr": "WN18RR"}
+Way = tuple[str, str, Callable[[], Any]]
+
+
+def main() -> None:
+    given = arguments(__doc__.splitlines()[0], folder=True)
+    report(rows(given.full, given.data, given.tasks), given.json)
+
+
+def rows(full: bool, folder: Path | None = None, tasks: int | None = None) -> list[dict[str, Any]]:
+    result = []
+    for name, title in GRAPHS.items() if folder is not None else [("made up", "made up")]:
+        splits = made_up() if folder is None else read_splits(folder / name)
+        splits[2] = splits[2][torch.randperm(len(splits[2]), generator=torch.Generator().manual_seed(7))[:tasks]]
+        for width in (200, 512) if full else (64,):
+            result += evaluation(f"{title} d = {width}", splits, width, epochs=3 if full else 1)
+    for queries, candidates in ((64, 1_000_000), (1000, 200_000)) if full else ((64, 20_000),):
+        result += search(queries, candidates, 200)
+    return result
+
+
+def made_up() -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    triples = torch.stack([torch.randint(0, n, (6000,), generator=generator) for n in (2000, 10, 2000)], 1)
+    return [triples[:4000], triples[4000:5000], triples[5000:]]
+
+
+def trained(
+    triples: torch.Tensor, sizes: tuple[int, int], width: int, epochs: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """DistMult by a softmax over the entities of the batch, on both sides."""
+    generator = torch.Generator().manual_seed(0)
+    entities, relations = (torch.randn(n, width, generator=generator).mul_(0.1).requires_grad_() for n in sizes)
+    optimiser = torch.optim.Adagrad([entities, relations], lr=0.1)
+    for _ in range(epochs):
+        for batch in triples[torch.randperm(len(triples), generator=generator)].split(1024):
+            h, r, t = entities[batch[:, 0]], relations[batch[:, 1]], entities[batch[:, 2]]
+            own = torch.arange(len(batch))
+            loss = sum(torch.nn.functional.cross_entropy((x * r) @ y.T, own) for x, y in ((h, t), (t, h)))
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    return entities.detach(), relations.detach()
+
+
+def evaluation(case: str, splits: list[torch.Tensor], width: int, epochs: int) -> list[dict[str, Any]]:
+    every, test = torch.cat(splits), splits[2]  # of what is not evaluated nothing is filtered either
+    sizes = int(every[:, [0, 2]].max()) + 1, int(every[:, 1].max()) + 1
+    entities, relations = trained(splits[0], sizes, width, epochs)
+    known = KnownTriples(*splits, num_entities=sizes[0])
+
+    def exact(some: torch.Tensor = test) -> RankTable:
+        held = Candidates(entities)  # made anew: what it costs is part of the evaluation
+        tails = EmbeddingScorer(lambda h, r: entities[h] * relations[r], held)
+        heads = EmbeddingScorer(lambda r, t: entities[t] * relations[r], held)
+        return rank_triples(tails, heads, some, known, progress=False)
+
+    def by_scores() -> RankTable:
+        tails = lambda h, r: (entities[h] * relations[r]) @ entities.T  # noqa: E731
+        return rank_triples(tails, lambda r, t: (entities[t] * relations[r]) @ entities.T, test, known, progress=False)
+
+    def product() -> None:
+        for columns in ([0, 1], [2, 1]):
+            queries = torch.unique(test[:, columns], dim=0)
+            multiplied(entities[queries[:, 0]] * relations[queries[:, 1]], entities)
+
+    table = exact()
+    about = evaluate(table, metrics=["mrr"])["mrr"]
+    apart = (table.ranks.optimistic != by_scores().ranks.optimistic).float().mean()
+    print(f"{case}: MRR {about:.3f}; {apart:.3%} of the optimistic ranks of float32 scores are others")
+    ways: list[Way] = [
+        ("products alone", "floor", product),
+        ("rank_triples, exact", "ours", exact),
+        ("rank_triples of scores", "ours", by_scores),
+    ]
+    result = together(f"{case}: {len(test)} triples, both sides", *ways, rounds=3)
+    if HAS_PYKEEN:
+        some = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(1))[:SOME]]
+        peer = pykeen_evaluation(entities, relations, every, splits, some)
+        ways = [("rank_triples, exact", "ours", lambda: exact(some)), ("pykeen evaluate, batch 256", "peer", peer)]
+        result += together(f"{case}: {SOME} triples, both sides", *ways, rounds=1, least=1)
+    return result
+
+
+def multiplied(queries: torch.Tensor, candidates: torch.Tensor) -> None:
+    out = torch.empty(256, len(candidates))
+    for batch in queries.split(256):
+        torch.mm(batch, candidates.T, out=out[: len(batch)])
+
+
+def pykeen_evaluation(
+    entities: torch.Tensor, relations: torch.Tensor, every: torch.Tensor, splits: list[torch.Tensor], some: torch.Tensor
+) -> Callable[[], Any]:
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.models import DistMult
+    from pykeen.triples import CoreTriplesFactory
+
+    model = DistMult(triples_factory=CoreTriplesFactory.create(every), embedding_dim=entities.shape[1], random_seed=0)
+    model.entity_representations[0]._embeddings.weight.data = entities
+    model.relation_representations[0]._embeddings.weight.data = relations
+    model.eval()
+
+    def run() -> None:
+        with contextlib.redirect_stderr(io.StringIO()):
+            evaluator = RankBasedEvaluator(filtered=True)
+            evaluator.evaluate(model, some, batch_size=256, use_tqdm=False, additional_filter_triples=splits)
+
+    return run
+
+
+def search(B: int, N: int, d: int) -> list[dict[str, Any]]:
+    """Queries near their true candidates, 3.5 standard deviations above the others; and random ones."""
+    generator = torch.Generator().manual_seed(2)
+    result = []
+    for model, shift in (("good", 3.5), ("poor", 0.5)):
+        queries, candidates = torch.randn(B, d, generator=generator), torch.randn(N, d, generator=generator)
+        target = torch.randint(0, N, (B,), generator=generator)
+        unit = queries / queries.norm(dim=1, keepdim=True)
+        candidates[target] += (shift - (candidates[target] * unit).sum(1, keepdim=True)) * unit
+        held = Candidates(candidates)
+        ways: list[Way] = [
+            ("product alone", "floor", lambda q=queries, e=candidates: tiles(q, e)),
+            ("exact, Candidates kept", "ours", lambda q=queries, h=held, t=target: rank_embeddings(q, h, t)),
+            ("exact, prepared each time", "ours", lambda q=queries, e=candidates, t=target: rank_embeddings(q, e, t)),
+            (
+                'arithmetic="product"',
+                "ours",
+                lambda q=queries, e=candidates, t=target: rank_embeddings(q, e, t, arithmetic="product"),
+            ),
+        ]
+        if HAS_FAISS:
+            import faiss
+
+            faiss.omp_set_num_threads(torch.get_num_threads())
+            index = faiss.IndexFlatIP(d)
+            index.add(candidates.numpy())
+            ways.append(("faiss, 100 nearest", "peer", lambda q=queries, i=index: i.search(q.numpy(), 100)))
+        result += together(f"{B} x {N}, d = {d}, {model} model", *ways, rounds=5)
+    return result
+
+
+def tiles(queries: torch.Tensor, candidates: torch.Tensor) -> None:
+    out = torch.empty(256 * 4096)
+    for tile in candidates.split(4096):
+        for batch in queries.split(256):
+            torch.mm(batch, tile.T, out=out[: len(batch) * len(tile)].view(len(batch), len(tile)))
+
+
+if __name__ == "__main__":
+    main()

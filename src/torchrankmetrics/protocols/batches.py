@@ -1,0 +1,65 @@
+"""How many queries a model is given at once: as many as make each of them cheaper."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+
+_FIRST = 16
+_RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
+_FALLS = 0.95
+
+
+class BatchSize:
+    """A number of queries that doubles for as long as the time of each falls.
+
+    Args:
+        fixed: the number for all batches; None: it grows from 16.
+        device: where the queries are scored; on what is neither a CPU nor CUDA nothing is timed, and it grows at once.
+    """
+
+    def __init__(self, fixed: int | None, device: torch.device) -> None:
+        self.size = fixed or _FIRST
+        self._grows, self._device = fixed is None, device
+        self._seconds: list[float] = []  # per query, of this size
+        self._best: tuple[float, int] | None = None
+
+    @contextmanager
+    def timed(self, queries: int) -> Iterator[None]:
+        """Take the time of a batch of so many queries."""
+        if not self._grows:
+            yield
+            return
+        self._wait()
+        begin = time.perf_counter()
+        yield
+        self._wait()
+        if queries == self.size:  # the last one may be smaller
+            self._seconds.append((time.perf_counter() - begin) / queries)
+
+    def grow(self, bound: Callable[[], int]) -> None:
+        """Choose the next size, up to a bound, which is asked for only while the size grows."""
+        if not self._grows:
+            return
+        most = bound()
+        if self._device.type not in ("cpu", "cuda"):
+            self.fix(most)
+        elif self.size > most:
+            self.size, self._seconds = most, []
+        elif len(self._seconds) >= _RUNS:
+            time_now = min(self._seconds)
+            if self._best is not None and time_now > _FALLS * self._best[0]:
+                self.fix(self._best[1])
+            else:
+                self._best = time_now, self.size
+                self.size, self._seconds = min(2 * self.size, most), []
+                self._grows = self.size > self._best[1]
+
+    def fix(self, size: int) -> None:
+        """Keep a size from now on."""
+        self.size, self._grows = size, False
+
+    def _wait(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)

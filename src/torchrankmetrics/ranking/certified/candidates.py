@@ -1,0 +1,89 @@
+"""Candidates of ``rank_embeddings``, and what is worked out once for them."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.certified.structure import Structure
+from torchrankmetrics.ranking.certified.tiles import Tile
+
+
+class Candidates:
+    """Candidate embeddings, with what is worked out once for them: for ``rank_embeddings`` in place of the tensor.
+
+    Kept from the first call with a similarity on: norms, a bfloat16 copy where the processor multiplies those, and what
+    is looked for when many candidates tie. The embeddings themselves are not copied and must not change: make new
+    candidates after a step of training.
+
+    Args:
+        embeddings: (N, d) floats, N >= 1; only read.
+        bias: (N,) floats added to the similarity of each candidate, for "dot", "l2" and "l1"; None: none.
+
+    Raises:
+        TypeError: if they are no floats.
+        ValueError: if shapes or devices do not match; in ``rank_embeddings``, if they have been written to since.
+
+    >>> from torchrankmetrics import rank_embeddings
+    >>> candidates = Candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), bias=torch.tensor([0.0, 0.0, -0.5]))
+    >>> rank_embeddings(torch.tensor([[2.0, 1.0]]), candidates, torch.tensor([0]))
+    Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
+    """
+
+    def __init__(self, embeddings: Tensor, bias: Tensor | None = None) -> None:
+        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not len(embeddings):
+            got = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
+            raise ValueError(f"candidates must be (N, d) with N >= 1, got {got}")
+        check_bias(bias, embeddings)
+        self.embeddings = embeddings.detach().resolve_neg()
+        if embeddings.dtype.itemsize == 1:  # torch multiplies no eighths; every one of them is a bfloat16
+            self.embeddings = self.embeddings.to(torch.bfloat16)
+        self.bias = None if bias is None else bias.detach()
+        self._read = _versions(self.embeddings, self.bias)
+        self._tiles: dict[tuple[str, int], list[Tile]] = {}
+        self._structure: Structure | None = None
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def check_unchanged(self) -> None:
+        """Raise if torch has counted a write to the tensors since."""
+        if _versions(self.embeddings, self.bias) != self._read:
+            raise ValueError("the embeddings or the bias of Candidates have changed since: make new Candidates of them")
+
+    def tiles(self, similarity: str, width: int, keep: bool) -> Iterable[Tile]:
+        """Slices of so many candidates, in order; kept for the next call or made one by one."""
+        columns = (slice(left, min(left + width, len(self))) for left in range(0, len(self), width))
+        made = (Tile(self.embeddings, self.bias, part, similarity) for part in columns)
+        if not keep:
+            return made
+        if (similarity, width) not in self._tiles:
+            self._tiles[similarity, width] = list(made)
+        return self._tiles[similarity, width]
+
+    @property
+    def structure(self) -> Structure:
+        """Which candidates are equal, and what they are multiples of; kept."""
+        if self._structure is None:
+            self._structure = Structure.of(self.embeddings, self.bias)
+        return self._structure
+
+
+def check_bias(bias: Any, embeddings: Tensor) -> None:
+    """Refuse a bias that does not fit the candidates."""
+    if not embeddings.is_floating_point():
+        raise TypeError(f"candidates must be floats, got {embeddings.dtype}")
+    if bias is None:
+        return
+    if not isinstance(bias, Tensor) or not bias.is_floating_point():
+        raise TypeError(f"bias must hold floats, got {bias.dtype if isinstance(bias, Tensor) else type(bias).__name__}")
+    if bias.shape != embeddings.shape[:1]:
+        raise ValueError(f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}")
+    if bias.device != embeddings.device:
+        raise ValueError(f"bias must be on the device of candidates, {embeddings.device}; got {bias.device}")
+
+
+def _versions(*tensors: Tensor | None) -> list[int]:
+    # a tensor of inference mode counts none
+    return [x._version for x in tensors if x is not None and not x.is_inference()]

@@ -1,0 +1,105 @@
+"""Single pairs of a query and a candidate: compared in float64, and what that leaves open as rational numbers."""
+
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.certified.exact import Rational
+from torchrankmetrics.ranking.certified.problem import Problem, Tally
+from torchrankmetrics.ranking.certified.tiles import FLOAT64, Tile
+from torchrankmetrics.ranking.certified.truth import Truth, operands
+from torchrankmetrics.ranking.counting.intervals import Sought
+
+_LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
+_PENDING = 1 << 20  # pairs that wait for the last level
+
+
+class Pairs:
+    """Counts pairs that no product of a whole tile has decided."""
+
+    def __init__(self, problem: Problem, truth: Truth, tally: Tally) -> None:
+        self._problem, self._truth, self._tally = problem, truth, tally
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._num_pending = 0
+        self._operands: tuple[Tile | None, tuple[Tensor, ...]] = (None, ())
+
+    def decide(self, tile: Tile, span: slice, entry: Tensor, column: Tensor) -> None:
+        """Compare candidates of a tile with the true ones of tasks; the own one is left out.
+
+        Args:
+            tile: the tile.
+            span: so many tasks.
+            entry: int64 (n,), the tasks by their place among them.
+            column: int64 (n,), the candidates by their place in the tile.
+        """
+        if not len(entry):
+            return
+        if self._operands[0] is not tile:  # widened once, whatever the number of calls
+            self._operands = tile, operands(self._problem.queries.given, tile)
+        low, high = (part[span] for part in self._truth.interval(tile, FLOAT64))
+        tasks = Sought(self._problem.row[span], self._problem.column[span] - tile.left, low, high)
+        above, open_ = self._problem.intervals.compare(*self._operands[1], tile.form, tasks, entry, column)
+        self._tally.above[span] += above
+        if not bool(open_.any()):
+            return
+        task, column = self._count_certain(tile, entry[open_] + span.start, column[open_])
+        if not self._truth.looked and self._num_pending + len(task) > _LOOK:
+            self._truth.look()
+            task, column = self._count_certain(tile, task, column)
+        if len(task):
+            self._leave(task, column + tile.left)
+
+    def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """Count what the bound of each candidate decides; the others are returned."""
+        found, certain = self._truth.signs(tile, task, column)
+        self._count(task[found > 0], self._tally.above)
+        self._count(task[(found == 0) & certain], self._tally.tied)
+        left = (found == 0) & ~certain
+        return task[left], column[left]
+
+    def _count(self, task: Tensor, into: Tensor) -> None:
+        into.index_add_(0, task, torch.ones_like(task))
+
+    def _leave(self, task: Tensor, column: Tensor) -> None:
+        """Count candidates that are equal to the true one; the others wait for the last level."""
+        own, group = self._problem.column[task], self._truth.group
+        if group is not None:
+            tied = group[column] == group[own]
+        elif self._truth.looked:
+            tied = torch.zeros_like(own, dtype=torch.bool)
+        else:
+            given, bias = self._problem.candidates.embeddings, self._problem.candidates.bias
+            tied = (given[column] == given[own]).all(1)
+            if bias is not None:
+                tied &= bias[column] == bias[own]
+        self._count(task[tied], self._tally.tied)
+        self._pending.append((task[~tied], column[~tied]))
+        self._num_pending += len(self._pending[-1][0])
+        if self._num_pending > _PENDING:
+            self.finish()
+
+    def finish(self) -> None:
+        """Decide what waits, exactly; scores of equal candidates of a query are computed once."""
+        if not self._num_pending:
+            return
+        task, column = (torch.cat(part) for part in zip(*self._pending, strict=True))
+        self._pending, self._num_pending = [], 0
+        given, bias, group = self._problem.candidates.embeddings, self._problem.candidates.bias, self._truth.group
+        order = self._problem.row[task].argsort(stable=True)
+        last = -1
+        known: dict[int, Fraction] = {}
+        for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
+            row, own = int(self._problem.row[one]), int(self._problem.column[one])
+            if row != last:
+                query = Rational(self._problem.queries.given[row].double().cpu().numpy(), self._problem.similarity)
+                last, known = row, {}
+            scores = []
+            for candidate in (other, own):
+                key = candidate if group is None else int(group[candidate])
+                if key not in known:
+                    added = 0.0 if bias is None else float(bias[candidate])
+                    known[key] = query.score(given[candidate].double().cpu().numpy(), added)
+                scores.append(known[key])
+            self._tally.above[one] += scores[0] > scores[1]
+            self._tally.tied[one] += scores[0] == scores[1]

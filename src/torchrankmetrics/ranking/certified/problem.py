@@ -1,0 +1,49 @@
+"""What is to be ranked, and what is counted of it."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.certified.candidates import Candidates
+from torchrankmetrics.ranking.certified.left_out import LeftOut
+from torchrankmetrics.ranking.certified.queries import Queries
+from torchrankmetrics.ranking.counting.intervals import Intervals
+
+CELLS = 1 << 21  # scores computed at once
+
+
+class Problem(NamedTuple):
+    """Tasks in ascending order of their rows.
+
+    Attributes:
+        queries: (B, d).
+        candidates: (N, d), of the same dtype.
+        similarity: "dot", "l2" or "cosine".
+        row: int64 (P,), ascending.
+        column: int64 (P,), the true candidates.
+        left_out: what is no candidate.
+        intervals: how cells and pairs are counted.
+        counting: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
+    """
+
+    queries: Queries
+    candidates: Candidates
+    similarity: str
+    row: Tensor
+    column: Tensor
+    left_out: LeftOut
+    intervals: Intervals
+    counting: str
+
+    @property
+    def width(self) -> int:
+        """D of the embeddings."""
+        return self.queries.given.shape[1]
+
+
+class Tally:
+    """Candidates better than the true one, tied with it, NaN, and those whose score is special: int64 (P,) each."""
+
+    def __init__(self, like: Tensor) -> None:
+        self.above, self.tied, self.nan, self.special = (torch.zeros_like(like) for _ in range(4))

@@ -1,0 +1,66 @@
+"""What makes candidates tie by the thousand, looked for when they do: equal rows, and numbers that are multiples."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_ROWS = 1 << 12
+_EXPONENT, _FRACTION = (1 << 11) - 1, (1 << 52) - 1
+
+
+class Structure(NamedTuple):
+    """Equal candidates, and the power of two that all numbers are multiples of.
+
+    Attributes:
+        group: int64 (N,), equal for candidates of equal embeddings and bias (-0 and 0 are equal); None: all differ.
+        grain: every finite number of the embeddings is a multiple of it; 0: of none worth knowing, inf: all are zero.
+    """
+
+    group: Tensor | None
+    grain: float
+
+    @classmethod
+    def of(cls, embeddings: Tensor, bias: Tensor | None) -> "Structure":
+        """Look for it: one read of the embeddings, and a second of what may be equal."""
+        return cls(_equal_rows(embeddings, bias), grain_of(embeddings))
+
+
+def grain_of(numbers: Tensor) -> float:
+    """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
+    grain, largest = torch.inf, 0.0
+    for part in torch.split(numbers, _ROWS):
+        wide = part.double()
+        wide = wide.masked_fill(~wide.isfinite(), 0)
+        bits = wide.view(torch.int64)
+        exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
+        if bool(((exponent == 0) & (fraction != 0)).any()):  # too small to be of use
+            return 0.0
+        if not bool(exponent.any()):
+            continue
+        whole = fraction | (_FRACTION + 1)
+        lowest = ((whole & -whole).double().view(torch.int64) >> 52) - 1023
+        least = torch.where(exponent == 0, 1 << 20, exponent + lowest - 52 - 1023).min()
+        grain = min(grain, math.ldexp(1.0, int(least)))
+        largest = max(largest, float(wide.abs().max()))
+        if largest > grain * 2.0**50:
+            return 0.0
+    return grain
+
+
+def _equal_rows(embeddings: Tensor, bias: Tensor | None) -> Tensor | None:
+    # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
+    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(embeddings, _ROWS)])
+    norm, order = norm.sort(stable=True)
+    suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
+    if not len(suspect):
+        return None
+    same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
+    for some in torch.split(suspect, _ROWS):
+        one, other = order[some], order[some + 1]
+        equal = (embeddings[one].double() == embeddings[other].double()).all(1)
+        same[some + 1] = equal if bias is None else equal & (bias[one] == bias[other])
+    if not bool(same.any()):
+        return None
+    return torch.empty_like(order).index_put_((order,), (~same).cumsum(0))

@@ -1,0 +1,114 @@
+"""The true scores in float64, and between which scores a precision cannot decide."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.certified.bounds import error_bound, interval
+from torchrankmetrics.ranking.certified.problem import Problem
+from torchrankmetrics.ranking.certified.specials import class_of_pairs
+from torchrankmetrics.ranking.certified.structure import grain_of
+from torchrankmetrics.ranking.certified.tiles import FLOAT32, FLOAT64, Sizes, Tile
+
+_TASKS = 1 << 12  # true scores computed at once
+
+
+class Truth:
+    """True scores of all tasks.
+
+    Attributes:
+        kind: float32 (P,), 0 for a finite score, else NaN, inf or -inf.
+        group: as ``Structure.group``, once it has been looked for.
+        looked: whether it has.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._grain, self.looked = 0.0, False
+        self.group: Tensor | None = None
+        self._bounds: dict[torch.dtype, Tensor] = {}
+        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        scores, kinds = [problem.queries.rounded(FLOAT64)[1][:0]], [torch.zeros(0, device=problem.row.device)]
+        for task, tile, bias in self._tiles():
+            given = problem.queries.given[problem.row[task]]
+            place = torch.arange(len(task), device=task.device)
+            scores.append(scores_of_pairs(problem, tile, given, place, place))
+            kinds.append(class_of_pairs(given, tile.given, bias, problem.similarity))
+        self._scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
+        self._bound()
+
+    def _bound(self) -> None:
+        queries, row = self._problem.queries, self._problem.row
+        _, norm, error = queries.rounded(FLOAT64)
+        errors = [norm[:0]]
+        for task, tile, _ in self._tiles():
+            rows = row[task]
+            errors.append(error_bound(FLOAT64, self._problem.width, tile.each, norm[rows], error[rows], self._grain))
+        self._errors = torch.cat(errors)
+        self._tile: Tile | None = None
+
+    def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
+        """The true candidates of some tasks at a time."""
+        given, bias = self._problem.candidates.embeddings, self._problem.candidates.bias
+        every = torch.arange(len(self._problem.row), device=self._problem.row.device)
+        for task in torch.split(every, _TASKS):
+            own = self._problem.column[task]
+            added = None if bias is None else bias[own]
+            yield task, Tile(given[own], added, slice(0, len(own)), self._problem.similarity), added
+
+    def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
+        """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
+        if self._tile is not tile:  # of one tile at a time
+            self._tile, self._bounds, self._intervals = tile, {}, {}
+        if dtype not in self._bounds:
+            _, norm, error = self._problem.queries.rounded(dtype)
+            bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._grain)
+            self._bounds[dtype] = bound[self._problem.row] + self._errors
+        return self._bounds[dtype]
+
+    def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """What scores of a tile are not decided by, (P,) each: as ``bounds.interval`` gives it."""
+        error = self.error(tile, dtype)
+        if dtype not in self._intervals:
+            self._intervals[dtype] = interval(dtype, self._scores, error)
+        return self._intervals[dtype]
+
+    def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
+        row, queries = self._problem.row[task], self._problem.queries
+        _, norm, error = queries.rounded(FLOAT64)
+        sizes = Sizes(*(numbers[column] for numbers in tile.each))
+        bound = error_bound(FLOAT64, self._problem.width, sizes, norm[row], error[row], self._grain)
+        bound += self._errors[task]
+        low, high = interval(FLOAT64, self._scores[task], bound)
+        scores = scores_of_pairs(self._problem, tile, queries.given, row, column)
+        return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
+
+    def look(self) -> None:
+        """Look for equal candidates, and for numbers so coarse that products are exact."""
+        candidates, similarity = self._problem.candidates, self._problem.similarity
+        self.looked, self.group = True, candidates.structure.group
+        grain = grain_of(self._problem.queries.given)
+        if similarity != "cosine" and 0 < candidates.structure.grain < torch.inf and 0 < grain < torch.inf:
+            grain *= candidates.structure.grain
+            if similarity == "l2":
+                grain = min(grain, candidates.structure.grain**2 / 2)
+            if candidates.bias is not None:
+                grain = min(grain, grain_of(candidates.bias[:, None]) / 2)
+            self._grain = grain
+            self._bound()
+
+
+def scores_of_pairs(problem: Problem, tile: Tile, queries: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Scores of pairs in float64, of queries (B, d) and candidates of a tile."""
+    scores = problem.intervals.products(*operands(queries, tile), row, column)
+    length, bias = tile.form
+    scores = scores if length is None else scores / length[column]
+    return scores if bias is None else scores + bias[column]
+
+
+def operands(queries: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+    """Queries and candidates as single products take them."""
+    wide = FLOAT64 if queries.dtype == FLOAT64 else FLOAT32
+    return queries.to(wide).contiguous(), tile.given.to(wide).contiguous()

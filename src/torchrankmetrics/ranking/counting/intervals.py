@@ -1,0 +1,112 @@
+"""Counting against an interval instead of a score, and products of single pairs, in plain torch on any device."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+_PAIRS = 1 << 18  # numbers gathered at once
+
+
+class Between(NamedTuple):
+    """What stands where: int64 (T,) cells above the interval of each task and inside it, and a list of the latter."""
+
+    above: Tensor
+    inside: Tensor
+    task: Tensor
+    column: Tensor
+
+
+class Form(NamedTuple):
+    """What makes a score of a product: a number (n,) of each candidate to divide by, one to add; None: none."""
+
+    length: Tensor | None
+    bias: Tensor | None
+
+
+class Sought(NamedTuple):
+    """Tasks as pairs are compared for: their rows, own columns (int64), and intervals in float64, (T,) each."""
+
+    row: Tensor
+    own: Tensor
+    low: Tensor
+    high: Tensor
+
+
+class Intervals(NamedTuple):
+    """A way to count: the functions of this module, or those of the same names compiled."""
+
+    between: Callable[..., Between]
+    products: Callable[..., Tensor]
+    compare: Callable[..., tuple[Tensor, Tensor]]
+
+
+def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
+    """Count the cells of each task's row above [low, high] and inside, and list those inside of tasks with few.
+
+    Args:
+        tile: (rows, width) float32 or float64, without NaN.
+        row: (T,) int64, the row of each task.
+        low: (T,) of the dtype of the tile.
+        high: (T,), not below low.
+        limit: tasks with more cells inside are not listed.
+    """
+    lines = tile[row]
+    flag = torch.empty(lines.shape, dtype=torch.float32, device=tile.device)  # sums of floats are fast
+    above = torch.gt(lines, high[:, None], out=flag).sum(1).long()
+    least = torch.ge(lines, low[:, None], out=flag).sum(1).long()
+    inside = least - above
+    few = ((inside > 0) & (inside <= limit)).nonzero()[:, 0]
+    some = lines[few]
+    place, column = ((some >= low[few, None]) & (some <= high[few, None])).nonzero().unbind(1)
+    return Between(above, inside, few[place], column)
+
+
+def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
+    """Products of the pairs queries[row], candidates[column], summed in float64: (n,)."""
+    out = torch.empty(len(row), dtype=torch.float64, device=queries.device)
+    step = max(1, _PAIRS // max(queries.shape[1], 1))
+    for part, rows, columns in zip(*(torch.split(x, step) for x in (out, row, column)), strict=True):
+        torch.sum(queries[rows].double() * candidates[columns].double(), 1, out=part)
+    return out
+
+
+def compare(
+    queries: Tensor,
+    candidates: Tensor,
+    form: Form,
+    tasks: Sought,
+    entry: Tensor,
+    column: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Compare single pairs in float64 with the intervals of their tasks.
+
+    Args:
+        queries: (B, d) float32 or float64.
+        candidates: (n, d), of the same dtype.
+        form: how a score is made of a product.
+        tasks: some tasks.
+        entry: int64 (m,), the task of each pair, by its place among them.
+        column: int64 (m,), the candidate.
+
+    Returns:
+        How many candidates are above the interval of each task, int64; and which pairs are inside, bool (m,). The own
+        column of a task is neither.
+    """
+    scores = products(queries, candidates, tasks.row[entry], column)
+    if form.length is not None:
+        scores /= form.length[column]
+    if form.bias is not None:
+        scores += form.bias[column]
+    other = column != tasks.own[entry]
+    above = other & (scores > tasks.high[entry])
+    number = torch.zeros_like(tasks.row).index_add_(0, entry, above.long())
+    return number, other & ~above & ~(scores < tasks.low[entry])
+
+
+def keys(numbers: Tensor, up: bool) -> Tensor:
+    """Round float32 outward to bfloat16 as int16 keys in the order of the numbers, 0 for both zeros."""
+    bits = numbers.view(torch.int32)
+    order = torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
+    return (-((-order) >> 16) if up else order >> 16).to(torch.int16)

@@ -1,0 +1,93 @@
+"""Scores that differ by no more than a tolerance tie: for scorers whose float noise breaks ties."""
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.checks import is_number
+from torchrankmetrics.ranking.counting import Count
+from torchrankmetrics.ranking.excluded import KnownSlices
+
+_TAKEN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_CELLS = 1 << 20
+
+
+class Tolerance(NamedTuple):
+    """How far a score may be from the true one and still tie with it; of both the sum.
+
+    Candidates of equal neighbourhoods have equal scores in a message-passing model, but for float noise: without a
+    tolerance their ranks follow the numbering of the entities.
+
+    Attributes:
+        absolute: in the units of the scores.
+        relative: in shares of the spread of a row, its largest finite score less its smallest; one more read of the
+            scores.
+
+    >>> from torchrankmetrics import rank_scores
+    >>> scores = torch.tensor([[1.0, 1.0001, 3.0, 0.9999]])
+    >>> rank_scores(scores, torch.tensor([0]), tolerance=Tolerance(relative=1e-3))
+    Ranks(optimistic=[2], pessimistic=[4], num_candidates=[4])
+    """
+
+    absolute: float = 0.0
+    relative: float = 0.0
+
+
+def check_tolerance(tolerance: Any, dtype: torch.dtype) -> Tolerance:
+    """Read a number, or a ``Tolerance``, for scores of a dtype."""
+    given = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance)
+    for number in given:
+        if not is_number(number) or not 0 <= number < math.inf:
+            raise ValueError(
+                f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {tolerance!r}"
+            )
+    if given != (0, 0) and dtype not in _TAKEN:
+        raise TypeError(f"tolerance is for scores in floats of 16 bits or more, which carry noise; got {dtype}")
+    return given
+
+
+def within(true: Tensor, width: float | Tensor) -> tuple[Tensor, Tensor]:
+    """Smallest and largest number of the dtype of the true scores (P,) that ties with them."""
+    wide = true.double()
+    return _rounded(wide - width, true.dtype, up=True), _rounded(wide + width, true.dtype, up=False)
+
+
+def count_within(
+    count: Count,
+    scores: Tensor,
+    ends: tuple[Tensor, Tensor],
+    row: Tensor | None,
+    column: Tensor | None,
+    known: KnownSlices | None,
+    excluded: Tensor | None,
+) -> Tensor:
+    """Count as ``counting.plain.count`` does, where all scores between the two ends tie: two reads of the scores."""
+    low, high = ends
+    better, _, others, nan = count(scores, high, row, column, known, excluded)
+    _, not_worse, _, _ = count(scores, low, row, column, known, excluded)
+    return torch.stack([better, not_worse, others, nan])
+
+
+def spread(scores: Tensor) -> Tensor:
+    """Largest less smallest finite score of each row, float64 (B,); 0 where there is none."""
+    parts = [torch.zeros(0, dtype=torch.float64, device=scores.device)]
+    for part in torch.split(scores, max(1, _CELLS // max(scores.shape[1], 1))):
+        finite = part.isfinite()
+        high, low = part.masked_fill(~finite, -torch.inf).amax(1), part.masked_fill(~finite, torch.inf).amin(1)
+        parts.append(torch.where(finite.any(1), high.double() - low.double(), 0.0))
+    return torch.cat(parts)
+
+
+def _rounded(numbers: Tensor, dtype: torch.dtype, up: bool) -> Tensor:
+    """Round float64 to the next number of a dtype in one direction."""
+    near = numbers.to(dtype)
+    beyond = near.double() < numbers if up else near.double() > numbers
+    if dtype.itemsize == 2:  # torch steps from one half to the next by their bits only
+        bits = near.view(torch.int16)
+        order = torch.where(bits < 0, -(bits & 0x7FFF), bits) + (1 if up else -1)
+        step = torch.where(order < 0, -order | -0x8000, order).to(torch.int16).view(dtype)
+    else:
+        step = torch.nextafter(near, torch.full_like(near, torch.inf if up else -torch.inf))
+    return torch.where(beyond, step, near)

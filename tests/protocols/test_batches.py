@@ -1,0 +1,50 @@
+"""Batches of rank_triples grow for as long as the time per query falls."""
+
+import pytest
+import torch
+
+from torchrankmetrics import rank_triples
+from torchrankmetrics.protocols import batches
+from torchrankmetrics.protocols import triples as triples_module
+
+E = 600
+
+
+class Clock:
+    """Time that only scoring takes."""
+
+    def __init__(self, monkeypatch, cost):
+        self.now, self.cost, self.sizes = 0.0, cost, []
+        monkeypatch.setattr(batches.time, "perf_counter", lambda: self.now)
+
+    def score(self, heads, relations):
+        self.sizes.append(len(heads))
+        self.now += self.cost(len(heads))
+        return torch.zeros(len(heads), E)
+
+
+def ranked(clock, **options):
+    triples = torch.stack([torch.arange(E), torch.zeros(E).long(), torch.arange(E)], 1)
+    table = rank_triples(clock.score, None, triples, None, progress=False, **options)
+    assert table.ranks.pessimistic.tolist() == [E] * E
+    return clock.sizes
+
+
+@pytest.mark.parametrize(
+    ("cost", "expected"),
+    [
+        (lambda n: 100.0 + n, [16, 16, 32, 32, 64, 64, 128, 128, 120]),  # a price of a call: it grows
+        (lambda n: float(n), [16, 16, 32, 32] + 31 * [16] + [8]),  # no gain: back to what was as good
+        (lambda n: 4000.0 + n * n, [16, 16, 32, 32, 64, 64, 128, 128, 64, 56]),  # past the best: back to it
+    ],
+)
+def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):
+    assert ranked(Clock(monkeypatch, cost)) == expected
+
+
+def test_a_bound_and_a_given_size_hold(monkeypatch):
+    monkeypatch.setattr(triples_module, "_fitting", lambda *args: 40)
+    assert max(ranked(Clock(monkeypatch, lambda n: 100.0))) == 40
+    assert set(ranked(Clock(monkeypatch, lambda n: 100.0), batch_size=50)) == {50}
+    monkeypatch.setattr(triples_module, "_fitting", lambda *args: 3)
+    assert ranked(Clock(monkeypatch, lambda n: 100.0))[:3] == [16, 3, 3]

@@ -1,0 +1,158 @@
+"""Models given by embeddings rank as their scores do, with one matrix multiplied for both sides."""
+
+import pytest
+import torch
+
+import exact_scores
+import reference_ranks as reference
+from torchrankmetrics import (
+    Candidates,
+    EmbeddingScorer,
+    KnownFacts,
+    KnownTriples,
+    rank_alignment,
+    rank_complex_queries,
+    rank_facts,
+    rank_triples,
+)
+
+N, R, D = 23, 3, 6
+GENERATOR = torch.Generator().manual_seed(0)
+ENTITIES, RELATIONS = (torch.randn(n, D, generator=GENERATOR) for n in (N, R))
+MATRICES = torch.randn(R, D, D, generator=GENERATOR)
+BIAS = torch.randn(N, generator=GENERATOR)
+TRIPLES = torch.stack([torch.randint(0, n, (60,), generator=GENERATOR) for n in (N, R, N)], 1)
+KNOWN = KnownTriples(TRIPLES, num_entities=N)
+
+
+def turned(x):
+    """Complex numbers as real ones, first the real parts: times i."""
+    real, imaginary = x.chunk(2, 1)
+    return torch.cat([-imaginary, real], 1)
+
+
+def times(x, y, conjugate=False):
+    a, b = (torch.complex(*z.chunk(2, 1)) for z in (x, y))
+    product = a * (b.conj() if conjugate else b)
+    return torch.cat([product.real, product.imag], 1)
+
+
+MODELS = {
+    "DistMult": ({}, lambda h, r: ENTITIES[h] * RELATIONS[r], lambda r, t: RELATIONS[r] * ENTITIES[t]),
+    "ComplEx": (
+        {},
+        lambda h, r: times(ENTITIES[h], RELATIONS[r]),
+        lambda r, t: times(ENTITIES[t], RELATIONS[r], conjugate=True),
+    ),
+    "TransE": (
+        {"similarity": "l2", "bias": BIAS},
+        lambda h, r: ENTITIES[h] + RELATIONS[r],
+        lambda r, t: ENTITIES[t] - RELATIONS[r],
+    ),
+    "RESCAL": (
+        {"bias": BIAS},
+        lambda h, r: torch.einsum("bd,bde->be", ENTITIES[h], MATRICES[r]),
+        lambda r, t: torch.einsum("bde,be->bd", MATRICES[r], ENTITIES[t]),
+    ),
+}
+
+
+@pytest.mark.parametrize("candidates", [None, "some"])
+@pytest.mark.parametrize("batch_size", [None, 7])
+@pytest.mark.parametrize("name", MODELS)
+def test_both_sides_are_those_of_rational_numbers(name, batch_size, candidates):
+    options, tails, heads = MODELS[name]
+    options = dict(options)
+    held = Candidates(ENTITIES, options.pop("bias", None))
+    scorers = [EmbeddingScorer(queries, held, **options) for queries in (tails, heads)]
+    allowed = set(range(N)) if candidates is None else {*TRIPLES[:, 0].tolist(), *TRIPLES[:, 2].tolist()} - {N}
+    given = None if candidates is None else torch.tensor(sorted(allowed))
+    table = rank_triples(*scorers, TRIPLES, KNOWN, candidates=given, batch_size=batch_size, progress=False)
+    graph = reference.Graph(TRIPLES.tolist())
+    expected = []
+    for side, queries in (("tail", tails), ("head", heads)):
+        for triple in TRIPLES.tolist():
+            query, own = reference.split(triple, side)
+            asked = queries(*(torch.tensor([x]) for x in query))
+            (row,) = exact_scores.matrix(asked, ENTITIES, held.bias, options.get("similarity", "dot"))
+            expected.append(reference.rank(row, own, graph.answers(side, query) | (set(range(N)) - allowed))[:3])
+    assert reference.lines(table.ranks) == expected
+
+
+def test_complex_numbers_are_multiplied():
+    h, r, t = (torch.complex(*x.chunk(2, 1)) for x in (ENTITIES[:5], RELATIONS[[0, 1, 2, 0, 1]], ENTITIES[5:10]))
+    score = (h * r * t.conj()).real.sum(1)
+    ids = torch.arange(5)
+    assert torch.allclose((MODELS["ComplEx"][1](ids, ids % 3) * ENTITIES[5:10]).sum(1), score, atol=1e-5)
+    assert torch.allclose((MODELS["ComplEx"][2](ids % 3, ids + 5) * ENTITIES[:5]).sum(1), score, atol=1e-5)
+
+
+def test_it_is_a_function_of_scores_too():
+    score = EmbeddingScorer(MODELS["TransE"][1], ENTITIES, bias=BIAS, similarity="l1")
+    table = rank_triples(score, None, TRIPLES, KNOWN, progress=False)
+    by_scores = rank_triples(lambda h, r: score(h, r), None, TRIPLES, KNOWN, progress=False)
+    assert torch.equal(table.rows, by_scores.rows)
+    assert not score.is_exact
+
+
+def test_facts_and_complex_queries_take_it():
+    facts = torch.cat([TRIPLES, TRIPLES[:, :1] % 4], 1)
+    score = EmbeddingScorer(lambda h, r, time: ENTITIES[h] * RELATIONS[r] + time[:, None], ENTITIES)
+    known = KnownFacts(facts)
+    table = rank_facts(score, None, facts, known, progress=False)
+    same = rank_facts(lambda *ids: score(*(ids)).double(), None, facts, known, progress=False)
+    assert torch.equal(table.rows, same.rows)
+    asked = EmbeddingScorer(lambda queries: ENTITIES[queries], ENTITIES)
+    hard = [{1, 2}, {4}]
+    assert torch.equal(
+        rank_complex_queries(asked, hard, progress=False).rows,
+        rank_complex_queries(lambda q: asked(q).double(), hard, progress=False).rows,
+    )
+
+
+def test_alignments_are_ranked_exactly_or_by_the_product():
+    left, right = torch.randn(30, 8, generator=GENERATOR), torch.randn(40, 8, generator=GENERATOR)
+    left[:, 0] = right[:, 0] = 1e4  # float32 scores are 1e8 and differ by ones
+    test = torch.arange(30)[:, None].repeat(1, 2)
+    exact = rank_alignment(test, left.double() @ right.double().T).rows
+    assert torch.equal(rank_alignment(test, left, right).rows, exact)
+    assert not torch.equal(rank_alignment(test, left, right, arithmetic="product").rows, exact)
+    with pytest.raises(ValueError, match="arithmetic is for embeddings; without right"):
+        rank_alignment(test, left @ right.T, arithmetic="exact")
+
+
+BAD = {
+    "distances": (
+        lambda: rank_triples(
+            EmbeddingScorer(MODELS["DistMult"][1], ENTITIES), None, TRIPLES, None, higher_is_better=False
+        ),
+        "higher_is_better must be True with an EmbeddingScorer",
+    ),
+    "tolerance": (
+        lambda: rank_triples(EmbeddingScorer(MODELS["DistMult"][1], ENTITIES), None, TRIPLES, None, tolerance=0.1),
+        "tolerance is for float noise",
+    ),
+    "width": (
+        lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[h, :2], ENTITIES), None, TRIPLES, None),
+        r"queries must be \(B, d\) and candidates",
+    ),
+    "number": (
+        lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[:1], ENTITIES), None, TRIPLES, None),
+        r"queries must return \(B, d\)",
+    ),
+    "similarity": (
+        lambda: EmbeddingScorer(MODELS["DistMult"][1], ENTITIES, similarity="tanh"),
+        "similarity must be one",
+    ),
+    "l1": (
+        lambda: EmbeddingScorer(MODELS["DistMult"][1], ENTITIES, similarity="l1", arithmetic="exact"),
+        'use "product" for l1',
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, message = BAD[case]
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,309 @@
+"""Ranks by exact arithmetic are those of rational numbers, whatever computes them."""
+
+import importlib.util
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given, settings
+
+import exact_scores
+import reference_ranks as reference
+from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
+from torchrankmetrics import Candidates, rank_embeddings
+from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64
+
+HAS_NUMBA = importlib.util.find_spec("numba") is not None
+LADDERS = [[BFLOAT16, FLOAT32, FLOAT64], [FLOAT32, FLOAT64], [FLOAT64], [BFLOAT16, FLOAT64]]
+WAYS = [("torch", ladder) for ladder in LADDERS if BFLOAT16 not in ladder]
+WAYS += [("numba", ladder) for ladder in LADDERS if HAS_NUMBA]
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+KINDS_OF_NUMBERS = [
+    "normal",
+    "one ulp",
+    "duplicates",
+    "scaled",
+    "huge and tiny",
+    "denormal",
+    "not finite",
+    "cancelling",
+    "integers",
+]
+
+
+def embeddings(kind, generator, B, N, d, dtype):
+    queries, candidates = torch.randn(B, d, generator=generator), torch.randn(N, d, generator=generator)
+    some = torch.rand(N, d, generator=generator) < 0.2
+    if kind == "one ulp":
+        candidates = candidates[:1].repeat(N, 1).to(dtype)
+        bits = candidates.view({2: torch.int16, 4: torch.int32, 8: torch.int64}[dtype.itemsize])
+        bits += torch.randint(-1, 2, (N, d), generator=generator).to(bits.dtype) * some
+    elif kind == "duplicates":
+        candidates = candidates[torch.randint(0, max(1, N // 4), (N,), generator=generator)]
+    elif kind == "scaled":
+        candidates = candidates[torch.randint(0, 3, (N,), generator=generator).clamp(max=N - 1)].to(torch.bfloat16)
+        candidates = (
+            candidates.double() * torch.tensor([0.25, 1.0, 3.0])[torch.randint(0, 3, (N, 1), generator=generator)]
+        )
+    elif kind == "huge and tiny":
+        largest = 10 if dtype == torch.float16 else 100 if dtype != torch.float64 else 900
+        power = torch.randint(-largest, largest, (N, 1), generator=generator).double()
+        candidates = candidates.double() * torch.exp2(power)
+    elif kind == "denormal":
+        candidates, queries = (x.double() * torch.finfo(dtype).tiny for x in (candidates, queries))
+        queries[::2] *= 2.0**30 / torch.finfo(dtype).tiny
+    elif kind == "not finite":
+        odd = torch.tensor([torch.inf, -torch.inf, torch.nan, 0.0])
+        for x in (queries, candidates):
+            where = torch.rand(len(x), generator=generator) < 0.4
+            cell = torch.randint(0, d, (len(x),), generator=generator)
+            x[where, cell[where]] = odd[torch.randint(0, 4, (int(where.sum()),), generator=generator)]
+        candidates[torch.rand(N, generator=generator) < 0.2] = 0.0
+    elif kind == "cancelling":
+        queries[:, : d // 2] *= 1e4 if dtype == torch.float16 else 1e30
+        candidates = (candidates * some).sign()
+        candidates[:, : d // 2] = candidates[:1, : d // 2]
+    elif kind == "integers":
+        queries, candidates = (x.round() for x in (queries, candidates))
+    return queries.to(dtype), candidates.to(dtype)
+
+
+@settings(deadline=None, max_examples=400)
+@given(
+    st.integers(0, 10**6),
+    st.sampled_from(KINDS_OF_NUMBERS),
+    st.sampled_from(DTYPES),
+    st.sampled_from(["dot", "cosine", "l2"]),
+    st.sampled_from(["none", "normal", "not finite"]),
+    st.sampled_from(WAYS),
+    st.sampled_from([1, 2, 9, 70]),
+    st.sampled_from([None, 1, 5]),
+    st.booleans(),
+    st.sampled_from(KINDS),
+)
+def test_ranks_are_those_of_rational_numbers(
+    seed, kind, dtype, similarity, added, way, d, chunk_size, several, left_out
+):
+    generator = torch.Generator().manual_seed(seed)
+    B, N = int(torch.randint(1, 5, (), generator=generator)), int(torch.randint(1, 24, (), generator=generator))
+    queries, candidates = embeddings(kind, generator, B, N, d, dtype)
+    bias = None
+    if added != "none" and similarity != "cosine":
+        bias = torch.randn(N, generator=generator).to(dtype)
+        if added == "not finite":
+            bias[::3] = torch.tensor([torch.inf, -torch.inf, torch.nan])[seed % 3]
+    number = 3 * B if several else B
+    column = torch.randint(0, N, (number,), generator=generator).tolist()
+    row = torch.randint(0, B, (number,), generator=generator).tolist() if several else range(B)
+    tasks = list(zip(row, column, strict=True))
+    cells = torch.stack([torch.randint(0, size, (2 * N,), generator=generator) for size in (B, N)], 1)
+    exclude, gone = as_exclude(left_out, [tuple(cell) for cell in cells.tolist()], tasks, B, N)
+    expected = reference.ranks(exact_scores.matrix(queries, candidates, bias, similarity), tasks, gone)
+    counting, ladder = way
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rank, "precisions", lambda *args, **options: ladder)
+        patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
+        patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
+        patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
+        ranks = rank_embeddings(
+            queries,
+            Candidates(candidates, bias),
+            as_target("pairs" if several else "one", tasks),
+            similarity=similarity,
+            exclude=exclude,
+            chunk_size=chunk_size,
+            counting=counting,
+            arithmetic="exact",
+        )
+    assert flagged_lines(ranks) == expected
+
+
+def same(one, other):
+    return torch.equal(one.columns, other.columns)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6), st.sampled_from(["dot", "cosine", "l2"]), st.sampled_from([1, 2, 3]), st.booleans())
+def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, threads, trained):
+    generator = torch.Generator().manual_seed(seed)
+    B, N, d = 90, 700, 64
+    queries, candidates = torch.randn(B, d, generator=generator), torch.randn(N, d, generator=generator)
+    candidates[N // 2 :] = candidates[: N - N // 2]  # every candidate has a duplicate
+    target = torch.randint(0, N, (B,), generator=generator)
+    if trained:
+        queries = candidates[target] + 0.3 * queries
+    wide = {"dot": torch.mm, "cosine": lambda q, e: q @ (e / e.norm(dim=0)), "l2": lambda q, e: -torch.cdist(q, e.T)}
+    scores = wide[similarity](queries.double(), candidates.double().T)
+    true = scores.gather(1, target[:, None])
+    apart = (scores - true).abs() > 1e-9  # no two others are that close here
+    expected = 1 + ((scores > true) & apart).sum(1)
+    options = {"similarity": similarity, "arithmetic": "exact"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch, "get_num_threads", lambda: threads)
+        for counting, ladder in WAYS:
+            patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
+            for chunk_size in (None, 64, 333):
+                ranks = rank_embeddings(
+                    queries, candidates, target, counting=counting, chunk_size=chunk_size, **options
+                )
+                assert torch.equal(ranks.optimistic, expected)
+                assert torch.equal(ranks.pessimistic, expected + 1)
+        held = Candidates(candidates)
+        parts = [rank_embeddings(q, held, t, **options) for q, t in zip(queries.split(7), target.split(7), strict=True)]
+        assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
+
+
+def test_what_float64_cannot_decide_is_decided():
+    queries = torch.tensor([[1e30, 1.0, 1.0]])
+    candidates = torch.tensor([[1.0, 2.0, -1.0], [1.0, 3.0, -1.0]])
+    assert float(queries.double() @ candidates[0].double()) == float(queries.double() @ candidates[1].double())
+    for target, expected in ((0, 2), (1, 1)):
+        for dtype in (torch.float32, torch.float64):
+            ranks = rank_embeddings(queries.to(dtype), candidates.to(dtype), torch.tensor([target]))
+            assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [expected]
+
+
+def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    asked = []
+    score = pairs.Rational.score
+    monkeypatch.setattr(pairs, "_LOOK", 100)
+    monkeypatch.setattr(pairs.Rational, "score", lambda self, *given: asked.append(1) or score(self, *given))
+    queries, candidates = torch.randn(200, 64, generator=generator), torch.randn(3000, 64, generator=generator)
+    target = torch.arange(200)
+    half = candidates.clone()
+    half[1500:] = candidates[3]
+    coarse = (2 * candidates).round() / 2
+    cases = {
+        "half are duplicates": (queries, half, "dot"),
+        "all are": (queries, candidates[:1].repeat(3000, 1), "l2"),
+        "all are zeros": (queries * 0, candidates, "cosine"),
+        "integers": ((2 * queries).round(), coarse, "dot"),
+        "integers apart": ((2 * queries).round(), coarse, "l2"),
+    }
+    for name, (q, e, similarity) in cases.items():
+        asked.clear()
+        ranks = rank_embeddings(q, e, target, similarity=similarity)
+        assert len(asked) <= 2 * pairs._LOOK, name
+        tied = {"half are duplicates": 1500 * (target == 3), "all are": 2999, "all are zeros": 2999}.get(name)
+        if tied is None:
+            scores = q @ e.T if similarity == "dot" else -(q[:, None] - e).square().sum(2)
+            tied = (scores == scores.gather(1, target[:, None])).sum(1) - 1
+            assert int(tied.sum()) > 2 * pairs._LOOK
+        assert torch.equal(ranks.pessimistic - ranks.optimistic, torch.zeros(200, dtype=torch.long) + tied)
+
+
+def test_products_of_reduced_precision_are_not_trusted():
+    generator = torch.Generator().manual_seed(1)
+    queries, candidates = torch.randn(64, 64, generator=generator), torch.randn(500, 64, generator=generator)
+    expected = rank_embeddings(queries, candidates, torch.arange(64))
+    before = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False, kept=True)
+        assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+class TestPrecisions:
+    def test_bfloat16_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
+        from torchrankmetrics.ranking.certified import precisions as module
+
+        monkeypatch.setattr(module, "_halves_pay", lambda width, threads: True)
+        usual = {"on_cpu": True, "compiled": True, "kept": False}
+        assert rank.precisions(64, 1000, **usual) == [BFLOAT16, FLOAT32, FLOAT64]
+        assert rank.precisions(64, 64, **usual | {"kept": True})[0] == BFLOAT16
+        for width, number, other in ((63, 1000, {}), (64, 999, {}), (64, 1000, {"on_cpu": False})):
+            assert rank.precisions(width, number, **usual | other) == [FLOAT32, FLOAT64]
+        assert rank.precisions(64, 1000, **usual | {"compiled": False}) == [FLOAT32, FLOAT64]
+        monkeypatch.setattr(module, "_halves_pay", lambda width, threads: False)
+        assert rank.precisions(64, 1000, **usual) == [FLOAT32, FLOAT64]
+
+    def test_sums_in_bfloat16_are_found_out(self, monkeypatch):
+        from torchrankmetrics.ranking.certified import precisions as module
+
+        mm = torch.mm
+
+        def in_halves(one, other, out=None):
+            if one.dtype != BFLOAT16 or out is not None:
+                return mm(one, other, out=out)
+            total = one[:, :1] * other[:1]
+            for k in range(1, one.shape[1]):
+                total = total + one[:, k : k + 1] * other[k : k + 1]
+            return total
+
+        monkeypatch.setattr(torch, "mm", in_halves)
+        assert not module._halves_pay.__wrapped__(64, 1)
+
+
+def test_candidates_are_read_once_and_refused_when_they_have_changed():
+    embeddings, bias = torch.randn(50, 8), torch.randn(50)
+    held = Candidates(embeddings, bias)
+    queries, target = torch.randn(4, 8), torch.arange(4)
+    first = rank_embeddings(queries, held, target, similarity="l2")
+    assert same(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias))
+    assert held.tiles("l2", 50, True) is held.tiles("l2", 50, True)
+    with torch.no_grad():
+        embeddings.mul_(2)
+    with pytest.raises(ValueError, match="Candidates have changed since"):
+        rank_embeddings(queries, held, target)
+
+
+Q, E, T = torch.ones(1, 2), torch.ones(4, 2), torch.tensor([1])
+BAD = {
+    "no floats": (lambda: Candidates(E.long()), TypeError, "candidates must be floats, got torch.int64"),
+    "empty": (lambda: Candidates(E[:0]), ValueError, r"candidates must be \(N, d\) with N >= 1, got \(0, 2\)"),
+    "bias shape": (lambda: Candidates(E, torch.ones(3)), ValueError, r"bias must be \(N,\) = \(4,\), got \(3,\)"),
+    "bias type": (lambda: rank_embeddings(Q, E, T, bias=[0.0] * 4), TypeError, "bias must hold floats, got list"),
+    "bias twice": (lambda: rank_embeddings(Q, Candidates(E), T, bias=torch.ones(4)), ValueError, "hold their own"),
+    "bias of cosine": (
+        lambda: rank_embeddings(Q, E, T, bias=torch.ones(4), similarity="cosine"),
+        ValueError,
+        "with similarity cosine it must be None",
+    ),
+    "l1": (lambda: rank_embeddings(Q, E, T, similarity="l1", arithmetic="exact"), ValueError, 'use "product" for l1'),
+    "arithmetic": (
+        lambda: rank_embeddings(Q, E, T, arithmetic="fast"),
+        ValueError,
+        "arithmetic must be one of 'exact'",
+    ),
+    "dtypes": (lambda: rank_embeddings(Q, Candidates(E.double()), T), TypeError, "share a floating dtype"),
+    "counting": (lambda: rank_embeddings(Q, E, T, counting="fast"), ValueError, "counting must be one of"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call()
+
+
+@pytest.mark.parametrize("similarity", ["dot", "l2", "l1"])
+def test_a_bias_is_added_by_the_product_too(similarity):
+    generator = torch.Generator().manual_seed(2)
+    queries, candidates = (torch.randint(-3, 4, (n, 4), generator=generator).float() for n in (5, 30))
+    bias = torch.randint(-3, 4, (30,), generator=generator).float()
+    difference = (queries[:, None] - candidates).abs()
+    scores = {"dot": queries @ candidates.T, "l2": -difference.square().sum(2), "l1": -difference.sum(2)}[similarity]
+    expected = reference.ranks((scores + bias).tolist(), list(enumerate(range(5))))
+    for arithmetic in ("product", None):
+        ranks = rank_embeddings(
+            queries, candidates, torch.arange(5), similarity=similarity, bias=bias, arithmetic=arithmetic, chunk_size=7
+        )
+        assert flagged_lines(ranks) == expected
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU with CUDA")
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_cuda_ranks_as_the_cpu(similarity):
+    generator = torch.Generator().manual_seed(3)
+    queries, candidates = torch.randn(300, 128, generator=generator), torch.randn(20_000, 128, generator=generator)
+    target = torch.arange(300)
+    expected = rank_embeddings(queries, candidates, target, similarity=similarity)
+    there = [x.cuda() for x in (queries, candidates, target)]
+    assert torch.equal(
+        rank_embeddings(*there, similarity=similarity, arithmetic="exact").columns.cpu(), expected.columns
+    )
