@@ -46,11 +46,32 @@ def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, coun
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_filtered(scores, target, exclude, None, counting)
+    return rank_answers(scores, target, exclude, counting=counting)[0]
+
+
+def rank_answers(
+    scores: Tensor, target: Target, exclude: Exclude, *, named: bool = False, counting: str = "auto"
+) -> tuple[Ranks, Tensor | None]:
+    """Rank as ``rank_scores``, and give the row of scores of every task, (tasks,); None: task i has row i.
+
+    Where queries may have several answers, with pairs and with queries that are ``named``, the ranks say which of them
+    ``exclude`` lists: those that the ranks of the others leave out.
+    """
+    ranks, tasks, excluded = _rank(scores, target, exclude, None, counting)
+    if tasks.row is not None or named:
+        told = said_of_answers(tasks, excluded)
+        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags)
+    return ranks, tasks.row
 
 
 def rank_filtered(scores: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, counting: str) -> Ranks:
     """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
+    return _rank(scores, target, exclude, restriction, counting)[0]
+
+
+def _rank(
+    scores: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, counting: str
+) -> "tuple[Ranks, Tasks, Excluded]":
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     _check_scores(scores)
     tasks = check_target(target, scores.shape, scores.device)
@@ -60,7 +81,13 @@ def rank_filtered(scores: Tensor, target: Target, exclude: Exclude, restriction:
     scores = scores.detach()
     flags = flags_of(tasks, excluded)
     counts = choose(scores, counting)(scores, None, tasks.row, tasks.column, excluded.known, excluded.columns)
-    return Ranks.from_counts(counts, flags)
+    return Ranks.from_counts(counts, flags), tasks, excluded
+
+
+def said_of_answers(tasks: "Tasks", excluded: Excluded) -> Tensor:
+    """Flags of tasks whose queries may have several answers, int64 (tasks,)."""
+    listed = excluded.lists(tasks.row, tasks.column)
+    return torch.where(listed, fault.FILTERED, fault.RAW)
 
 
 class Tasks(NamedTuple):

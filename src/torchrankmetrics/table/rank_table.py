@@ -19,14 +19,15 @@ from torchrankmetrics.table.rows import empty_rows, rows_of
 
 
 class RankTable:
-    """Ranks with what is known of their tasks: one int64 row of eight columns each, the state of every metric.
+    """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
 
     Args:
-        rows: (n, 8) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count.
+        rows: (n, 9) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query; (n, 8),
+            as written up to 0.1, without queries.
 
     Raises:
         TypeError: if rows are not int64.
-        ValueError: if rows are not (n, 8).
+        ValueError: if they are neither (n, 9) nor (n, 8).
 
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
@@ -36,6 +37,8 @@ class RankTable:
     def __init__(self, rows: Tensor) -> None:
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
             raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+        if rows.ndim == 2 and rows.shape[1] == WIDTH - 1:
+            rows = torch.cat([rows, torch.full_like(rows[:, :1], ABSENT)], 1)
         if rows.ndim != 2 or rows.shape[1] != WIDTH:
             raise ValueError(f"rows must be (n, {WIDTH}), got {tuple(rows.shape)}")
         self.rows = rows
@@ -49,9 +52,10 @@ class RankTable:
         group: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        query: Integers | None = None,
     ) -> "RankTable":
-        """Build from ranks; arguments and errors as in ``RankMetric.update``."""
-        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id))
+        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task."""
+        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query))
 
     @classmethod
     def concatenate(cls, tables: "Sequence[RankTable]") -> "RankTable":
@@ -66,8 +70,9 @@ class RankTable:
 
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail, 3 relation), group, sample_id, count; numbers weight; booleans nan (a score was NaN) and
-                sampled (negatives were sampled). Only optimistic and num_candidates are required. A single number
+                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
+                NaN), sampled (negatives were sampled), filtered and raw (the other answers of the query are no
+                candidates of this task, or are). Only optimistic and num_candidates are required. A single number
                 serves all rows, but for optimistic and sample_id.
 
         Raises:
@@ -133,6 +138,14 @@ class RankTable:
     def sample_id(self) -> Tensor:
         """(n,) int64 sample ids; rows without one hold the smallest int64."""
         return Columns(self.rows).sample_id
+
+    @property
+    def query(self) -> Tensor:
+        """(n,) int64: tasks of one (side, query) are the answers of one query.
+
+        The smallest int64 stands for a query by itself, other negative ids for queries that got no name from the user.
+        """
+        return Columns(self.rows).query
 
     @property
     def weight(self) -> Tensor:
