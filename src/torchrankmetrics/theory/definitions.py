@@ -154,11 +154,16 @@ def hits_at(k: int) -> RankDefinition:
     >>> hits_at(10).name
     'hits_at_10'
     """
+    return RankDefinition(f"hits_at_{check_k(k)}", f=AtMost(k), optimum=1.0, higher_is_better=True)
+
+
+def check_k(k: int) -> int:
+    """The number of first places that a metric looks at, if it is one; errors as of ``hits_at``."""
     if isinstance(k, bool) or not isinstance(k, int):
         raise TypeError(f"k must be an int, got {k!r} of type {type(k).__name__}")
     if not 1 <= k < 2**63:
         raise ValueError(f"k must be at least 1{'' if k < 1 else ' and fit in int64'}, got {k}")
-    return RankDefinition(f"hits_at_{k}", f=AtMost(k), optimum=1.0, higher_is_better=True)
+    return k
 
 
 def power_mean_rank(p: float) -> RankDefinition:
