@@ -1,6 +1,7 @@
 """rank_scores: one pass over a score matrix gives the filtered ranks of the true candidates."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,9 +11,10 @@ from torchrankmetrics.ranking.arrays import Pairs, as_ids, as_pairs, first_outsi
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.relevance import as_target
 
-Target = Pairs
-"""What ``rank_scores`` takes as the true candidates: (B,) columns, or pairs of (row, column), one task each."""
+Target = Pairs | Sequence[Any]
+"""What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
 
 
 def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, counting: str = "auto") -> Ranks:
@@ -24,7 +26,8 @@ def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, coun
     Args:
         scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole.
         target: (B,) int column of the true candidate of each row; or int64 pairs (2, P) of (row, column), one task
-            each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``).
+            each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``); or several true candidates per
+            row as bool (B, N) or as a list of columns for every row: one task each, row by row.
         exclude: what is not a candidate. Known answers, as int64 pairs (2, P) of (row, column), as bool (B, N), or as
             ``KnownTriples`` returns them: there the target of a task is left in and repeats count once. Or a
             restriction, bool (N,), True = not a candidate: there an excluded target is an error.
@@ -131,6 +134,8 @@ def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -
     """Read a target of any form for scores of a shape (B, N) on a device."""
     B, N = shape
     row: Tensor | None = None
+    if not (isinstance(target, Tensor) and target.ndim == 1):
+        target = as_target(target, shape, device)
     if isinstance(target, Tensor) and target.ndim == 1:
         target = as_ids(target, "target")
         if target.shape[0] != B:

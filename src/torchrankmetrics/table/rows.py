@@ -31,6 +31,7 @@ def rows_of(
     weight: Numbers | None = None,
     sample_id: Integers | None = None,
     query: Integers | None = None,
+    shared: bool = False,
 ) -> Tensor:
     """Write ranks and what is known of their tasks as an int64 (tasks, 9) block.
 
@@ -41,6 +42,7 @@ def rows_of(
         weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
         query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query.
+        shared: whether tasks without it may be of one query, which is named later; else each is a query by itself.
 
     Raises:
         TypeError: if groups, sample ids or queries are not integers, or weights not numbers.
@@ -61,8 +63,8 @@ def rows_of(
     if sample_id is not None:
         per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
     if query is None:
-        if flags is not None:
-            flags = flags & ~(fault.FILTERED | fault.RAW)  # a query by itself has no other answers
+        if flags is not None and not shared:
+            flags = flags & ~(fault.FILTERED | fault.RAW)
     else:
         per_task["query"], wrong = _queries(query, ranked)
         if wrong is not None:
