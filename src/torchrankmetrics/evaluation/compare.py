@@ -6,25 +6,18 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, overload
 
-import numpy as np
-
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.models import PairedMeasure, paired_measure
 from torchrankmetrics.evaluation.names import asked
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, Measured, check_evaluation
-from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.paired import PairedRuns
 from torchrankmetrics.theory.inference.testing import holm
-from torchrankmetrics.theory.values import base_value
-from torchrankmetrics.theory.views import apply_view, view_slope
 
 Metric = str | RankDefinition | Measure | Measured
 Models = Evaluation | Sequence[Evaluation]
@@ -103,25 +96,16 @@ def compare(
             f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for level={level}: p is never below "
             f"1 / (permutations + 1), so that nothing could be rejected; got {permutations}"
         )
-    runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
-    several = len(runs_a) > 1 or len(runs_b) > 1
-    if several and min(len(runs_a), len(runs_b)) < 2:
-        raise ValueError(
-            "a and b must both be lists of at least 2 runs to tell training seeds apart, got "
-            f"{len(runs_a)} and {len(runs_b)}"
-        )
     several_metrics = isinstance(metric, list | tuple)
     entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
-    measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
-    if not measures:
+    if not entries:
         raise ValueError("metric is empty: name at least one")
-    names = [f"a[{i}]" if several else "a" for i in range(len(runs_a))]
-    names += [f"b[{i}]" if several else "b" for i in range(len(runs_b))]
-    rows, keys = paired_rows([*runs_a, *runs_b], names, cluster)
+    runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
+    measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
     if len(measures) > 1:
         permutations = max(permutations, math.ceil(50 * len(measures) / (1 - level)) - 1)
     options = (level, resamples, permutations, seed)
-    results = [_compared(measure, rows, len(runs_a), keys, options) for measure in measures]
+    results = [_compared(paired_measure(measure, rows, len(runs_a), keys), options) for measure in measures]
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
     for i, p in zip(tested, holm(list(tested.values())), strict=True):
         results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
@@ -130,46 +114,52 @@ def compare(
     return Comparisons(tuple(results)) if several_metrics else results[0]
 
 
-def _compared(
-    measure: Measure, rows: list[Rows], num_a: int, keys: IntArray | None, options: tuple[float, int, int, int]
-) -> Comparison:
-    used = columns.used(rows[0], measure.side, measure.definition.min_candidates)
-    if not used.any():
-        side = "" if measure.side == "both" else f" of side {measure.side!r}"
-        raise ValueError(f"no tasks{side} to compare {measure.definition.name!r} on")
-    samples = [sample_of(part[used], measure.average) for part in rows]
-    values = [base_value(measure.definition, sample, measure.rank_type) for sample in samples]
-    slope = 1.0
-    if measure.view != "base":
-        moments = measure.moments(samples[0].candidate_counts)
-        values = [apply_view(measure.definition, measure.view, value, moments) for value in values]
-        slope = view_slope(measure.definition, measure.view, moments)
-    a, b = float(np.mean(values[:num_a])), float(np.mean(values[num_a:]))
-    runs = PairedRuns(measure.definition, measure.rank_type, samples, num_a, None if keys is None else keys[used])
-    found, split = runs.difference(*options)
+def paired(a: Models, b: Models, metric: Metric, cluster: Any = None) -> PairedMeasure:
+    """Measure two models, or several runs of each, on the same tasks; arguments and errors as in ``compare``."""
+    runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
+    return paired_measure(_measure(metric, [*runs_a, *runs_b]), rows, len(runs_a), keys)
+
+
+def _paired_runs(a: Models, b: Models, cluster: Any) -> tuple[list[Evaluation], list[Evaluation], list[Rows], Any]:
+    runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
+    several = len(runs_a) > 1 or len(runs_b) > 1
+    if several and min(len(runs_a), len(runs_b)) < 2:
+        raise ValueError(
+            "a and b must both be lists of at least 2 runs to tell training seeds apart, got "
+            f"{len(runs_a)} and {len(runs_b)}"
+        )
+    names = [f"a[{i}]" if several else "a" for i in range(len(runs_a))]
+    names += [f"b[{i}]" if several else "b" for i in range(len(runs_b))]
+    rows, keys = paired_rows([*runs_a, *runs_b], names, cluster)
+    return runs_a, runs_b, rows, keys
+
+
+def _compared(found: PairedMeasure, options: tuple[float, int, int, int]) -> Comparison:
+    runs, slope = found.runs, found.slope
+    interval, split = runs.difference(*options)
     if split is not None:
         parts = {part: getattr(split, part) * slope**2 for part in ("seeds", "tasks", "interaction")}
         split = dataclasses.replace(split, **parts)
-    ends = found.low * slope, found.high * slope
+    ends = interval.low * slope, interval.high * slope
     low, high = ends if math.isnan(slope) else sorted(ends)
     return Comparison(
-        metric=measure.key,
-        a=a,
-        b=b,
-        difference=a - b,
+        metric=found.measure.key,
+        a=found.a,
+        b=found.b,
+        difference=found.difference,
         low=low,
         high=high,
         level=options[0],
-        p_value=found.p_value,
+        p_value=interval.p_value,
         p_adjusted=None,
-        test=found.test,
-        num_tasks=samples[0].num_tasks,
-        num_clusters=None if keys is None else runs.units.size,
-        effective_clusters=None if keys is None else runs.units.effective,
+        test=interval.test,
+        num_tasks=found.num_tasks,
+        num_clusters=None if runs.keys is None else runs.units.size,
+        effective_clusters=None if runs.keys is None else runs.units.effective,
         seeds=split,
-        permutations=found.permutations,
-        support=found.support,
-        bounded=found.bounded,
+        permutations=interval.permutations,
+        support=interval.support,
+        bounded=interval.bounded,
     )
 
 

@@ -2,13 +2,14 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import brentq
 
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import IDENTITY, Transform
-from torchrankmetrics.theory.inference.shares import share_difference
+from torchrankmetrics.theory.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.theory.inference.testing import mcnemar_p_value, sign_flips
 from torchrankmetrics.theory.inference.units import Units, support_of
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
@@ -79,6 +80,27 @@ def paired_difference(
     return Difference(low, high, p_value, "sign-flip permutation", drawn, support, first & second)
 
 
+def paired_difference_p_value(
+    units: Units,
+    differences: FloatArray,
+    g: Transform,
+    limits: tuple[float, float],
+    null: float,
+    permutations: int,
+    seed: int,
+) -> float:
+    """Two-sided p-value of "g(mean of A) - g(mean of B) is ``null``": the test that ``paired_difference`` inverts.
+
+    ``null`` is in the units of the metric, all else as in ``paired_difference``. A null beyond what is possible is
+    tested as the furthest that is possible, so that p is not too small.
+
+    Raises:
+        ValueError: if there are fewer than two units.
+    """
+    units.require_two()
+    return _Line(units, differences, g, limits, permutations, seed).p_value(null)
+
+
 def paired_shares(units: Units, differences: FloatArray, level: float, permutations: int, seed: int) -> Difference:
     """Compare two shares of hits: exact McNemar where tasks are alike, else sign flips; see ``share_difference``.
 
@@ -93,22 +115,57 @@ def paired_shares(units: Units, differences: FloatArray, level: float, permutati
         ValueError: if there are fewer than two units.
     """
     units.require_two()
-    if not units.clustered and np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any():
-        only_a, only_b = (int(units.count[s * differences > 0].sum()) for s in (1, -1))
-        low, high = share_difference(only_a, only_b, units.size, level)
-        return Difference(low, high, mcnemar_p_value(only_a, only_b), "exact McNemar", None, math.inf)
+    one = _Discordance.of(units, differences)
+    if one.alike:
+        low, high = share_difference(one.only_a, one.only_b, one.num_tasks, level)
+        p_value = mcnemar_p_value(int(one.only_a), int(one.only_b))
+        return Difference(low, high, p_value, "exact McNemar", None, math.inf)
     flipped = paired_difference(units, differences, IDENTITY, (0.0, 1.0), level, permutations, seed)
-    # so many tasks of equal weight, each on its own, would have this error
-    discordant = float(units.count @ np.abs(differences)) / units.total
-    difference = float(units.mean[0] - units.mean[1])
-    error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
-    n = (discordant - difference**2) / error if error > 0 else units.effective
-    n = min(max(n, 1.0), float(units.size)) if not units.clustered else max(n, 1.0)
-    parts = ((discordant + difference) / 2 * n, (discordant - difference) / 2 * n)
-    low, high = share_difference(max(parts[0], 0.0), max(parts[1], 0.0), n, level)
-    support = flipped.support if units.clustered and error > 0 else math.inf
+    low, high = share_difference(one.only_a, one.only_b, one.num_tasks, level)
+    support = flipped.support if units.clustered and one.error > 0 else math.inf
     ends = min(low, flipped.low), max(high, flipped.high)
     return Difference(*ends, flipped.p_value, flipped.test, flipped.permutations, support, flipped.bounded)
+
+
+def paired_shares_p_value(units: Units, differences: FloatArray, null: float, permutations: int, seed: int) -> float:
+    """Two-sided p-value of "the difference of the shares is ``null``", as the interval of ``paired_shares`` has it.
+
+    ``null`` is in [-1, 1], all else as in ``paired_shares``.
+
+    Raises:
+        ValueError: if there are fewer than two units.
+    """
+    units.require_two()
+    one = _Discordance.of(units, differences)
+    p_value = share_difference_p_value(one.only_a, one.only_b, one.num_tasks, null)
+    if one.alike:
+        return p_value
+    flipped = paired_difference_p_value(units, differences, IDENTITY, (0.0, 1.0), null, permutations, seed)
+    return max(p_value, flipped)
+
+
+class _Discordance(NamedTuple):
+    """Tasks that just one model hits, among so many; effective numbers where tasks are weighted or clustered."""
+
+    only_a: float
+    only_b: float
+    num_tasks: float
+    error: float
+    alike: bool
+
+    @classmethod
+    def of(cls, units: Units, differences: FloatArray) -> "_Discordance":
+        if not units.clustered and np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any():
+            only_a, only_b = (int(units.count[s * differences > 0].sum()) for s in (1, -1))
+            return cls(only_a, only_b, units.size, 0.0, alike=True)
+        # so many tasks of equal weight, each on its own, would have this error
+        discordant = float(units.count @ np.abs(differences)) / units.total
+        difference = float(units.mean[0] - units.mean[1])
+        error = float(np.array([1.0, -1.0]) @ units.covariance @ np.array([1.0, -1.0]))
+        n = (discordant - difference**2) / error if error > 0 else units.effective
+        n = min(max(n, 1.0), float(units.size)) if not units.clustered else max(n, 1.0)
+        parts = ((discordant + difference) / 2 * n, (discordant - difference) / 2 * n)
+        return cls(max(parts[0], 0.0), max(parts[1], 0.0), n, error, alike=False)
 
 
 class _Line:
@@ -153,6 +210,25 @@ class _Line:
             return min(max(end, low - high), high - low), t < math.inf
         ga, gb = apply_transform(self.g, np.array(self._pair(direction * t)), "g").tolist()
         return ga - gb, t < math.inf
+
+    def p_value(self, null: float) -> float:
+        """Two-sided p of "g(a) - g(b) is null", at the pair of means on the line that has it."""
+        t = (self.means[0] - self.means[1] - null) / 2
+        if self.g != IDENTITY:
+            reach = self.limits[1] - self.limits[0]
+
+            def gap(t: float) -> float:
+                ga, gb = apply_transform(self.g, np.array(self._pair(t)), "g").tolist()
+                return float(ga - gb - null)
+
+            ends = gap(-reach), gap(reach)
+            if ends[0] * ends[1] > 0:  # not possible: the end that is nearer
+                t = math.copysign(reach, abs(ends[0]) - abs(ends[1]))
+            else:
+                t = float(brentq(gap, -reach, reach, xtol=1e-300, rtol=1e-14))
+        slopes = self.slopes(*self._pair(t))
+        moved = t * float(slopes[0] - slopes[1]) - slopes[0] * (self.means[0] - self.means[1])
+        return self.flips.p_value(np.array([slopes[0], slopes.sum(), moved]))
 
     def slopes(self, a: float, b: float) -> FloatArray:
         """Slopes of g(a) - g(b) in a and in b, (2,) float64."""

@@ -9,7 +9,13 @@ import numpy as np
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import percentile_interval, percentile_support, replicate_values
-from torchrankmetrics.theory.inference.differences import Difference, paired_difference, paired_shares
+from torchrankmetrics.theory.inference.differences import (
+    Difference,
+    paired_difference,
+    paired_difference_p_value,
+    paired_shares,
+    paired_shares_p_value,
+)
 from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
@@ -55,6 +61,39 @@ class PairedRuns:
             return Difference(result.low, result.high, result.p_value, "t over seeds and tasks"), result.split
         return self._by_flips(level, permutations, seed), None
 
+    def p_value_of(self, null: float, resamples: int, permutations: int, seed: int) -> float:
+        """Two-sided p-value of "the difference of the base values is ``null``", by the test that gives the interval.
+
+        ``null`` is in the units of the base value, all else as in ``difference``.
+
+        Raises:
+            ValueError: as ``difference``.
+        """
+        if not is_mean(self.definition, self.rank_type):
+            draws = self._replicates(resamples, seed)
+            beyond = min(int((draws <= null).sum()), int((draws >= null).sum()))
+            return min(2 * (1 + beyond) / (1 + len(draws)), 1.0)
+        if len(self.samples) > 2:
+            return seeded_difference(self.units, self.num_a, self._elementwise, 0.5).p_value_of(null)
+        if is_share(self.definition):
+            return paired_shares_p_value(self.units, self._flipped, null, permutations, seed)
+        return paired_difference_p_value(
+            self.units, self._flipped, self.definition.g, self._limits, null, permutations, seed
+        )
+
+    def variance(self, level: float = 0.95) -> SeedSplit:
+        """Variance of the difference by source; all of it by tasks with single runs.
+
+        Raises:
+            ValueError: for a metric that is no mean of f, and for fewer than two tasks or clusters.
+        """
+        if not is_mean(self.definition, self.rank_type):
+            raise ValueError(f"{self.definition.name!r} is no mean of f: its variance has no parts to plan with")
+        if len(self.samples) > 2:
+            return seeded_difference(self.units, self.num_a, self._elementwise, level).split
+        line = self._elementwise(self.units.mean[None])[1][0] * np.array([1.0, -1.0])
+        return SeedSplit(0.0, float(line @ self.units.covariance @ line), 0.0, (1, 1))
+
     @cached_property
     def values(self) -> FloatArray:
         """What each task adds to the mean of each run, (m, runs)."""
@@ -70,30 +109,43 @@ class PairedRuns:
         flat, g = means.ravel(), self.definition.g
         return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
 
-    def _by_flips(self, level: float, permutations: int, seed: int) -> Difference:
+    @cached_property
+    def _flipped(self) -> FloatArray:
+        """What changes its sign: w (f^A - f^B) of every task or cluster."""
         values, sample = self.values, self.samples[0]
         d = sample.weight * (values[:, 0] - values[:, 1])
-        if self.keys is not None:
-            _, index = np.unique(self.keys, return_inverse=True)
-            d = np.bincount(index, d * sample.count).astype(np.float64)
-        if is_share(self.definition):
-            return paired_shares(self.units, d, level, permutations, seed)
-        limits = mean_limits(self.definition, sample)
+        if self.keys is None:
+            return d
+        _, index = np.unique(self.keys, return_inverse=True)
+        return np.bincount(index, d * sample.count).astype(np.float64)
+
+    @cached_property
+    def _limits(self) -> tuple[float, float]:
+        limits = mean_limits(self.definition, self.samples[0])
         if self.definition.g != IDENTITY and not np.isfinite(limits).all():  # g need not be defined beyond what f gives
-            limits = float(values.min()), float(values.max())
-        return paired_difference(self.units, d, self.definition.g, limits, level, permutations, seed)
+            limits = float(self.values.min()), float(self.values.max())
+        return limits
+
+    def _by_flips(self, level: float, permutations: int, seed: int) -> Difference:
+        if is_share(self.definition):
+            return paired_shares(self.units, self._flipped, level, permutations, seed)
+        return paired_difference(self.units, self._flipped, self.definition.g, self._limits, level, permutations, seed)
 
     def _by_bootstrap(self, level: float, resamples: int, seed: int) -> Difference:
+        draws = self._replicates(resamples, seed)
+        support = min(percentile_support(self.definition, sample, self.keys) for sample in self.samples)
+        low, high = percentile_interval(draws, level)[1:]
+        return Difference(low, high, None, "bootstrap interval only", None, support)
+
+    def _replicates(self, resamples: int, seed: int) -> FloatArray:
         if len(self.samples) > 2:
             raise ValueError(
                 f"{self.definition.name!r} over several seeds has no variance formula: compare single runs, or a mean "
                 "of f"
             )
-        support = min(percentile_support(self.definition, sample, self.keys) for sample in self.samples)
         # equal seeds draw equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
         first, second = (
             replicate_values(self.definition, sample, self.rank_type, resamples, seed, keys) for sample in self.samples
         )
-        low, high = percentile_interval(first - second, level)[1:]
-        return Difference(low, high, None, "bootstrap interval only", None, support)
+        return first - second

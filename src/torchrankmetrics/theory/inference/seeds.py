@@ -44,11 +44,23 @@ class SeedSplit:
 class SeededDifference:
     """Difference of two models over seeds and tasks, with its interval and p-value."""
 
+    difference: float
     standard_error: float
+    freedom: float
     low: float
     high: float
-    p_value: float
     split: SeedSplit
+
+    @property
+    def p_value(self) -> float:
+        """Two-sided p-value of "no difference"."""
+        return self.p_value_of(0.0)
+
+    def p_value_of(self, null: float) -> float:
+        """Two-sided p-value of "the difference is ``null``", by Student's t."""
+        if self.standard_error == 0:
+            return 1.0 if self.difference == null else 0.0
+        return float(2 * student.sf(abs(self.difference - null) / self.standard_error, self.freedom))
 
 
 def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: float) -> SeededDifference:
@@ -91,9 +103,8 @@ def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: f
 
     error = math.sqrt(split.total)
     if error == 0:
-        return SeededDifference(0.0, difference, difference, 1.0 if difference == 0 else 0.0, split)
+        return SeededDifference(difference, 0.0, math.inf, difference, difference, split)
     parts = [(b, size - 1) for b, size in zip(between, sizes, strict=True)] + [(tasks, units.size - 1)]
     freedom = sum(v for v, _ in parts) ** 2 / sum(v**2 / dof for v, dof in parts)
     half = float(student.ppf((1 + level) / 2, freedom)) * error
-    p_value = float(2 * student.sf(abs(difference) / error, freedom))
-    return SeededDifference(error, difference - half, difference + half, p_value, split)
+    return SeededDifference(difference, error, freedom, difference - half, difference + half, split)

@@ -25,6 +25,25 @@ def share_difference(only_a: float, only_b: float, num_tasks: float, level: floa
     return min(score[0], exact[0]), max(score[1], exact[1])
 
 
+def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, null: float) -> float:
+    """Two-sided p-value of "the difference of the two shares is ``null``": the level whose interval just leaves it out.
+
+    The larger of Tango's score test and the exact binomial one among discordant tasks, as the interval is the wider.
+    ``null`` is in [-1, 1], all else as in ``share_difference``.
+    """
+    score = 2 * float(norm.sf(_score(only_a, only_b, num_tasks, null)))
+    discordant = only_a + only_b
+    if discordant == 0:
+        return max(score, 1.0 if null == 0 else 0.0)
+    share = (null * num_tasks / discordant + 1) / 2
+    if not 0 <= share <= 1:
+        return score
+    # of numbers that are not whole too: the tails that Clopper and Pearson's ends are quantiles of
+    upper = float(beta.cdf(share, only_a, only_b + 1)) if only_a > 0 else 1.0
+    lower = float(beta.sf(share, only_a + 1, only_b)) if only_b > 0 else 1.0
+    return min(max(score, 2 * min(upper, lower)), 1.0)
+
+
 def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, float]:
     """Exact interval of a share: each end leaves out what has a tail of less than (1 - level) / 2.
 
@@ -47,21 +66,22 @@ def _conditional(only_a: float, only_b: float, n: float, level: float) -> tuple[
 
 def _tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float, float]:
     z = float(norm.ppf((1 + level) / 2))
-    difference = (only_a - only_b) / n
-
-    def statistic(delta: float) -> float:
-        # q: the likeliest share that only B hits, given the difference delta
-        b = (2 * n - only_a + only_b) * delta - only_a - only_b
-        q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
-        variance = n * (2 * q + delta - delta * delta)
-        gap = n * abs(difference - delta)
-        return gap / math.sqrt(variance) if variance > 0 else (math.inf if gap > 0 else 0.0)
-
     ends = []
     for limit in (-1.0, 1.0):
-        inside, outside = difference, limit
+        inside, outside = (only_a - only_b) / n, limit
         for _ in range(50):
             middle = (inside + outside) / 2
-            inside, outside = (middle, outside) if statistic(middle) <= z else (inside, middle)
+            near = _score(only_a, only_b, n, middle) <= z
+            inside, outside = (middle, outside) if near else (inside, middle)
         ends.append(outside)
     return ends[0], ends[1]
+
+
+def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
+    """Tango's statistic, absolute, of "the difference is delta"."""
+    # q: the likeliest share that only B hits, given the difference delta
+    b = (2 * n - only_a + only_b) * delta - only_a - only_b
+    q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
+    variance = n * (2 * q + delta - delta * delta)
+    gap = n * abs((only_a - only_b) / n - delta)
+    return gap / math.sqrt(variance) if variance > 0 else (math.inf if gap > 0 else 0.0)
