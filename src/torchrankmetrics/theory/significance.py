@@ -107,17 +107,17 @@ def log_p_value(
         return _log_extreme(definition, value, counts)
     direction = _direction(definition)
     sign = direction if definition.higher_is_better else -direction
-    law = _law(definition.f, counts, sign)
+    law = sum_law(definition.f, counts, sign)
     g = known(definition.g)
     mean = _mean_behind(g, direction, value, sorted((sign * law.lowest, sign * law.highest)))
     slack = _slack(g, mean, law, tolerance)
     if law.span is None and (rounded := rounded_weights(counts)) is not None:
-        moved = _law(definition.f, rounded[1], sign)  # bounds how far the mean moves with the weights
+        moved = sum_law(definition.f, rounded[1], sign)  # bounds how far the mean moves with the weights
         further = slack + max(abs(moved.lowest), abs(moved.highest), moved.highest - moved.lowest)
-        rounded_law = _law(definition.f, rounded[0], sign)
+        rounded_law = sum_law(definition.f, rounded[0], sign)
         if len(counts.weight) > MOST_GROUPS or (rounded_law.span is not None and further < rounded_law.span / 4):
             law, counts, slack = rounded_law, rounded[0], further
-    return log_upper_tail(law, _law(definition.f, counts, -sign), sign * mean, slack)
+    return log_upper_tail(law, sum_law(definition.f, counts, -sign), sign * mean, slack)
 
 
 def _direction(definition: RankDefinition) -> int:
@@ -129,7 +129,7 @@ def _direction(definition: RankDefinition) -> int:
     return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
 
-def _law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
+def sum_law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
     """The law of the sum of sign v f(r): the one place that knows which f have laws of their own."""
     match f:
         case Power(p=1):

@@ -11,9 +11,12 @@ import numpy as np
 from scipy.special import digamma, polygamma
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.kinds import Power
 from torchrankmetrics.theory.quadrature.panels import panel_means
+from torchrankmetrics.theory.queries.gains import Cut
 from torchrankmetrics.theory.queries.kind import QueryKind
 from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.transforms import KnownTransform
 
 _TABLED = 1 << 10
 
@@ -43,6 +46,11 @@ class AveragePrecision(QueryKind):
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
         """See ``QueryKind``."""
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return (Power(-1) if self.k is None else Cut(Power(-1), self.k)), 1.0
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``QueryKind``."""

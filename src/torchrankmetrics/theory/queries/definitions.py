@@ -78,7 +78,7 @@ class QueryDefinition:
             ValueError: for another rank type, or if f is not finite.
         """
         placed = sample.placed(rank_type)
-        return self._kind.values(placed) if len(sample) else np.empty(0)
+        return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
@@ -101,10 +101,11 @@ class QueryDefinition:
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
         """Value of the ranking that has the answers first, (Q,) float64; arguments and errors of ``moments``."""
         (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
-        return self._kind.optimum(N, m)[index]
+        return self.query_kind.optimum(N, m)[index]
 
     @property
-    def _kind(self) -> QueryKind:
+    def query_kind(self) -> QueryKind:
+        """The kind of metric that it is."""
         assert self.kind is not None
         return self.kind
 
@@ -162,5 +163,4 @@ def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntA
 
 @functools.lru_cache(maxsize=512)
 def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
-    assert definition.kind is not None
-    return definition.kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))
+    return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.kinds import Power
+from torchrankmetrics.theory.kinds import AtMost, Power
 from torchrankmetrics.theory.quadrature.panels import panel_means
+from torchrankmetrics.theory.queries.first_place import log_miss
 from torchrankmetrics.theory.queries.gains import Cut, place_means
 from torchrankmetrics.theory.queries.kind import QueryKind
+from torchrankmetrics.theory.queries.laws import first_law, success_law
 from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.tails.listed import Law
 from torchrankmetrics.theory.transforms import KnownTransform
 
-_SHIFT = 16  # from where on Stirling's series has all digits
 _NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is nothing beside P(X <= x)
 
 
@@ -37,6 +39,20 @@ class Success(QueryKind):
         hit = _within(N, m, top)
         miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
         return hit, hit * miss
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return AtMost(self.k), 1.0
+
+    @property
+    def has_law(self) -> bool:
+        """See ``QueryKind``."""
+        return True
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        return success_law(N, m, self.k)
 
 
 @dataclass(frozen=True)
@@ -74,6 +90,20 @@ class FirstReciprocal(QueryKind):
         variance[~one] = np.where(m == N, 0.0, near + np.exp(log_miss(N, m, top)) * center**2)
         return mean, variance
 
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return self.f, 1.0
+
+    @property
+    def has_law(self) -> bool:
+        """See ``QueryKind``."""
+        return True
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        return first_law(N, m, self.k, most)
+
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
         return self._sums(o, b, t, self._top(o, b, t))
 
@@ -109,38 +139,3 @@ def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:
 def _within(b: IntArray, t: IntArray, x: IntArray) -> FloatArray:
     """P(X <= x)."""
     return np.where(t == 1, x / b, -np.expm1(log_miss(b, t, x)))
-
-
-def log_miss(b: IntArray | FloatArray, t: IntArray | FloatArray, x: IntArray | FloatArray) -> FloatArray:
-    """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x.
-
-    A second difference of log-factorials, by Stirling's series written so that the large terms are gone: relative error
-    about 1e-15 for any size.
-
-    Args:
-        b: (n,) integers >= 1.
-        t: (n,) integers in 1..b.
-        x: (n,) in 0..b, integers or what lies between.
-    """
-    b, t, x = (np.asarray(a, dtype=np.float64) for a in (b, t, x))
-    left = b - x - t
-    possible = left >= 0
-    crossed = np.where(possible, x * t, 0.0)
-    left = np.where(possible, left, 1.0)
-    result = np.zeros(np.broadcast(b, t, x).shape)
-    near = left < _SHIFT
-    for i in range(1, _SHIFT + 1) if near.any() else ():
-        result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))
-    shift = np.where(near, _SHIFT, 0)
-    b, left = b + shift, left + shift
-    result += (left + 0.5) * np.log1p(crossed / (b * left)) + t * np.log1p(-x / b) + x * np.log1p(-t / b)
-    # pairs that differ by x: nothing is left of them at x = 0
-    result += (_stirling(left + t) - _stirling(b)) - (_stirling(left) - _stirling(left + x))
-    return np.where(possible, result, -np.inf)
-
-
-def _stirling(z: FloatArray) -> FloatArray:
-    """Log Gamma(z + 1) - (z log z - z + log(2 pi z) / 2), for z >= 16."""
-    s = 1 / (z * z)
-    series: FloatArray = (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s / 1188)))) / z
-    return series

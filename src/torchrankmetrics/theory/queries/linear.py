@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.kinds import AtMost
+from torchrankmetrics.theory.kinds import AUC, AtMost
 from torchrankmetrics.theory.queries.gains import Cut, Discount, place_means
 from torchrankmetrics.theory.queries.kind import QueryKind
+from torchrankmetrics.theory.queries.laws import hit_law, rank_sum_law
 from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.tails.listed import Law
 from torchrankmetrics.theory.transforms import KnownTransform
 
 
@@ -29,6 +31,22 @@ class MeanOf(QueryKind):
         total = sample.sums(sample.answers * place_means(self.f, sample.optimistic, sample.pessimistic, N))
         result: FloatArray = total / self.divisor(sample.num_answers)
         return np.where(sample.num_candidates < self.f.min_candidates, np.nan, result)
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
+
+    @property
+    def has_law(self) -> bool:
+        """See ``QueryKind``."""
+        return isinstance(self.f, AtMost)
+
+    def law(self, N: int, m: int, most: int) -> Law | None:
+        """See ``QueryKind``: of hits it is hypergeometric."""
+        if isinstance(self.f, AtMost):
+            return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
+        return super().law(N, m, most)
 
     def divisor(self, m: IntArray) -> FloatArray:
         """What the sum over m answers is divided by."""
@@ -76,6 +94,20 @@ class RPrecision(QueryKind):
         inside = np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size) / sample.size
         return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
 
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return AtMost(1), 1.0
+
+    @property
+    def has_law(self) -> bool:
+        """See ``QueryKind``."""
+        return True
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        return hit_law(N, m, m, m, most)
+
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``QueryKind``: hypergeometric."""
         share, rest = m / N, (N - m) / N
@@ -97,6 +129,15 @@ class AreaUnderCurve(QueryKind):
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
         pairs = sample.sums(sample.answers.astype(np.float64) * (2 * below + sample.size - sample.answers))
         return _where_some_are_false(pairs, 2.0 * m * (N - m))
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return AUC, 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law | None:
+        """See ``QueryKind``."""
+        return rank_sum_law(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``QueryKind``."""

@@ -101,6 +101,14 @@ class QuerySample:
         ones = np.ones(size, dtype=np.int64)
         return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
 
+    @classmethod
+    def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
+        """Queries with as many answers and candidates each, at ranks (Q, m), ascending, without ties."""
+        size, m = ranks.shape
+        one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
+        starts = np.arange(size + 1) * m
+        return cls(starts, flat, flat, np.ones(size * m, dtype=np.int64), one * num_candidates, np.ones(size), one)
+
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
         """The queries with the answers of every block first, last, or (expected) anywhere in it.
 
