@@ -39,12 +39,12 @@ class Measure:
     """A metric, and how it is seen: in which view, with which ranks, on which side, averaged how, against what chance.
 
     Args:
-        definition: the mathematics.
+        definition: the mathematics, of tasks or of queries.
         view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic" or "expected".
+        rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for metrics of queries realistic is expected.
         side: "head", "tail", or "both" for the union of the tasks.
         average: "micro" (every task weighs the same) or "macro" (every group does).
-        expectation: what gives moments by chance.
+        expectation: what gives moments by chance; those of metrics of queries are exact whatever it is.
 
     Raises:
         TypeError: if the definition or the expectation is of another type.
@@ -56,7 +56,7 @@ class Measure:
     'head_amri'
     """
 
-    definition: RankDefinition
+    definition: Definition
     view: View = "base"
     rank_type: RankType = "realistic"
     side: Side = "both"
@@ -64,9 +64,11 @@ class Measure:
     expectation: ExpectationProvider = DEFAULT_EXPECTATION
 
     def __post_init__(self) -> None:
-        if not isinstance(self.definition, RankDefinition):
+        if not isinstance(self.definition, RankDefinition | QueryDefinition):
             got = type(self.definition).__name__
-            raise TypeError(f"definition must be a RankDefinition or a name such as 'mrr', got {got}")
+            raise TypeError(
+                f"definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}"
+            )
         if not isinstance(self.expectation, ExpectationProvider):
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {self.expectation!r}"
@@ -77,13 +79,17 @@ class Measure:
         check_choice("average", self.average, AVERAGES)
         if why := lacks_meaning(self.definition, self.view, self.rank_type):
             raise ValueError(why)
-        if self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
+        if isinstance(self.definition, QueryDefinition):
+            if self.rank_type == "realistic":
+                object.__setattr__(self, "rank_type", "expected")
+        elif self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
             raise unavailable(self.definition)
 
     @property
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
-        said = [(self.side, "both"), (self.rank_type, "realistic"), (self.average, "micro")]
+        usual = "expected" if isinstance(self.definition, QueryDefinition) else "realistic"
+        said = [(self.side, "both"), (self.rank_type, usual), (self.average, "micro")]
         own = VIEW_PREFIXES[self.view] + self.definition.name
         word = _OWN_WORDS.get((self.definition.name, self.view), own)
         return "_".join([*(part for part, unwritten in said if part != unwritten), word])
@@ -98,8 +104,14 @@ class Measure:
         """Lowest and highest value whatever the ranks; None: no bound, or none that is known."""
         return value_bounds(self.definition, self.view)
 
-    def sample(self, analysis: Analysis) -> RankSample:
-        """The tasks that the measure is about, weighted its way."""
+    def sample(self, analysis: Analysis) -> RankSample | QuerySample:
+        """The tasks or queries that the measure is about, weighted its way.
+
+        Raises:
+            ValueError: for queries whose rows do not say the places of their answers.
+        """
+        if isinstance(self.definition, QueryDefinition):
+            return analysis.query_sample(self.definition, self.side, self.average)
         return analysis.sample(self.side, self.average, self.definition.min_candidates)
 
     def base(self, analysis: Analysis) -> float:
@@ -113,26 +125,37 @@ class Measure:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
         if self.view != "base" and not math.isnan(value):
-            value = self.in_view(value, self.sample(analysis).candidate_counts)
+            value = self.in_view(value, self.sample(analysis))
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
             analysis.warn_undefined(self.key)
         return value
 
-    def in_view(self, base: float, counts: CandidateCounts) -> float:
-        """Put a base value into the view; NaN where it is undefined."""
+    def in_view(self, base: float, counts: Sample) -> float:
+        """Put the base value of a sample into the view; NaN where it is undefined."""
         if self.view == "base":
             return base
         if self.view == "p_value":
-            return p_value(self.definition, base, counts)
+            return math.exp(self._log_p(base, counts))
         return apply_view(self.definition, self.view, base, self.moments(counts))
 
     def log_p_value(self, analysis: Analysis) -> float:
         """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
-        return log_p_value(self.definition, self.base(analysis), self.sample(analysis).candidate_counts)
+        return self._log_p(self.base(analysis), self.sample(analysis))
 
-    def moments(self, counts: CandidateCounts) -> Moments:
-        """Mean and variance of the base value by chance."""
-        return self.expectation.moments(self.definition, counts)
+    def _log_p(self, base: float, sample: Sample) -> float:
+        if isinstance(self.definition, QueryDefinition):
+            assert isinstance(sample, QuerySample)
+            return query_p_value(self.definition, sample, self.rank_type).log_p
+        assert not isinstance(sample, QuerySample)
+        return log_p_value(self.definition, base, sample if isinstance(sample, CandidateCounts) else sample.candidate_counts)
+
+    def moments(self, counts: Sample) -> Moments:
+        """Mean and variance of the base value by chance, as the candidate counts of a sample say."""
+        if isinstance(self.definition, QueryDefinition):
+            assert isinstance(counts, QuerySample)
+            return query_moments(self.definition, counts)
+        assert not isinstance(counts, QuerySample)
+        return self.expectation.moments(self.definition, counts if isinstance(counts, CandidateCounts) else counts.candidate_counts)
 
     def seen_as(self, *views: View) -> "Iterator[Measure | None]":
         """The same metric in other views; None for a view that has no meaning or no expectation."""
@@ -148,12 +171,12 @@ class Measure:
         if math.isnan(base):
             return base
         try:
-            return self.in_view(base, self.sample(analysis).candidate_counts)
+            return self.in_view(base, self.sample(analysis))
         except ExpectationUnavailableError:
             return math.nan
 
 
-def lacks_meaning(definition: RankDefinition, view: View, rank_type: RankType) -> str | None:
+def lacks_meaning(definition: Definition, view: View, rank_type: RankType) -> str | None:
     """Why a metric cannot be seen so, and what to use instead; None if it can, expectations apart."""
     if not has_view(definition, view):
         instead = " or ".join(repr(known) for known in VIEWS if has_view(definition, known))

@@ -7,9 +7,12 @@ from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
+from torchrankmetrics.evaluation.query_names import CUT, WHOLE, parse_query_metric
+from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
@@ -101,7 +104,7 @@ _QUALIFIERS: dict[str, dict[str, Any]] = {"side": _SIDES, "rank_type": _RANK_TYP
 class MetricName:
     """What a name asks for: a measure of which ``view``, ``rank_type``, ``side`` and ``average`` may be not said."""
 
-    definition: RankDefinition
+    definition: Definition
     view: View | None = None
     rank_type: RankType | None = None
     side: Side | None = None
@@ -137,7 +140,7 @@ def parse_name(name: str) -> MetricName:
     return result
 
 
-def asked(metric: "RankDefinition | str | MetricName | Measure", expectation: Any = None, **given: Any) -> Measure:
+def asked(metric: "Definition | str | MetricName | Measure", expectation: Any = None, **given: Any) -> Measure:
     """The measure that a name, a definition or a measure says, completed by keywords, of which None says nothing.
 
     Args:
@@ -167,14 +170,16 @@ def asked(metric: "RankDefinition | str | MetricName | Measure", expectation: An
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
-    """Read a base metric: a name that says no view, rank type, side or average; or a definition as it is.
+    """Read a base metric of tasks: a name that says no view, rank type, side or average; or a definition as it is.
 
     Raises:
-        TypeError, ValueError: as ``parse_name``, and for a name that says more.
+        TypeError, ValueError: as ``parse_name``, and for a name that says more or is of a metric of queries.
     """
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     if name != MetricName(name.definition):
         raise ValueError(f"metric must name a base metric, such as {name.definition.name!r}; got {metric!r}")
+    if isinstance(name.definition, QueryDefinition):
+        raise ValueError(f"{name.definition.name!r} is a metric of queries: here are metrics of single tasks, such as 'mrr'")
     return name.definition
 
 
@@ -191,7 +196,7 @@ def _parse_qualified(text: str) -> MetricName | None:
     return found and MetricName(*found, **said)
 
 
-def _parse_view(text: str) -> tuple[RankDefinition, View | None] | None:
+def _parse_view(text: str) -> tuple[Definition, View | None] | None:
     text = _WITH_VIEW.get(text, text)
     if definition := _parse_base(text):
         return definition, None
@@ -208,7 +213,9 @@ def _parse_view(text: str) -> tuple[RankDefinition, View | None] | None:
     return None
 
 
-def _parse_base(text: str) -> RankDefinition | None:
+def _parse_base(text: str) -> Definition | None:
+    if query_metric := parse_query_metric(text):
+        return query_metric
     text = _SYNONYMS.get(text, text)
     if text in _DEFINITIONS:
         return _DEFINITIONS[text]
@@ -219,10 +226,27 @@ def _parse_base(text: str) -> RankDefinition | None:
     return None
 
 
+def all_names() -> list[str]:
+    """Canonical names of all metrics without a view, ``<k>`` and ``<p>`` for their numbers."""
+    cut = [f"{word}_at_<k>" for word in CUT]
+    return [*_DEFINITIONS, "hits_at_<k>", "power_mean_rank_<p>", *cut, *WHOLE]
+
+
 def _nearest(text: str) -> str:
-    known = [*_DEFINITIONS, *_SYNONYMS, *_WITH_VIEW, "hits_at_10", f"power_mean_rank_{exponent_name(2)}"]
-    known += [prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in (*_DEFINITIONS, "hits_at_10")]
-    close = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
-    if not close:
-        return "; known are mr, mrr, hits_at_<k>, amri, adjusted_mrr, z_mrr and their kin (see the docs)"
-    return f"; did you mean {' or '.join(repr(name) for name in close)}?"
+    k = (re.findall(r"\d+", text) or ["10"])[-1]
+    words = {**{name: name for name in (*_DEFINITIONS, *WHOLE)}, **_SYNONYMS, **_WITH_VIEW}
+    words[f"power_mean_rank_{exponent_name(2)}"] = f"power_mean_rank_{exponent_name(2)}"
+    words |= {word: name for word, name in QUERY_SYNONYMS.items() if name in WHOLE and word not in words}
+    for sign in ("@", "_at_"):
+        words |= {f"{word}{sign}{k}": f"{QUERY_SYNONYMS.get(word, word)}_at_{k}" for word in (*CUT, *QUERY_SYNONYMS)}
+        words |= {f"{word}{sign}{k}": f"hits_at_{k}" for word in ("hits", "h")}
+    words = {word: name for word, name in words.items() if not name.startswith("r_precision_at")}
+    words |= {prefix + name: prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in set(words.values())}
+    close = difflib.get_close_matches(text, words, n=3, cutoff=0.6)
+    listed = 'RankCollection.names() and the command "torchrankmetrics metrics" list them all'
+    meant = dict.fromkeys(_canonical(words[word]) for word in close)
+    return f"; did you mean {' or '.join(map(repr, meant))}? {listed}" if meant else f"; {listed}"
+
+
+def _canonical(name: str) -> str:
+    return parse_name(name).measure().key

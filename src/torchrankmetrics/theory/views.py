@@ -7,13 +7,14 @@ import torch
 
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
 
 
-def has_view(definition: RankDefinition, view: View) -> bool:
+def has_view(definition: Definition, view: View) -> bool:
     """Whether a view has a meaning for a metric.
 
     Base always; the others need a null, z-score and p-value a direction too, and the index an optimum besides.
@@ -25,14 +26,14 @@ def has_view(definition: RankDefinition, view: View) -> bool:
     return definition.has_null and (view == "normalized" or definition.higher_is_better is not None)
 
 
-def direction(definition: RankDefinition, view: View) -> bool | None:
+def direction(definition: Definition, view: View) -> bool | None:
     """Whether a higher value of the view is better; None for dispersion, counts and the tie rate."""
     if view in ("adjusted_index", "z_score"):
         return True
     return False if view == "p_value" else definition.higher_is_better
 
 
-def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, float | None]:
+def value_bounds(definition: Definition, view: View) -> tuple[float | None, float | None]:
     """Lowest and highest value whatever the ranks and candidate counts; None: no bound, or none that is known.
 
     A metric without direction has none here: plots call a bound the best value.
@@ -42,6 +43,8 @@ def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, 
     higher = definition.higher_is_better
     if view == "z_score" or higher is None:
         return None, None
+    if isinstance(definition, QueryDefinition):
+        return _query_bounds(definition, view)
     if view == "adjusted_index":
         # r -> N + 1 - r turns the mean rank around its mean by chance: the worst is as far from it as the best
         return -1.0 if definition.exponents == (1, 1) else None, 1.0
@@ -49,6 +52,15 @@ def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, 
     if view == "normalized":  # M / E: of the bounds only zero stays where it is
         return 0.0 if higher and worst == 0 else None, None
     return (worst, definition.optimum) if higher else (definition.optimum, worst)
+
+
+def _query_bounds(definition: QueryDefinition, view: View) -> tuple[float | None, float | None]:
+    """Those of metrics that lie in [0, 1]; of a mean of any f none is known but the best index."""
+    if view == "adjusted_index":
+        return None, 1.0
+    if definition.f is not None and not known(definition.f).is_share:
+        return None, None
+    return 0.0, None if view == "normalized" else 1.0
 
 
 def _value_at_infinity(definition: RankDefinition) -> float | None:
@@ -60,7 +72,7 @@ def _value_at_infinity(definition: RankDefinition) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def apply_view(definition: RankDefinition, view: View, value: float, moments: Moments) -> float:
+def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
     """Put a base value into a view: an affine map of the value, NaN where it is undefined.
 
     normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), turned so that larger is
@@ -81,7 +93,7 @@ def apply_view(definition: RankDefinition, view: View, value: float, moments: Mo
     return (value - offset) / scale + 0.0 if scale != 0 else math.nan  # + 0.0: at chance 0, not -0
 
 
-def view_slope(definition: RankDefinition, view: View, moments: Moments) -> float:
+def view_slope(definition: Definition, view: View, moments: Moments) -> float:
     """Slope of an affine view: what an error of the base value is multiplied by; NaN where the view is undefined.
 
     Raises:
@@ -93,14 +105,15 @@ def view_slope(definition: RankDefinition, view: View, moments: Moments) -> floa
     return 1 / scale if scale != 0 else math.nan
 
 
-def _offset_and_scale(definition: RankDefinition, view: View, moments: Moments) -> tuple[float, float]:
+def _offset_and_scale(definition: Definition, view: View, moments: Moments) -> tuple[float, float]:
     if view == "normalized":
         return 0.0, moments.mean
     if moments.variance == 0:
         return moments.mean, 0.0
     if view == "adjusted_index":
-        assert definition.optimum is not None
-        return moments.mean, definition.optimum - moments.mean
+        best = definition.optimum if isinstance(definition, RankDefinition) else moments.optimum
+        assert best is not None
+        return moments.mean, best - moments.mean
     if view == "z_score":
         return moments.mean, math.sqrt(moments.variance) * (1 if definition.higher_is_better else -1)
     raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY
 from torchrankmetrics.theory.inference.bootstrap import percentile_interval, percentile_support, replicate_values
 from torchrankmetrics.theory.inference.differences import (
     Difference,
@@ -19,6 +19,8 @@ from torchrankmetrics.theory.inference.differences import (
 from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.queries.definitions import Definition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
@@ -34,9 +36,9 @@ class PairedRuns:
         keys: (m,) int64, what is drawn together; None: every task is on its own.
     """
 
-    definition: RankDefinition
+    definition: Definition
     rank_type: RankType
-    samples: Sequence[RankSample]
+    samples: Sequence[RankSample] | Sequence[QuerySample]
     num_a: int
     keys: IntArray | None
 

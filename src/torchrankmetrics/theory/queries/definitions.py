@@ -3,20 +3,21 @@
 import functools
 import re
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import check_k
-from torchrankmetrics.theory.kinds import AtMost
+from torchrankmetrics.theory.definitions import RankDefinition, check_k
+from torchrankmetrics.theory.kinds import IDENTITY, AtMost
 from torchrankmetrics.theory.queries.average_precision import AveragePrecision
 from torchrankmetrics.theory.queries.first import FirstReciprocal, Success
 from torchrankmetrics.theory.queries.gains import Cut, Discount
 from torchrankmetrics.theory.queries.kind import QueryKind
 from torchrankmetrics.theory.queries.linear import AreaUnderCurve, MeanOf, NormalizedDCG, Precision, RPrecision
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.theory.transforms import RankTransform, apply_transform, known
+from torchrankmetrics.theory.transforms import RankTransform, Transform, apply_transform, known
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,13 @@ class QueryDefinition:
     f: RankTransform | None = None
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
+    # what it is beside a ``RankDefinition``: a mean over queries of numbers in [0, 1], known as soon as a query has them
+    aggregation: ClassVar[Literal["mean"]] = "mean"
+    g: ClassVar[Transform] = IDENTITY
+    has_null: ClassVar[bool] = True
+    is_mean_of_f: ClassVar[bool] = True
+    is_geometric_mean: ClassVar[bool] = False
+    is_extreme: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -110,10 +118,11 @@ class QueryDefinition:
         return self.kind
 
 
+Definition = RankDefinition | QueryDefinition
 _FAR = 1 << 20  # where the direction of a metric is read off
 
 R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
-QUERY_AUC = QueryDefinition("auc", kind=AreaUnderCurve())
+QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
 
 
 def recall_at(k: int) -> QueryDefinition:

@@ -128,6 +128,21 @@ class QuerySample:
     def __len__(self) -> int:
         return len(self.num_candidates)
 
+    @property
+    def count(self) -> IntArray:
+        """As ``counts``, by the name it has in a ``RankSample``."""
+        return self.counts
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of queries, repeats counted."""
+        return int(self.counts.sum())
+
+    @property
+    def candidate_counts(self) -> "QuerySample":
+        """What chance depends on: itself, for its N and m."""
+        return self
+
     @cached_property
     def num_answers(self) -> IntArray:
         """Number m of true candidates of every query, (Q,) int64."""
