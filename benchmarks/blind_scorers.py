@@ -28,7 +28,7 @@ from torch import Tensor
 
 from torchrankmetrics import KnownTriples, evaluate, rank_scores
 from torchrankmetrics.theory.definitions import MEAN_RECIPROCAL_RANK
-from torchrankmetrics.theory.significance import p_value
+from torchrankmetrics.theory.tails.significance import p_value
 
 LEVEL = 0.05
 

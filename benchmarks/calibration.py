@@ -33,11 +33,12 @@ from scipy import optimize, special, stats
 from tqdm import tqdm
 
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, evaluate
-from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT, estimate
+from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.theory.definitions import hits_at
 from torchrankmetrics.theory.inference.bootstrap import redraws, studentised_interval
 from torchrankmetrics.theory.inference.differences import paired_difference
+from torchrankmetrics.theory.inference.estimates import estimate
 from torchrankmetrics.theory.inference.intervals import (
     interval_through,
     mean_limits,

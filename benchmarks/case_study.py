@@ -28,7 +28,7 @@ from torch.nn.functional import cross_entropy, dropout
 from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
 from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK
 from torchrankmetrics.theory.dependence import variance_inflation
-from torchrankmetrics.theory.significance import log_p_value
+from torchrankmetrics.theory.tails.significance import log_p_value
 
 MODELS = ("ComplEx", "RotatE", "TransE", "TuckER")
 UNTRAINED = "untrained"

@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable
-from typing import Any, TypeGuard, TypeVar
+from typing import SupportsIndex, TypeGuard, TypeVar, cast
 
 Choice = TypeVar("Choice")
 
@@ -19,7 +19,7 @@ def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
 
 
-def check_int(name: str, value: Any, least: int, below: int | None = None) -> int:
+def check_int(name: str, value: object, least: int, below: int | None = None) -> int:
     """Read an integer of any kind, NumPy's too, in [least, below).
 
     Raises:
@@ -27,7 +27,7 @@ def check_int(name: str, value: Any, least: int, below: int | None = None) -> in
         ValueError: if it is out of range.
     """
     try:
-        number = operator.index(value)
+        number = operator.index(cast("SupportsIndex", value))
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):

@@ -62,9 +62,9 @@ BAD = [
     (["report", "a.npz", "--by-group", "--names", "latin.txt"], "latin.txt is no UTF-8 text: expected a name"),
     (["report", "a.npz", "--by-group", "--names", "short.txt"], "names must have a name for every group"),
     # names
-    (["report", "a.npz", "-m", f"hits@{HUGE}"], f"k must be at least 1 and fit in int64, got {HUGE}"),
-    (["adjust", "-d", "nations", "-m", f"hits@{HUGE}", "--value", "0.5"], "fit in int64"),
-    (["datasets", "--moments", "-m", f"hits@{HUGE}"], "fit in int64"),
+    (["report", "a.npz", "-m", f"hits@{HUGE}"], f"k must be an int of at least 1 and below {1 << 63}, got {HUGE}"),
+    (["adjust", "-d", "nations", "-m", f"hits@{HUGE}", "--value", "0.5"], f"below {1 << 63}"),
+    (["datasets", "--moments", "-m", f"hits@{HUGE}"], f"below {1 << 63}"),
     (["report", "a.npz", "-m", "mmr"], "unknown metric 'mmr'; did you mean"),
     (["report", "a.npz", "-m", "mrr,,mr"], "--metric must be names separated by commas"),
     (["report", "a.npz", "-m", "adjusted_count"], "no meaning"),

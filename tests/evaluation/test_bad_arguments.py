@@ -26,8 +26,8 @@ RANKS = Ranks([1, 2], [2, 2], 4)
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: HitsAtK(0), ValueError, "k must be at least 1, got 0"),
-        (lambda: HitsAtK(-3), ValueError, "k must be at least 1, got -3"),
+        (lambda: HitsAtK(0), ValueError, "k must be an int of at least 1 and .*, got 0"),
+        (lambda: HitsAtK(-3), ValueError, "k must be an int of at least 1 and .*, got -3"),
         (lambda: HitsAtK(2.0), TypeError, "k must be an int, got 2.0 of type float"),
         (lambda: HitsAtK(True), TypeError, "k must be an int"),
         (lambda: HitsAtK("10"), TypeError, "k must be an int"),
@@ -65,7 +65,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: RankDefinition("x", f=lambda r: (r - 1).log()), ValueError, "f and g must give a finite tensor"),
         (lambda: RankDefinition("x", f=torch.sum), ValueError, "of the shape of the ranks"),
         (lambda: RankDefinition("x", f=lambda r: 1.0), ValueError, "f and g must give a finite tensor"),
-        (lambda: MonteCarloExpectation(1), ValueError, "samples must be at least 2"),
+        (lambda: MonteCarloExpectation(1), ValueError, "samples must be an int of at least 2"),
         (lambda: PrecomputedExpectation([]), ValueError, "num_candidates is empty"),
         (lambda: RankTable([[1]]), TypeError, "rows must be an int64 tensor, got list"),
         (lambda: RankTable(torch.zeros(3, 8)), TypeError, "rows must be an int64 tensor, got torch.float32"),

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
-from torchrankmetrics.evaluation.intervals import estimate
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
+from torchrankmetrics.theory.inference.estimates import estimate
 from torchrankmetrics.theory.inference.intervals import share_interval, skewed_normal, wilson
 from torchrankmetrics.theory.inference.units import support_of, units_of
 from torchrankmetrics.theory.sample import RankSample

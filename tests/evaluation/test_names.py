@@ -116,7 +116,7 @@ def test_unknown_names_are_refused(wrong):
 def test_names_of_other_types_are_refused(entry):
     with pytest.raises(TypeError, match="metric name must be a str"):
         RankCollection([entry])
-    with pytest.raises(ValueError, match="k must be at least 1"):
+    with pytest.raises(ValueError, match="k must be an int of at least 1"):
         RankCollection(["hits@0"])
 
 

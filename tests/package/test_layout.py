@@ -16,7 +16,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "digits": set(),
     "files": set(),
     "sides": set(),
-    "theory": {"errors"},
+    "theory": {"checks", "errors"},
     "definitions": {"theory"},
     "significance": {"theory"},
     "ranking": {"checks", "errors"},

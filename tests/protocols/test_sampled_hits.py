@@ -77,7 +77,7 @@ def test_it_has_every_view_and_drops_when_ranks_do():
 @pytest.mark.parametrize(
     ("k", "m", "error", "message"),
     [
-        (0, 5, ValueError, "k must be between 1 and num_negatives = 5"),
+        (0, 5, ValueError, "k must be an int of at least 1"),
         (6, 5, ValueError, "all ranks are hits; got 6"),
         (2.0, 5, TypeError, "k must be an int"),
         (2, True, TypeError, "num_negatives must be an int"),

@@ -30,7 +30,7 @@ from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RANK
 from torchrankmetrics.theory.dependence import variance_inflation
 from torchrankmetrics.theory.expectation.enumeration import enumeration
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.significance import log_p_value, p_value
+from torchrankmetrics.theory.tails.significance import log_p_value, p_value
 from torchrankmetrics.theory.transforms import known
 
 pytestmark = [

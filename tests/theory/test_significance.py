@@ -10,11 +10,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from torchrankmetrics import evaluate
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.tails.convolution import log_tail_by_convolution
 from torchrankmetrics.theory.tails.inversion import log_tail_by_inversion, saddlepoint
+from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
@@ -342,3 +343,14 @@ def test_without_a_law_there_is_an_error(definition):
 def test_bad_input(value, counts, tolerance, message):
     with pytest.raises((ValueError, TypeError), match=message):
         log_p_value(d.MEAN_RANK, value, counts, tolerance=tolerance)
+
+
+@pytest.mark.parametrize("pair", [("p_mr", "p_imr"), ("p_mrr", "p_hmr"), ("p_gmr", "p_igmr")])
+def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
+    # nothing is inverted on the way: 1 / (1 / x) is not x, nor log(exp(x))
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        N = rng.integers(5, 2000, int(rng.integers(3, 60)))
+        ranks = np.minimum((N * rng.random(len(N)) ** 2).astype(int) + 1, N)
+        first, second = evaluate(ranks, N, list(pair)).values()
+        assert first == second

@@ -4,7 +4,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.definitions import AtMost
-from torchrankmetrics.theory.sample import RANK_TYPES
+from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]
 Answer = Tensor | dict[str, float]  # ranks (B,) float64, or values of metrics
@@ -225,7 +225,7 @@ def near(a: float, b: float) -> bool:
 def _value(name: MetricName, ranks: Ranks, rule: str) -> float | None:
     """The metric of ranks; None if it has no meaning for the rule."""
     try:
-        measure = name.measure(rank_type=rule)
+        measure = name.measure(rank_type=cast("RankType", rule))
     except ValueError:
         return None
     with warnings.catch_warnings():

@@ -1,7 +1,5 @@
 """audit and assert_evaluator: what others call."""
 
-from typing import Any
-
 from torchrankmetrics.audit.answers import RULES, Asked, Evaluator
 from torchrankmetrics.audit.battery import Battery
 from torchrankmetrics.audit.report import Report, assertion
@@ -62,5 +60,5 @@ def assert_evaluator(
         raise assertion(report.failures, report.evaluator)
 
 
-def _name(evaluator: Any) -> str:
+def _name(evaluator: Evaluator) -> str:
     return str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__))

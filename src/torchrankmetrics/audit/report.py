@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 Status = Literal["kept", "broken", "raised", "refused", "not applicable"]
 FAILURES: tuple[Status, ...] = ("broken", "raised")
@@ -81,7 +81,7 @@ class Report:
         head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} laws broken; ties: {rule}"
         return "\n".join([head, *map(str, self.findings)])
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """What JSON holds: the evaluator, its tie rules, and a record per law."""
         laws = [{key: _plain(value) for key, value in asdict(finding).items()} for finding in self.findings]
         return {"evaluator": self.evaluator, "ties": list(self.ties), "laws": laws}
@@ -102,5 +102,5 @@ def number(value: float | str | None) -> str:
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

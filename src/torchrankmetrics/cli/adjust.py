@@ -76,7 +76,7 @@ def adjust_command(
         )
     if num_candidates is not None:
         refuse(given(context, "split", "side", "entities"), "--num-candidates serves all tasks")
-    known: CandidateCounts | int | None = num_candidates
+    known: CandidateCounts | int = num_candidates or 0
     words = f"{num_candidates} candidates in every task"
     if dataset is not None:
         known, words = counts_of_dataset(dataset, *tasks)

@@ -26,13 +26,14 @@ from torchrankmetrics.cli.tables import MaxBytesOption, files_of, input_path
 from torchrankmetrics.datasets.files import read_text
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, break_down
-from torchrankmetrics.evaluation.intervals import METHODS, Method, check_level, confidence_intervals
+from torchrankmetrics.evaluation.intervals import check_level, confidence_intervals
 from torchrankmetrics.evaluation.measure import SIDES, Measure
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
 from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.table_io import MAX_BYTES
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.inference.estimates import METHODS, Method
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS, View
 
@@ -103,7 +104,7 @@ def report_command(
         choices_of(sides, "--side", SIDES),
         DEFAULT_EXPECTATION,
     )
-    measures: Measures = dict(selection.entries(split_list(metrics, "--metric")))
+    measures = {key: measure_of(entry) for key, entry in selection.entries(split_list(metrics, "--metric"))}
     only = measures if by_group and given(context, "views") else None
     group_names = None if names is None else _read_names(names)
     files = [file for path in paths for file in files_of(Path("/dev/stdin") if str(path) == "-" else path)]

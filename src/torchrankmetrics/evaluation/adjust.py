@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import Any, overload
+from typing import overload
 
 import numpy as np
 
@@ -13,12 +13,13 @@ from torchrankmetrics.digits import probability_text
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.significance import log_p_value
+from torchrankmetrics.theory.tails.significance import log_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, view_slope
@@ -55,7 +56,7 @@ class Rounded:
 def adjust(
     value: float,
     metric: str | RankDefinition,
-    num_candidates: Any,
+    num_candidates: str | Integers | CandidateCounts,
     *,
     view: View = ...,
     expectation: ExpectationProvider | None = ...,
@@ -64,7 +65,7 @@ def adjust(
 def adjust(
     value: str,
     metric: str | RankDefinition,
-    num_candidates: Any,
+    num_candidates: str | Integers | CandidateCounts,
     *,
     view: View = ...,
     expectation: ExpectationProvider | None = ...,
@@ -72,7 +73,7 @@ def adjust(
 def adjust(
     value: float | str,
     metric: str | RankDefinition,
-    num_candidates: Any,
+    num_candidates: str | Integers | CandidateCounts,
     *,
     view: View = "adjusted_index",
     expectation: ExpectationProvider | None = None,
@@ -158,7 +159,7 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
     return abs(slope) * _NORMAL * math.sqrt(max((value - a) * (b - value), 0.0) / counts.num_tasks)
 
 
-def _read(value: Any) -> tuple[float, float]:
+def _read(value: object) -> tuple[float, float]:
     """Number and half a unit of its last printed digit."""
     if isinstance(value, str):
         try:

@@ -1,12 +1,15 @@
 """Keys of what is drawn together: tasks of a group, of a triple, of a query."""
 
-from typing import Any
+from typing import Literal
 
 import torch
 
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.theory.candidates import IntArray
+
+Cluster = Literal["group", "sample_id"] | Integers
+"""What is drawn together: a column by its name, or a key for every task."""
 
 
 def named_clusters(rows: Rows, name: str) -> IntArray:
@@ -23,7 +26,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
     return keys
 
 
-def given_clusters(keys: Any, size: int, of: str) -> IntArray:
+def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
     """Cluster of every row (size,) from an array.
 
     Raises:

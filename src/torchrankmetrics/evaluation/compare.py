@@ -8,6 +8,7 @@ from typing import Any, overload
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
 from torchrankmetrics.evaluation.measure import Measure
@@ -30,7 +31,7 @@ def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     metric: Metric = ...,
     *,
     level: float = ...,
-    cluster: Any = ...,
+    cluster: Cluster | None = ...,
     resamples: int = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -42,7 +43,7 @@ def compare(
     metric: Sequence[Metric],
     *,
     level: float = ...,
-    cluster: Any = ...,
+    cluster: Cluster | None = ...,
     resamples: int = ...,
     permutations: int = ...,
     seed: int = ...,
@@ -53,7 +54,7 @@ def compare(
     metric: Metric | Sequence[Metric] = "mrr",
     *,
     level: float = 0.95,
-    cluster: Any = None,
+    cluster: Cluster | None = None,
     resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,

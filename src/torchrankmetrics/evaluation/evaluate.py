@@ -1,17 +1,21 @@
 """Numbers without state: of ranks that are there already, or of scores."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
-from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
+from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.rank_table import RankTable
@@ -21,23 +25,38 @@ from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
 
+class Options(TypedDict, total=False):
+    """Keywords of ``evaluate`` for ranks that are there already."""
+
+    side: TaskSide | None
+    weight: Numbers | None
+    group: Integers | None
+    sample_id: Integers | None
+    views: Sequence[View]
+    rank_types: Sequence[RankType]
+    sides: Sequence[Side]
+    average: Average
+    expectation: ExpectationProvider | None
+
+
 def evaluate(
-    ranks: Any = None,
-    num_candidates: Any = None,
-    metrics: Any = None,
+    ranks: Numbers | Ranks | RankTable | Predictions | None = None,
+    num_candidates: Integers | Target | None = None,
+    metrics: Metrics | None = None,
     *,
-    scores: Any = None,
-    target: Any = None,
-    exclude: Any = None,
+    scores: Numbers | None = None,
+    target: Integers | Target | None = None,
+    exclude: Exclude | npt.ArrayLike = None,
     side: TaskSide | None = None,
-    weight: Any = None,
-    group: Any = None,
-    sample_id: Any = None,
+    weight: Numbers | None = None,
+    group: Integers | None = None,
+    sample_id: Integers | None = None,
     views: Sequence[View] = ("base",),
     rank_types: Sequence[RankType] = ("realistic",),
     sides: Sequence[Side] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
+    counting: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
@@ -58,6 +77,7 @@ def evaluate(
         sides: as there.
         average: as there.
         expectation: as there.
+        counting: of scores, as ``rank_scores`` takes it.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronised across processes.
@@ -75,16 +95,19 @@ def evaluate(
     """
     if (ranks is None) == (scores is None):
         raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
-    given = ranks if scores is None else scores
+    given: Tensor | Ranks | RankTable
     if isinstance(ranks, Mapping):
-        given, exclude = Ranks.from_negatives(given, exclude=exclude), None
-    if not isinstance(given, Ranks | RankTable):
-        given = as_tensor(given, "ranks" if scores is None else "scores")
-    complete = isinstance(given, Ranks | RankTable)
-    scored = scores is not None or (not complete and given.ndim == 2)
-    if scored:
+        negative = cast("Numbers | None", exclude)
+        given, exclude = Ranks.from_negatives(ranks, exclude=negative, counting=counting), None
+    elif isinstance(ranks, Ranks | RankTable):
+        given = ranks
+    else:
+        given = as_tensor(cast("Numbers", ranks if scores is None else scores), "ranks" if scores is None else "scores")
+    complete = not isinstance(given, Tensor)
+    scored = isinstance(given, Tensor) and (scores is not None or given.ndim == 2)
+    if isinstance(given, Tensor) and scored:
         target = _target_of(given, num_candidates, target)
-        exclude = _beside(exclude, "exclude", given)
+        exclude = cast("Exclude", _beside(exclude, "exclude", given))
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     if complete and num_candidates is not None:
@@ -99,14 +122,15 @@ def evaluate(
         raise ValueError(
             f"sides {asked} are asked for, but nothing says which was predicted; pass side= or a RankTable that says it"
         )
-    if not complete and not scored:
-        given = _as_ranks(given, num_candidates, measures)
-    block = make_block(given, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+    if isinstance(given, Tensor) and not scored:
+        given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
+    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
+    block = make_block(given, target, exclude, counting=counting, **about)
     analysis = Analysis([block])
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 
-def _target_of(scores: Tensor, second: Any, target: Any) -> Any:
+def _target_of(scores: Tensor, second: object, target: object) -> Target:
     """Target of scores: what stands in the place that num_candidates has beside ranks, or the keyword."""
     if second is not None and target is not None:
         raise ValueError("num_candidates must not be given with scores: exclude says what is no candidate")
@@ -116,17 +140,17 @@ def _target_of(scores: Tensor, second: Any, target: Any) -> Any:
             f"target must be (B,), the columns of the true candidates, beside scores (B, N) = {tuple(scores.shape)}, "
             f"got {target}; ranks would be (tasks,), with num_candidates"
         )
-    return _beside(target, "target", scores)
+    return cast("Target", _beside(target, "target", scores))
 
 
-def _beside(values: Any, name: str, scores: Tensor) -> Any:
+def _beside(values: object, name: str, scores: Tensor) -> object:
     """Read arrays and lists as ``rank_scores`` takes them, on the device of the scores; leave all else to it."""
     if isinstance(values, tuple) and len(values) == 2:
         return tuple(_beside(part, name, scores) for part in values)
     return as_tensor(values, name).to(scores.device) if isinstance(values, np.ndarray | list) else values
 
 
-def _as_ranks(ranks: Tensor, num_candidates: Any, measures: Mapping[str, Measure]) -> Ranks:
+def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:
     if ranks.numel() == 0:
         ranks = ranks.long()
     if num_candidates is None:

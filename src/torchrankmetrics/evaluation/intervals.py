@@ -5,37 +5,19 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
-
-import numpy as np
 
 from torchrankmetrics.checks import check_choice, check_int, is_number
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
+from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
-from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.bootstrap import (
-    percentile_interval,
-    percentile_support,
-    replicate_values,
-    studentised_interval,
-)
-from torchrankmetrics.theory.inference.intervals import (
-    Estimate,
-    interval_through,
-    mean_limits,
-    normal_interval,
-    support_of_mean,
-)
-from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
-from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.views import apply_view, view_slope
-
-Method = Literal["normal", "bootstrap"]
-METHODS: tuple[Method, ...] = get_args(Method)
+from torchrankmetrics.theory.inference.estimates import METHODS, Method, estimate, in_view
+from torchrankmetrics.theory.inference.intervals import Estimate
+from torchrankmetrics.theory.inference.units import clusters_of, is_mean
+from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.views import apply_view
 
 # below it 95 % intervals were seen to cover less than 93 %: python -m benchmarks.calibration
 LEAST_SUPPORT = 5.0
@@ -93,7 +75,7 @@ def confidence_intervals(
     measures: Mapping[str, Measure],
     level: float,
     method: Method,
-    cluster: Any,
+    cluster: Cluster | None,
     resamples: int,
     seed: int,
 ) -> Intervals:
@@ -115,12 +97,12 @@ def confidence_intervals(
             counted = used(analysis.rows, measure.side, measure.definition.min_candidates)
             own = None if keys is None else keys[counted]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
-        rows.append(_in_view(key, measure, measure.base(analysis), found[base], sample))
+        rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
     warn_of_support({row.metric: row.support for row in rows}, 4)
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
-        units = units_of(np.zeros(len(sample.weight)), sample.weight, sample.count, keys[used(analysis.rows, "both")])
-        number, effective = units.size, units.effective
+        clusters = clusters_of(sample, keys[used(analysis.rows, "both")])
+        number, effective = clusters.size, clusters.effective
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
 
 
@@ -145,32 +127,7 @@ def in_clusters(number: int, effective: float | None) -> str:
     return f" in {number} clusters (worth {effective:.0f} of equal size)"
 
 
-def estimate(
-    definition: RankDefinition,
-    sample: RankSample,
-    rank_type: RankType,
-    level: float,
-    method: Method,
-    cluster: IntArray | None,
-    resamples: int,
-    seed: int,
-) -> Estimate:
-    """Interval of the base value of a metric on a sample."""
-    if sample.num_tasks == 0:
-        return Estimate(math.nan, math.nan, math.nan)
-    if not is_mean(definition, rank_type):
-        support = percentile_support(definition, sample, cluster)
-        replicates = replicate_values(definition, sample, rank_type, resamples, seed, cluster)
-        return Estimate(*percentile_interval(replicates, level), support)
-    units = units_of(task_values(definition, sample, rank_type), sample.weight, sample.count, cluster)
-    limits = mean_limits(definition, sample)
-    if method == "normal" or is_share(definition):  # no resample of a sample without hits has one
-        return normal_interval(definition, units, level, limits)
-    error, low, high = studentised_interval(units, level, resamples, seed)
-    return interval_through(definition.g, units, error, (low, high), limits, support_of_mean(definition, units))
-
-
-def _clusters(rows: Rows, cluster: Any) -> IntArray | None:
+def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(rows, cluster)
     keys = given_clusters(cluster, len(rows), "table()")
@@ -197,11 +154,10 @@ def _check_normal(measures: Mapping[str, Measure]) -> None:
         )
 
 
-def _in_view(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample) -> Interval:
-    if measure.view == "base" or math.isnan(value):
-        return Interval(key, value, base.low, base.high, base.standard_error, base.support)
-    moments = measure.moments(sample.candidate_counts)
-    slope = view_slope(measure.definition, measure.view, moments)
-    middle, *ends = (apply_view(measure.definition, measure.view, x, moments) for x in (value, base.low, base.high))
-    low, high = sorted(ends) if not math.isnan(slope) else ends
-    return Interval(key, middle, low, high, base.standard_error * abs(slope), base.support)
+def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample) -> Interval:
+    found = base
+    if measure.view != "base" and not math.isnan(value):
+        moments = measure.moments(sample.candidate_counts)
+        found = in_view(base, measure.definition, measure.view, moments)
+        value = apply_view(measure.definition, measure.view, value, moments)
+    return Interval(key, value, found.low, found.high, found.standard_error, found.support)

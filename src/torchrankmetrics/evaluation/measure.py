@@ -15,12 +15,18 @@ from torchrankmetrics.theory.expectation.provider import (
     ExpectationUnavailableError,
     unavailable,
 )
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.means import query_moments
+from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
+from torchrankmetrics.theory.queries.significance import query_p_value
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
-from torchrankmetrics.theory.significance import has_p_value, log_p_value, p_value
+from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.values import base_value, mean_behind
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 
+Counts = CandidateCounts | QuerySample
+"""What chance depends on: the candidate counts of tasks, or of queries with their numbers of answers."""
 SIDES: tuple[Side, ...] = get_args(Side)
 AVERAGES: tuple[Average, ...] = get_args(Average)
 # how a key writes a view; the mean rank has words of its own
@@ -125,37 +131,42 @@ class Measure:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
         if self.view != "base" and not math.isnan(value):
-            value = self.in_view(value, self.sample(analysis))
+            value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
             analysis.warn_undefined(self.key)
         return value
 
-    def in_view(self, base: float, counts: Sample) -> float:
-        """Put the base value of a sample into the view; NaN where it is undefined."""
+    def in_view(self, base: float, counts: Counts) -> float:
+        """Put a base value into the view; NaN where it is undefined."""
         if self.view == "base":
             return base
         if self.view == "p_value":
-            return math.exp(self._log_p(base, counts))
+            assert isinstance(self.definition, RankDefinition) and isinstance(counts, CandidateCounts)
+            return p_value(self.definition, base, counts)
         return apply_view(self.definition, self.view, base, self.moments(counts))
 
     def log_p_value(self, analysis: Analysis) -> float:
         """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
-        return self._log_p(self.base(analysis), self.sample(analysis))
+        definition = self.definition
+        if isinstance(definition, QueryDefinition):
+            sample = analysis.query_sample(definition, self.side, self.average)
+            return query_p_value(definition, sample, query_rank_type(self.rank_type)).log_p
+        tasks = analysis.sample(self.side, self.average, definition.min_candidates)
+        mean = mean_behind(definition, tasks, self.rank_type)
+        return log_p_value(definition, self.base(analysis), tasks.candidate_counts, mean=mean)
 
-    def _log_p(self, base: float, sample: Sample) -> float:
-        if isinstance(self.definition, QueryDefinition):
-            assert isinstance(sample, QuerySample)
-            return query_p_value(self.definition, sample, self.rank_type).log_p
-        assert not isinstance(sample, QuerySample)
-        return log_p_value(self.definition, base, sample if isinstance(sample, CandidateCounts) else sample.candidate_counts)
+    def _in_view(self, base: float, analysis: Analysis) -> float:
+        if self.view == "p_value":
+            return math.exp(self.log_p_value(analysis))
+        return self.in_view(base, self.sample(analysis).candidate_counts)
 
-    def moments(self, counts: Sample) -> Moments:
-        """Mean and variance of the base value by chance, as the candidate counts of a sample say."""
+    def moments(self, counts: Counts) -> Moments:
+        """Mean and variance of the base value by chance."""
         if isinstance(self.definition, QueryDefinition):
             assert isinstance(counts, QuerySample)
             return query_moments(self.definition, counts)
-        assert not isinstance(counts, QuerySample)
-        return self.expectation.moments(self.definition, counts if isinstance(counts, CandidateCounts) else counts.candidate_counts)
+        assert isinstance(counts, CandidateCounts)
+        return self.expectation.moments(self.definition, counts)
 
     def seen_as(self, *views: View) -> "Iterator[Measure | None]":
         """The same metric in other views; None for a view that has no meaning or no expectation."""
@@ -171,7 +182,7 @@ class Measure:
         if math.isnan(base):
             return base
         try:
-            return self.in_view(base, self.sample(analysis))
+            return self._in_view(base, analysis)
         except ExpectationUnavailableError:
             return math.nan
 

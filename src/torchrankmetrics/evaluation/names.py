@@ -12,6 +12,7 @@ from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
@@ -110,15 +111,21 @@ class MetricName:
     side: Side | None = None
     average: Average | None = None
 
-    def measure(self, **unsaid: Any) -> Measure:
-        """Make the measure; what the name does not say is as in ``unsaid``, else as in ``Measure``.
+    def measure(
+        self,
+        view: View = "base",
+        rank_type: RankType = "realistic",
+        side: Side = "both",
+        average: Average = "micro",
+        expectation: ExpectationProvider = DEFAULT_EXPECTATION,
+    ) -> Measure:
+        """Make the measure; the arguments are for what the name does not say.
 
         Raises:
             TypeError, ValueError: as ``Measure``.
         """
-        parts = ("view", "rank_type", "side", "average")
-        said = {part: value for part in parts if (value := getattr(self, part)) is not None}
-        return Measure(self.definition, **{**unsaid, **said})
+        said = self.view or view, self.rank_type or rank_type, self.side or side, self.average or average
+        return Measure(self.definition, *said, expectation)
 
 
 def parse_name(name: str) -> MetricName:
@@ -140,13 +147,24 @@ def parse_name(name: str) -> MetricName:
     return result
 
 
-def asked(metric: "Definition | str | MetricName | Measure", expectation: Any = None, **given: Any) -> Measure:
+def asked(
+    metric: Definition | str | MetricName | Measure,
+    expectation: ExpectationProvider | None = None,
+    *,
+    view: View | None = None,
+    rank_type: RankType | None = None,
+    side: Side | None = None,
+    average: Average | None = None,
+) -> Measure:
     """The measure that a name, a definition or a measure says, completed by keywords, of which None says nothing.
 
     Args:
         metric: what is asked for.
         expectation: what gives moments by chance; None: that of the measure, else exact.
-        **given: view, rank_type, side and average.
+        view: of the measure, like what follows.
+        rank_type: as there.
+        side: as there.
+        average: as there.
 
     Raises:
         TypeError, ValueError: as ``parse_name`` and ``Measure``; and if a keyword differs from what the name says.
@@ -155,6 +173,7 @@ def asked(metric: "Definition | str | MetricName | Measure", expectation: Any = 
     'tail_optimistic_z_mrr'
     """
     name = parse_name(metric) if isinstance(metric, str) else metric
+    given = {"view": view, "rank_type": rank_type, "side": side, "average": average}
     for keyword, value in given.items():
         said = getattr(name, keyword, None)
         if said is not None and value not in (None, said):
@@ -165,7 +184,7 @@ def asked(metric: "Definition | str | MetricName | Measure", expectation: Any = 
     if isinstance(name, Measure):
         return name if expectation is None else replace(name, expectation=expectation)
     name = name if isinstance(name, MetricName) else MetricName(name)
-    options = {keyword: value for keyword, value in given.items() if value is not None}
+    options: dict[str, Any] = {keyword: value for keyword, value in given.items() if value is not None}
     return name.measure(**options, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
 
 

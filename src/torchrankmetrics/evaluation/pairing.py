@@ -1,12 +1,10 @@
 """The same tasks in the evaluations of several models, row by row."""
 
-from typing import Any
-
 import numpy as np
 import torch
 
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.clusters import given_clusters, named_clusters
+from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
@@ -17,7 +15,9 @@ from torchrankmetrics.theory.candidates import IntArray
 _SHOWN = 3
 
 
-def paired_rows(runs: list[Evaluation], names: list[str], cluster: Any = None) -> tuple[list[Rows], IntArray | None]:
+def paired_rows(
+    runs: list[Evaluation], names: list[str], cluster: Cluster | None = None
+) -> tuple[list[Rows], IntArray | None]:
     """Rows of every run in one common order of tasks, and the cluster of each task.
 
     By (side, sample id) where the tasks have sample ids, else by order.
@@ -67,7 +67,7 @@ def _rows(run: Evaluation, name: str) -> Rows:
     return rows.cpu().numpy()
 
 
-def _check_order(run: Any, rows: Rows, name: str) -> None:
+def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
     if isinstance(run, Ranks):
         return
     merged = bool((Columns(rows).count != 1).any())
@@ -120,7 +120,7 @@ def _check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
             )
 
 
-def _clusters(cluster: Any, run: Any, given: Rows, ordered: Rows, name: str) -> IntArray | None:
+def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Rows, name: str) -> IntArray | None:
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(ordered, cluster)
     # a collection shows its rows through table(), where repeats are dropped and the rest sorted

@@ -2,17 +2,23 @@
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from typing import TypeGuard, cast
 
+from torchrankmetrics.checks import Choice
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
 from torchrankmetrics.evaluation.names import MetricName, parse_name
+from torchrankmetrics.evaluation.sources import Measured
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
+Asked = str | Measure | Measured
+"""What one metric is asked for by: a name, or what holds a measure, as a ``RankMetric`` does."""
+Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
+"""One, several, or by keys of one's own."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 
 
@@ -44,7 +50,7 @@ class Selection:
         self.expectation = expectation
         self.average = average
 
-    def entries(self, metrics: Any) -> Iterator[tuple[str, Any]]:
+    def entries(self, metrics: Metrics) -> Iterator[tuple[str, Measure | Measured]]:
         """Give keys with a ``Measure`` for each name, and what holds a measure as it is, in the order asked for.
 
         What a product and a name both ask for comes once.
@@ -71,15 +77,15 @@ class Selection:
                 seen.add(measure_of(entry).key)
                 yield measure_of(entry).key, entry
                 continue
-            for measure in self._product(parse_name(entry)):
+            for measure in self._product(_parsed(entry)):
                 if measure.key not in seen:
                     seen.add(measure.key)
                     yield measure.key, measure
         if metrics and not seen:  # nothing was left of the products: the first of them says why
-            parse_name(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
+            _parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
-    def _one(self, entry: Any) -> Measure:
-        return parse_name(entry).measure(average=self.average, expectation=self.expectation)
+    def _one(self, entry: Asked) -> Measure:
+        return _parsed(entry).measure(average=self.average, expectation=self.expectation)
 
     def _product(self, name: MetricName) -> Iterator[Measure]:
         views = self.views if name.view is None else (name.view,)
@@ -93,16 +99,20 @@ class Selection:
             yield Measure(name.definition, view, rank_type, side, name.average or self.average, self.expectation)
 
 
-def measure_of(entry: Any) -> Measure:
+def measure_of(entry: Measure | Measured) -> Measure:
     """The measure of an entry: a metric holds one."""
     return entry if isinstance(entry, Measure) else entry.measure
 
 
-def _holds(entry: Any) -> bool:
+def _parsed(entry: Asked) -> MetricName:
+    return parse_name(cast("str", entry))  # which refuses what is no name
+
+
+def _holds(entry: object) -> TypeGuard[Measure | Measured]:
     return isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
 
 
-def _listed(values: Any, name: str, choices: tuple[str, ...]) -> tuple[Any, ...]:
+def _listed(values: Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
     if isinstance(values, Set):  # in an order that is the same on every process
         values = sorted(values, key=str)
     if isinstance(values, str) or not isinstance(values, Sequence) or not values:

@@ -1,10 +1,11 @@
 """What distributed evaluation in Lightning lacks: batches without padding that stay in step."""
 
-from collections.abc import Iterator, Sized
-from typing import Any
+from collections.abc import Iterable, Iterator, Sized
 
 from torch import distributed
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
+
+from torchrankmetrics.checks import check_int
 
 
 class UnpaddedBatchSampler(BatchSampler):
@@ -41,14 +42,13 @@ class UnpaddedBatchSampler(BatchSampler):
         *,
         num_replicas: int | None = None,
         rank: int | None = None,
-        sampler: Any = None,
+        sampler: Iterable[int] | None = None,
     ) -> None:
-        if batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        check_int("batch_size", batch_size, 1)
         if drop_last:
             raise ValueError("drop_last must be False: every sample is dealt")
         # trainers rebuild a sampler of their own batches with theirs: as ``sampler``, or in the place of the dataset
-        counted: Any = dataset if sampler is None else sampler
+        counted = dataset if sampler is None else sampler
         if isinstance(counted, DistributedSampler):
             num_replicas = counted.num_replicas if num_replicas is None else num_replicas
             rank = counted.rank if rank is None else rank

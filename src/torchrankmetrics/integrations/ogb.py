@@ -1,14 +1,17 @@
 """OGB: its link evaluator, with the same numbers and the ranks behind them; OGB itself is not needed."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Unpack
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import warn
-from torchrankmetrics.evaluation.evaluate import evaluate
+from torchrankmetrics.evaluation.evaluate import Options, evaluate
+from torchrankmetrics.evaluation.selection import Metrics
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 
 # what OGB 1.3.6 measures on each of its link data sets
@@ -56,13 +59,12 @@ class Evaluator:
     """
 
     def __init__(self, name: str) -> None:
-        if name not in OGB_METRICS:
-            raise ValueError(f"name must be one of {', '.join(map(repr, OGB_METRICS))}; got {name!r}")
-        self.name, self.eval_metric = name, OGB_METRICS[name]
+        self.name = check_choice("name", name, OGB_METRICS)
+        self.eval_metric = OGB_METRICS[name]
         if self.eval_metric.startswith("hits@"):
             self.K = int(self.eval_metric.removeprefix("hits@"))
 
-    def eval(self, input_dict: Mapping[str, Any]) -> "Result":
+    def eval(self, input_dict: Predictions) -> "Result":
         """Measure what OGB measures on this data set.
 
         Args:
@@ -87,7 +89,7 @@ class Evaluator:
             )
         return Result(self._values(ranks), ranks, self.eval_metric)
 
-    def _values(self, ranks: Ranks) -> dict[str, Any]:
+    def _values(self, ranks: Ranks) -> dict[str, float | Tensor]:
         if self.eval_metric == "mrr":
             lists = {f"hits@{k}_list": (ranks.realistic <= k).to(torch.float32) for k in _HITS}
             return {**lists, "mrr_list": 1 / ranks.realistic.to(torch.float32)}
@@ -114,7 +116,7 @@ class Evaluator:
         return f"{self.name}: {{'{key}': float}}"
 
 
-class Result(dict[str, Any]):
+class Result(dict[str, float | Tensor]):
     """What ``eval`` gives: OGB's dict, and the ranks it was computed from.
 
     Attributes:
@@ -122,11 +124,11 @@ class Result(dict[str, Any]):
         eval_metric: that of the evaluator.
     """
 
-    def __init__(self, values: Mapping[str, Any], ranks: Ranks, eval_metric: str) -> None:
+    def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:
         super().__init__(values)
         self.ranks, self.eval_metric = ranks, eval_metric
 
-    def evaluate(self, metrics: Any = None, **options: Any) -> dict[str, float]:
+    def evaluate(self, metrics: Metrics | None = None, **options: Unpack[Options]) -> dict[str, float]:
         """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
         return evaluate(self.ranks, metrics=metrics, **options)
 

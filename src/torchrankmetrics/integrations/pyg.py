@@ -11,7 +11,7 @@ from torch import Tensor
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols import triples as protocol
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -26,8 +26,26 @@ class ScoresTriples(Protocol):
         ...
 
 
+class HasEdges(Protocol):
+    """What is needed of ``torch_geometric.data.Data``; edge_type is asked for where it is read."""
+
+    edge_index: Tensor
+
+
+Source = HasEdges | Integers | tuple[Integers, Integers]
+"""Triples as PyG holds them: ``Data``, (edge_index, edge_type), (heads, relations, tails) or (n, 3)."""
+
+
 def rank_triples(
-    model: ScoresTriples, triples: Any, known: Any = None, *, higher_is_better: bool = True, **options: Any
+    model: ScoresTriples,
+    triples: Source,
+    known: KnownTriples | None = None,
+    *,
+    higher_is_better: bool = True,
+    candidates: Integers | None = None,
+    batch_size: int | None = None,
+    counting: str = "auto",
+    progress: bool = True,
 ) -> RankTable:
     """Rank both sides of every triple among all nodes, for any ``KGEModel``.
 
@@ -38,7 +56,10 @@ def rank_triples(
         triples: what is evaluated, as a source of ``known_triples``: ``Data``, (edge_index, edge_type), ...
         known: what is filtered: ``KnownTriples``; None: raw ranks.
         higher_is_better: False for a model that gives distances.
-        **options: candidates, batch_size, counting and progress, as ``torchrankmetrics.rank_triples`` takes them.
+        candidates: as ``torchrankmetrics.rank_triples`` takes them, like what follows.
+        batch_size: as there.
+        counting: as there.
+        progress: as there.
 
     Returns:
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation as group.
@@ -58,11 +79,14 @@ def rank_triples(
         score_hrt=lambda hrt: model(*hrt.unbind(1)),
         num_entities=model.num_nodes,
         higher_is_better=higher_is_better,
-        **options,
+        candidates=candidates,
+        batch_size=batch_size,
+        counting=counting,
+        progress=progress,
     )
 
 
-def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriples:
+def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTriples:
     """``KnownTriples`` of PyG's ``Data``, or of the tensors in it.
 
     Args:
@@ -92,7 +116,11 @@ def known_triples(*sources: Any, num_entities: int | None = None) -> KnownTriple
 
 
 def ranks_of_predictions(
-    pred_index_mat: Any, edge_label_index: Any, num_dst_nodes: int, *, edge_label_weight: Any = None
+    pred_index_mat: Integers,
+    edge_label_index: Integers,
+    num_dst_nodes: int,
+    *,
+    edge_label_weight: Numbers | None = None,
 ) -> Ranks:
     """Ranks of the true edges, from what PyG's ``LinkPred`` metrics are updated with: the top k of every source node.
 
@@ -148,7 +176,7 @@ def ranks_of_predictions(
     return Ranks(low, high, last[row])
 
 
-def _edges_of(edges: Any, weight: Any, device: torch.device) -> tuple[Tensor, Tensor]:
+def _edges_of(edges: Integers, weight: Numbers | None, device: torch.device) -> tuple[Tensor, Tensor]:
     parts = edges if isinstance(edges, tuple) else as_ids(edges, "edge_label_index")
     if len(parts) != 2:
         raise ValueError(f"edge_label_index must be (2, P) or two (P,), got {len(parts)} parts")

@@ -5,15 +5,15 @@ To import it makes ``evaluator="rankcollection"`` and ``"sampledrankcollection"`
 
 from __future__ import annotations  # the reference is built without PyKEEN
 
-from typing import Any
-
 from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
 
 from torchrankmetrics.integrations.pykeen_evaluator import RankCollectionEvaluator
 from torchrankmetrics.integrations.pykeen_results import RankResults, find_key
 from torchrankmetrics.integrations.pykeen_sampled import SampledRankCollectionEvaluator
 from torchrankmetrics.integrations.pykeen_sources import known_triples, relation_of, table_of_ranks
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.candidates import IntArray
 
 __all__ = [
     "RankCollectionEvaluator",
@@ -30,8 +30,8 @@ for _evaluator in (RankCollectionEvaluator, SampledRankCollectionEvaluator):
 
 
 def early_stopping(
-    metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None, **options: Any
-) -> dict[str, Any]:
+    metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None, **options: object
+) -> dict[str, object]:
     """``stopper_kwargs`` of PyKEEN's early stopper with the direction of the metric, which PyKEEN does not look at.
 
     Args:
@@ -68,7 +68,7 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
     return {"metric": name, "direction": "maximize" if larger else "minimize"}
 
 
-def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples: Any = None) -> RankTable:
+def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples: Integers | None = None) -> RankTable:
     """Ranks of a finished evaluation, also of a ``RankBasedEvaluator`` that was built with ``clear_on_finalize=False``.
 
     Args:
@@ -94,7 +94,7 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
     return table_of_ranks(evaluator, relation)
 
 
-def _own_table(evaluator: RankCollectionEvaluator, relation: Any) -> RankTable:
+def _own_table(evaluator: RankCollectionEvaluator, relation: IntArray | None) -> RankTable:
     table = evaluator.collection.table()
     if not len(table):
         raise ValueError("evaluator holds no ranks: evaluate first")

@@ -11,14 +11,20 @@ import torch
 from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
 from pykeen.evaluation import Evaluator
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize_values
-from pykeen.typing import LABEL_RELATION, Target
+from pykeen.typing import LABEL_RELATION, InductiveMode, Target
 
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.integrations.pykeen_filter import CandidateFilter
-from torchrankmetrics.integrations.pykeen_keys import pykeen_keys, relation_metrics, requested_metrics
+from torchrankmetrics.integrations.pykeen_keys import (
+    Keywords,
+    Requested,
+    pykeen_keys,
+    relation_metrics,
+    requested_metrics,
+)
 from torchrankmetrics.integrations.pykeen_results import RankResults
-from torchrankmetrics.integrations.pykeen_sources import as_known
+from torchrankmetrics.integrations.pykeen_sources import Known, as_known
 from torchrankmetrics.metrics.collection import RankCollection
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
@@ -62,19 +68,19 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     def __init__(
         self,
         *args: Any,
-        metrics: Any = None,
-        metrics_kwargs: Any = None,
+        metrics: Requested | None = None,
+        metrics_kwargs: Keywords | None = None,
         add_defaults: bool = False,
         views: Sequence[View] = ("base",),
         rank_types: Sequence[RankType] = ("realistic", "optimistic", "pessimistic"),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         filtered: bool = True,
-        known: Any = None,
+        known: Known | None = None,
         clear_on_finalize: bool = True,
         batch_size: int | None = None,
         slice_size: int | None = None,
-        mode: Any = None,
+        mode: InductiveMode | None = None,
     ) -> None:
         given = _by_position(args, filtered=filtered, metrics=metrics, metrics_kwargs=metrics_kwargs)
         if known is not None and not given["filtered"]:

@@ -3,9 +3,8 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from pykeen.constants import TARGET_TO_KEYS
@@ -31,7 +30,7 @@ class CandidateFilter:
         self._with_score: dict[Target, Tensor] = {}
 
     @contextmanager
-    def restricted(self, entities: Any) -> Iterator[None]:
+    def restricted(self, entities: Tensor | Collection[int] | None) -> Iterator[None]:
         """Read columns as those of some entities inside; None: of all."""
         self._place = None if entities is None else _places(entities)
         try:
@@ -123,7 +122,7 @@ class CandidateFilter:
         return torch.stack([row, column])[:, inside]
 
 
-def _places(entities: Any) -> Tensor:
+def _places(entities: Tensor | Collection[int]) -> Tensor:
     """Column of each entity id among those that the evaluation is restricted to, -1 elsewhere."""
     ids = torch.as_tensor(entities if isinstance(entities, Tensor) else list(entities)).cpu()
     place = torch.full((int(ids.max()) + 1,), -1)

@@ -5,15 +5,17 @@ from __future__ import annotations  # the reference is built without PyKEEN
 import re
 from collections.abc import Collection, Mapping, Set
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 from pykeen.metrics.ranking import RankBasedMetric, rank_based_metric_resolver
 from torchmetrics import MetricCollection
 
+from torchrankmetrics.evaluation.analysis import Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.theory.sample import RankType
 
 THEIR_NAMES = {
     "mr": "arithmetic_mean_rank",
@@ -35,13 +37,18 @@ THEIR_NAMES = {
 }
 """Canonical key -> PyKEEN's key, where they differ."""
 
+One = str | RankMetric | RankBasedMetric | type[RankBasedMetric]
+Requested = One | Collection[One] | Mapping[str, One] | MetricCollection
+Keywords = Mapping[str, object] | Collection[Mapping[str, object] | None]
 _WITHOUT_K = {"adjusted_hits_at_10": "adjusted_hits_at_k", "z_hits_at_10": "z_hits_at_k"}
 _HITS = [f"{view}hits_at_{k}" for view in ("", "adjusted_", "z_") for k in (1, 3, 5, 10)]
 DEFAULT_METRICS = (*THEIR_NAMES, *_HITS, "median_rank", "inverse_median_rank", "count", "tie_rate")
 """All that PyKEEN's own evaluator gives, and the tie rate."""
 
 
-def requested_metrics(metrics: Any, metrics_kwargs: Any, add_defaults: bool) -> Any:
+def requested_metrics(
+    metrics: Requested | None, metrics_kwargs: Keywords | None, add_defaults: bool
+) -> list[str | RankMetric] | dict[str, str | RankMetric]:
     """Give what an evaluator was asked for as ``RankCollection`` takes it.
 
     Args:
@@ -78,7 +85,7 @@ def requested_metrics(metrics: Any, metrics_kwargs: Any, add_defaults: bool) -> 
     return [*asked, *(name for name in DEFAULT_METRICS if name not in asked)] if add_defaults else asked
 
 
-def relation_metrics(metrics: Any) -> list[str]:
+def relation_metrics(metrics: list[str | RankMetric] | dict[str, str | RankMetric]) -> list[str]:
     """Names for the side "relation" of those among requested metrics that say no side."""
     names = [parse_name(metric) for metric in metrics if isinstance(metric, str)] if isinstance(metrics, list) else []
     written = [f"relation_{_written(name)}" for name in names if name.side is None]
@@ -91,9 +98,9 @@ def parse_metric(name: str) -> MetricName:
     return parse_name(f"{found[1]}{found[2] or 10}" if found else name)
 
 
-def pykeen_key(side: Any, rank_type: Any, name: str) -> RankBasedMetricKey:
+def pykeen_key(side: Side, rank_type: RankType, name: str) -> RankBasedMetricKey:
     """PyKEEN's key of a canonical name."""
-    return RankBasedMetricKey(side, rank_type, THEIR_NAMES.get(name, name))
+    return RankBasedMetricKey(side, cast("Any", rank_type), THEIR_NAMES.get(name, name))
 
 
 def measure_key(measure: Measure) -> RankBasedMetricKey:
@@ -112,7 +119,7 @@ def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
     return [pykeen_key(measure.side, measure.rank_type, one) for one in names]
 
 
-def _metric(query: Any, kwargs: Mapping[str, Any] | None) -> str | RankMetric:
+def _metric(query: One, kwargs: Mapping[str, object] | None) -> str | RankMetric:
     if isinstance(query, str) and not kwargs:
         return _name(query)
     if isinstance(query, RankMetric):
@@ -137,7 +144,9 @@ def _name(query: str) -> str:
         raise
 
 
-def _resolve(query: Any, kwargs: Mapping[str, Any] | None) -> RankBasedMetric:
+def _resolve(
+    query: str | RankBasedMetric | type[RankBasedMetric], kwargs: Mapping[str, object] | None
+) -> RankBasedMetric:
     metric: RankBasedMetric = rank_based_metric_resolver.make(query, kwargs)
     return metric
 

@@ -74,7 +74,9 @@ class RankResults(RankBasedMetricResults):
         return summarize(Analysis([self.table.rows]), self._measures)
 
 
-def find_key(known: Mapping[RankBasedMetricKey, Any], name: str | RankBasedMetricKey, fault: str) -> RankBasedMetricKey:
+def find_key(
+    known: Mapping[RankBasedMetricKey, object], name: str | RankBasedMetricKey, fault: str
+) -> RankBasedMetricKey:
     """Key of a metric by any name.
 
     Raises:

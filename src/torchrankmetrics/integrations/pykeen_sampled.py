@@ -39,7 +39,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         self,
         evaluation_factory: CoreTriplesFactory,
         *args: Any,
-        additional_filter_triples: Any = None,
+        additional_filter_triples: torch.Tensor | list[torch.Tensor] | None = None,
         num_negatives: int | None = None,
         head_negatives: torch.Tensor | None = None,
         tail_negatives: torch.Tensor | None = None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations  # the reference is built without PyKEEN
 
-from typing import Any
-
 import numpy as np
 from pykeen.datasets.base import Dataset
 from pykeen.datasets.inductive import InductiveDataset
@@ -11,11 +9,17 @@ from pykeen.evaluation import RankBasedEvaluator, SampledRankBasedEvaluator
 from pykeen.triples import CoreTriplesFactory
 
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.candidates import IntArray
+
+Source = CoreTriplesFactory | Dataset | InductiveDataset
+Known = KnownTriples | Source | list[Source] | tuple[Source, ...]
+"""What is filtered: ``KnownTriples``, or triples factories and data sets of PyKEEN, one or several."""
 
 
-def table_of_ranks(evaluator: RankBasedEvaluator, relation: Any) -> RankTable:
+def table_of_ranks(evaluator: RankBasedEvaluator, relation: IntArray | None) -> RankTable:
     """Ranks that an evaluator of PyKEEN holds, sides by their codes; relation (n,) int64 becomes the group, or None."""
     if not evaluator.num_candidates:
         raise ValueError("evaluator holds no ranks: build it with clear_on_finalize=False, and evaluate")
@@ -40,12 +44,12 @@ def table_of_ranks(evaluator: RankBasedEvaluator, relation: Any) -> RankTable:
     return RankTable.concatenate(tables)
 
 
-def relation_of(triples: Any) -> Any:
+def relation_of(triples: Integers | None) -> IntArray | None:
     """Relation of each triple, int64 (n,); None of None."""
     return None if triples is None else as_triples(triples, "triples")[:, 1].cpu().numpy()
 
 
-def known_triples(*sources: CoreTriplesFactory | Dataset | InductiveDataset) -> KnownTriples:
+def known_triples(*sources: Source) -> KnownTriples:
     """``KnownTriples`` of triples factories, or of a data set with all its splits.
 
     For validation ``known_triples(dataset.training, dataset.validation)``, for the test ``known_triples(dataset)``. Of
@@ -74,7 +78,7 @@ def known_triples(*sources: CoreTriplesFactory | Dataset | InductiveDataset) -> 
     return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
 
 
-def as_known(known: Any) -> KnownTriples:
+def as_known(known: Known) -> KnownTriples:
     """Take ``KnownTriples`` as they are, or what ``known_triples`` takes, one or several."""
     if isinstance(known, KnownTriples):
         return known

@@ -1,7 +1,7 @@
 """RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
@@ -10,10 +10,11 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.evaluation.clusters import Cluster
+from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Asked, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.keywords import without_by
@@ -22,8 +23,12 @@ from torchrankmetrics.metrics.store import RowStore
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.inference.estimates import Method
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+
+One = Asked | MetricCollection
+Several = Metrics | MetricCollection | Sequence[One]
 
 
 class RankCollection(HoldingCollection):
@@ -63,8 +68,8 @@ class RankCollection(HoldingCollection):
 
     def __init__(
         self,
-        metrics: Any = None,
-        *additional_metrics: Any,
+        metrics: Several | None = None,
+        *additional_metrics: One,
         views: Sequence[View] = ("base",),
         rank_types: Sequence[RankType] = ("realistic",),
         sides: Sequence[Side] = ("both",),
@@ -86,15 +91,19 @@ class RankCollection(HoldingCollection):
             raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
 
-    def add_metrics(self, metrics: Any, *additional_metrics: Any) -> None:
+    def add_metrics(  # type: ignore[override]  # names are metrics here
+        self, metrics: Several, *additional_metrics: One
+    ) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
         if not hasattr(self, "_persistent_rows"):  # torchmetrics calls this before the store exists
             return
         if additional_metrics:
             if isinstance(metrics, Mapping):
                 raise ValueError("a dict of metrics must be the only argument: put the others into it")
-            several = isinstance(metrics, Sequence) and not isinstance(metrics, str)
-            metrics = [*(metrics if several else [metrics]), *additional_metrics]
+            first = (
+                metrics if isinstance(metrics, Sequence) and not isinstance(metrics, str) else [cast("One", metrics)]
+            )
+            metrics = [*first, *additional_metrics]
         members: dict[str, RankMetric] = {}
         for key, entry in self._entries(metrics):
             member = RankMetric(entry, **self._options) if isinstance(entry, Measure) else entry
@@ -111,15 +120,16 @@ class RankCollection(HoldingCollection):
             raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
         self._hold(members)
 
-    def _entries(self, metrics: Any) -> Iterator[tuple[str, Measure | RankMetric]]:
+    def _entries(
+        self, metrics: Metrics | MetricCollection | Sequence[Asked | MetricCollection]
+    ) -> Iterator[tuple[str, Measure | RankMetric]]:
         if isinstance(metrics, MetricCollection):
-            metrics = dict(metrics.items(keep_base=True, copy_state=False))
+            metrics = dict(cast("Iterator[tuple[str, RankMetric]]", metrics.items(keep_base=True, copy_state=False)))
         elif isinstance(metrics, list | tuple) and any(isinstance(entry, MetricCollection) for entry in metrics):
             for entry in metrics:
                 yield from self._entries(entry)
             return
-        for key, entry in self._selection.entries(metrics):
-            yield key, entry
+        yield from cast("Iterator[tuple[str, Measure | RankMetric]]", self._selection.entries(cast("Metrics", metrics)))
 
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and give the values of that batch alone."""
@@ -181,7 +191,7 @@ class RankCollection(HoldingCollection):
         self,
         level: float = 0.95,
         method: Method = "normal",
-        cluster: Any = None,
+        cluster: Cluster | None = None,
         *,
         resamples: int = 2000,
         seed: int = 0,

@@ -119,6 +119,7 @@ class RankMetric(RowState):
         group: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        counting: str = "auto",
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
 
@@ -132,6 +133,7 @@ class RankMetric(RowState):
             group: (tasks,) integers, or one int.
             weight: (tasks,) numbers >= 0, or one; a zero drops its task.
             sample_id: (tasks,) integers; repeats of (side, sample id) count once; those within an update are told.
+            counting: as in ``rank_scores``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -139,7 +141,8 @@ class RankMetric(RowState):
         self._check_free()
         refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
         self._check_update(preds, side, group)
-        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
+        block = make_block(preds, target, exclude, counting=counting, **about)
         if self.rows.shared:
             self.rows = list(self.rows)
         self._append(block)
@@ -160,7 +163,7 @@ class RankMetric(RowState):
         self._bound()
         return value
 
-    def moments(self, num_candidates: npt.ArrayLike, *, weight: Any = None) -> Moments:
+    def moments(self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None) -> Moments:
         """Mean and variance of the base value under random ranking; needs no data.
 
         Args:
@@ -199,7 +202,7 @@ class RankMetric(RowState):
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
         return self._plot(val, ax)
 
-    def set_dtype(self, dst_type: Any) -> "RankMetric":
+    def set_dtype(self, dst_type: str | torch.dtype) -> "RankMetric":
         """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
         return self
 
@@ -221,7 +224,7 @@ class RankMetric(RowState):
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
 
-    def _check_update(self, preds: Any, side: str | None, group: Any) -> None:
+    def _check_update(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure

@@ -1,24 +1,29 @@
 """Complex queries: hard answers ranked among non-answers, averaged per query and then per pattern."""
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Any
+from typing import TypeGuard, cast
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import QuerySide, rank_sides
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.rank_table import RankTable
+
+Answers = Integers | Sequence[Collection[int]]
+"""Pairs of (query, answer), or the answers of every query."""
 
 
 def rank_complex_queries(
-    score: Callable[[Tensor], Any],
-    hard: Any,
-    easy: Any = None,
+    score: Callable[[Tensor], Scores],
+    hard: Answers,
+    easy: Answers | None = None,
     *,
-    pattern: Any = None,
+    pattern: Integers | None = None,
     batch_size: int | None = None,
+    counting: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
@@ -34,6 +39,7 @@ def rank_complex_queries(
         easy: the same of easy answers; None: there are none.
         pattern: (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
         batch_size: as ``rank_triples`` takes it, like what follows.
+        counting: as there.
         higher_is_better: as there.
         progress: as there.
 
@@ -65,18 +71,18 @@ def rank_complex_queries(
     group = torch.zeros_like(asked) if pattern is None else _pattern_of(pattern, asked)
     known = KnownAnswers(queries, answers)
     side = QuerySide(None, score, asked[:, None], own, known)
-    ranked = rank_sides([side], group, None, batch_size, higher_is_better=higher_is_better, progress=progress)
+    ranked = rank_sides([side], group, None, batch_size, counting, higher_is_better, progress)
     weight = 1 / torch.bincount(asked)[asked].double()
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 
 
-def _pairs(given: Any, name: str) -> tuple[Tensor, Tensor]:
+def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     """Queries and answers, each int64 (P,)."""
     if isinstance(given, Sequence) and all(isinstance(part, Collection) for part in given) and not _is_pair(given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
-        pair: Any = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
+        pair: Tensor | tuple[Tensor, Tensor] = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
     else:
-        pair = given if _is_pair(given) else as_ids(given, name)
+        pair = given if _is_pair(given) else as_ids(cast("Integers", given), name)
     if len(pair) != 2:
         raise ValueError(f"{name} must be (2, P) pairs of (query, answer), or a list of answers per query")
     query_ids, answer_ids = (as_ids(part, name) for part in pair)
@@ -87,11 +93,11 @@ def _pairs(given: Any, name: str) -> tuple[Tensor, Tensor]:
     return query_ids, answer_ids
 
 
-def _is_pair(given: Any) -> bool:
+def _is_pair(given: object) -> TypeGuard[tuple[Tensor, Tensor]]:
     return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given)
 
 
-def _pattern_of(pattern: Any, asked: Tensor) -> Tensor:
+def _pattern_of(pattern: Integers, asked: Tensor) -> Tensor:
     patterns = as_ids(pattern, "pattern").to(asked.device)
     if patterns.ndim != 1 or (len(asked) and int(asked.max()) >= len(patterns)):
         most = int(asked.max()) + 1 if len(asked) else 0

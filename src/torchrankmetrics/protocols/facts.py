@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import QuerySide, rank_sides
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
@@ -37,7 +38,7 @@ class KnownFacts:
     tensor([1, 2, 3])
     """
 
-    def __init__(self, *facts: Any, time_aware: bool = True) -> None:
+    def __init__(self, *facts: Integers, time_aware: bool = True) -> None:
         parts = [as_facts(part, f"facts[{i}]") for i, part in enumerate(facts)]
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
         self.time_aware = time_aware
@@ -58,13 +59,14 @@ class KnownFacts:
 
 
 def rank_facts(
-    score_tails: Callable[[Tensor, Tensor, Tensor], Any] | None,
-    score_heads: Callable[[Tensor, Tensor, Tensor], Any] | None,
-    facts: Any,
+    score_tails: Callable[[Tensor, Tensor, Tensor], Scores] | None,
+    score_heads: Callable[[Tensor, Tensor, Tensor], Scores] | None,
+    facts: Integers,
     known: KnownFacts | None,
     *,
-    candidates: Any = None,
+    candidates: Integers | None = None,
     batch_size: int | None = None,
+    counting: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
@@ -77,6 +79,7 @@ def rank_facts(
         known: what is filtered, and how; None: raw ranks.
         candidates: as ``rank_triples`` takes them, like what follows.
         batch_size: as there.
+        counting: as there.
         higher_is_better: as there.
         progress: as there.
 
@@ -102,10 +105,10 @@ def rank_facts(
             sides.append(QuerySide(name, score, tasks[:, query], tasks[:, own], known_of))
     if not sides:
         raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
-    return rank_sides(sides, tasks[:, 1], candidates, batch_size, higher_is_better=higher_is_better, progress=progress)
+    return rank_sides(sides, tasks[:, 1], candidates, batch_size, counting, higher_is_better, progress)
 
 
-def as_facts(values: Any, name: str) -> Tensor:
+def as_facts(values: Integers, name: str) -> Tensor:
     """Read facts (n, 4) of ids of at least 0, as int64."""
     facts = as_ids(values, name)
     if facts.ndim != 2 or facts.shape[1] != 4:

@@ -1,17 +1,15 @@
 """Weights against popularity: what is asked for most does not decide the mean."""
 
-from typing import Any
-
 import torch
 
 from torchrankmetrics.protocols.known_triples import as_triples
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 
 
 def weigh_by_popularity(
-    table: RankTable, triples: Any, *known: Any, entity_exponent: float = 1.0, relation_exponent: float = 0.0
+    table: RankTable, triples: Integers, *known: Integers, entity_exponent: float = 1.0, relation_exponent: float = 0.0
 ) -> RankTable:
     """Weigh every task by the inverse popularity of its answer, as the stratified MRR and hits do.
 

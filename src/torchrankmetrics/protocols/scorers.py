@@ -1,9 +1,9 @@
 """What models give for scores: of single triples, as arrays, as distances."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -16,10 +16,12 @@ _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
 _FAR = -6.0  # of a z-score: not reached by chance, nor with a dozen triples
 _WORSE = -0.25  # of the index: an untrained model of few relations has a low z too
 
+Scores = Tensor | npt.NDArray[np.generic]
+"""What a function that scores gives."""
 ScorePair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
 
-def both_sides(score_hrt: Callable[[Tensor], Any], num_entities: int) -> ScorePair:
+def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> ScorePair:
     """Make scorers of all tails and of all heads of a function that scores triples (m, 3) one by one."""
     number = check_int("num_entities", num_entities, 1)
 
@@ -40,7 +42,7 @@ def both_sides(score_hrt: Callable[[Tensor], Any], num_entities: int) -> ScorePa
     return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
 
 
-def as_scores(scores: Any, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
+def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
     """Scores as a tensor, higher is better; arrays follow to the device. None: they are neither."""
     if isinstance(scores, np.ndarray):
         # of an array that may not be written to torch would warn

@@ -4,20 +4,19 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-import numpy.typing as npt
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
-from torchrankmetrics.protocols.scorers import as_scores, both_sides, look_for_distances
+from torchrankmetrics.protocols.scorers import Scores, as_scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
 
-ScoreFunction = Callable[[Tensor, Tensor], Tensor | npt.NDArray[Any]]
+ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 _FIRST = 32
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
@@ -33,7 +32,7 @@ def rank_triples(
     candidates: Integers | None = None,
     batch_size: int | None = None,
     counting: str = "auto",
-    score_hrt: Callable[[Tensor], Any] | None = None,
+    score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
     higher_is_better: bool = True,
     progress: bool = True,
@@ -98,7 +97,7 @@ def rank_triples(
 def rank_sides(
     sides: "list[QuerySide]",
     group: Tensor,
-    candidates: Any = None,
+    candidates: Integers | None = None,
     batch_size: int | None = None,
     counting: str = "auto",
     higher_is_better: bool = True,
@@ -129,7 +128,9 @@ class QuerySide:
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
 
-    def rank(self, relation: Tensor, candidates: Any, batch_size: int | None, counting: str, bar: Any) -> RankTable:
+    def rank(
+        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any
+    ) -> RankTable:
         """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
         tables, first = [], 0
         size = batch_size or _FIRST

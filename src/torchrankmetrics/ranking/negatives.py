@@ -1,20 +1,26 @@
 """Counting among sampled negatives of every form: a matrix, a mask over it, ragged ones, one list for all."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeGuard
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.counting.plain import _BITS, _order_of
 
+Negatives = Numbers | Sequence[Tensor]
+"""Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
+Predictions = Mapping[str, Negatives]
+"""What OGB's evaluators take."""
 _KEYS = ("y_pred_pos", "y_pred_neg", "exclude", "indexes")
 
 
-def read_predictions(predictions: Mapping[str, Any], exclude: Any = None, indexes: Any = None) -> tuple[Any, ...]:
+def read_predictions(
+    predictions: Predictions, exclude: Numbers | None = None, indexes: Integers | None = None
+) -> tuple[Numbers, Negatives, Numbers | None, Integers | None]:
     """Read a dict as OGB's evaluators take it: positive and negative scores, exclude, indexes.
 
     As there, arrays and tensors may be mixed: floats are promoted to the wider type, positives follow to the negatives.
@@ -42,13 +48,17 @@ def read_predictions(predictions: Mapping[str, Any], exclude: Any = None, indexe
     return positive, negatives, predictions.get("exclude", exclude), predictions.get("indexes", indexes)
 
 
-def is_ragged(negatives: Any) -> bool:
+def is_ragged(negatives: object) -> TypeGuard[Sequence[Tensor]]:
     """Whether negatives are a list of one vector per positive."""
     return isinstance(negatives, list | tuple) and all(isinstance(part, Tensor | np.ndarray) for part in negatives)
 
 
 def count_negatives(
-    positive: Any, negatives: Any, exclude: Any = None, indexes: Any = None, counting: str = "auto"
+    positive: Numbers,
+    negatives: Negatives,
+    exclude: Numbers | None = None,
+    indexes: Integers | None = None,
+    counting: str = "auto",
 ) -> Tensor:
     """Compare each positive with its negatives: int64 (4, B), as ``counting.plain.count`` gives it.
 
@@ -81,7 +91,7 @@ def count_negatives(
     return counts
 
 
-def _flattened(parts: Any, positive: Tensor) -> tuple[Tensor, Tensor]:
+def _flattened(parts: Sequence[Tensor], positive: Tensor) -> tuple[Tensor, Tensor]:
     vectors = [as_tensor(part, f"negatives[{i}]") for i, part in enumerate(parts)]
     if len(vectors) != len(positive):
         raise ValueError(f"negatives must have a vector for each of {len(positive)} positives, got {len(vectors)}")
@@ -94,7 +104,7 @@ def _flattened(parts: Any, positive: Tensor) -> tuple[Tensor, Tensor]:
     return torch.cat([positive[:0], *vectors]), owner
 
 
-def _indexes_of(indexes: Any, positive: Tensor, negatives: Tensor) -> Tensor:
+def _indexes_of(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tensor:
     owner: Tensor = as_ids(indexes, "indexes").to(positive.device)
     if negatives.ndim != 1 or owner.shape != negatives.shape:
         raise ValueError(
@@ -108,7 +118,7 @@ def _indexes_of(indexes: Any, positive: Tensor, negatives: Tensor) -> Tensor:
     return owner
 
 
-def _mask_of(exclude: Any, negatives: Tensor) -> Tensor | None:
+def _mask_of(exclude: Numbers | None, negatives: Tensor) -> Tensor | None:
     if exclude is None:
         return None
     mask = as_tensor(exclude, "exclude")

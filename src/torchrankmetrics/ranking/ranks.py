@@ -1,7 +1,7 @@
 """Ranks: what every metric is made of."""
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 import torch
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchrankmetrics.checks import is_int
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
-from torchrankmetrics.ranking.negatives import count_negatives, read_predictions
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
+from torchrankmetrics.ranking.negatives import Negatives, Predictions, count_negatives, read_predictions
 
 _MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
@@ -88,7 +88,13 @@ class Ranks:
 
     @classmethod
     def from_negatives(
-        cls, positive: Any, negatives: Any = None, *, exclude: Any = None, indexes: Any = None, counting: str = "auto"
+        cls,
+        positive: Numbers | Predictions,
+        negatives: Negatives | None = None,
+        *,
+        exclude: Numbers | None = None,
+        indexes: Integers | None = None,
+        counting: str = "auto",
     ) -> "Ranks":
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
@@ -116,6 +122,8 @@ class Ranks:
             if negatives is not None:
                 raise ValueError("negatives must not be given beside a dict: it has them already")
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
+        if negatives is None:
+            raise TypeError("negatives are missing: pass them beside positive, or both as a dict")
         counts = count_negatives(positive, negatives, exclude, indexes, counting)
         return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 

@@ -29,6 +29,7 @@ def make_block(
     sample_id: Integers | None,
     query: Integers | None = None,
     indexes: Integers | None = None,
+    counting: str = "auto",
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
 
@@ -37,7 +38,7 @@ def make_block(
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, **about, indexes=indexes)
+            return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting)
     if isinstance(preds, RankTable):
         _refuse_given(preds, target=target, exclude=exclude, indexes=indexes, **about)
         return preds.rows.clone()
@@ -60,7 +61,7 @@ def make_block(
         group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
         sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
     else:
-        ranks, row = rank_answers(preds, target, exclude, named=query is not None)
+        ranks, row = rank_answers(preds, target, exclude, named=query is not None, counting=counting)
         num_rows = len(preds)
         if row is not None:
             query = _at(query, "query", row, preds)

@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TaskSide
 
 Rows = npt.NDArray[np.int64]
@@ -63,6 +64,13 @@ def without_flag(rows: Rows, flag: int) -> Rows:
     """Copy rows (n, 9) and take a flag, or several, from them."""
     rows = rows.copy(order="K")
     Columns(rows).side_and_flags &= ~(flag << SIDE_BITS)
+    return rows
+
+
+def without_queries(rows: Rows) -> Rows:
+    """Copy rows (n, 9) and forget which of them are answers of one query."""
+    rows = without_flag(rows, fault.FILTERED | fault.RAW)
+    Columns(rows).query = ABSENT
     return rows
 
 

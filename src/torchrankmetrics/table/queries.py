@@ -1,6 +1,7 @@
 """Rows of answers as queries: the places of all answers of a query in its one list of candidates."""
 
 from dataclasses import dataclass, fields
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +52,12 @@ class Queries:
     def num_answers(self) -> Rows:
         """(q,) int64."""
         return np.add.reduceat(self.answers, self.starts[:-1]) if len(self) else self.blocks
+
+    def of_side(self, side: Literal["both"] | TaskSide) -> npt.NDArray[np.bool_]:
+        """Which are of a side, (q,)."""
+        code = self.side if side == "both" else SIDE_CODES[side]
+        of_it: npt.NDArray[np.bool_] = self.side == code
+        return of_it
 
     def take(self, index: Rows | npt.NDArray[np.bool_]) -> "Queries":
         """The queries of an index or a mask, in its order."""

@@ -2,8 +2,8 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -84,7 +84,7 @@ class RankTable:
         """
         return cls(table_io.from_arrays(arrays))
 
-    def to_numpy(self) -> dict[str, npt.NDArray[Any]]:
+    def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
         return table_io.to_arrays(self.rows)
 

@@ -66,7 +66,10 @@ class CandidateCounts:
     @classmethod
     @renamed(weights="weight", counts="count")
     def of(
-        cls, num_candidates: "npt.ArrayLike | CandidateCounts", weight: Any = None, count: Any = None
+        cls,
+        num_candidates: "npt.ArrayLike | CandidateCounts",
+        weight: npt.ArrayLike | None = None,
+        count: npt.ArrayLike | None = None,
     ) -> "CandidateCounts":
         """Compress per-task candidate counts.
 
@@ -186,7 +189,7 @@ def distinct_rows(
     return tuple(column[first] for column in columns), total
 
 
-def _integers(values: Any, name: str) -> IntArray:
+def _integers(values: npt.ArrayLike, name: str) -> IntArray:
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
@@ -197,7 +200,7 @@ def _integers(values: Any, name: str) -> IntArray:
     return array.astype(np.int64)
 
 
-def _weights(values: Any, N: IntArray) -> FloatArray:
+def _weights(values: npt.ArrayLike, N: IntArray) -> FloatArray:
     w = np.atleast_1d(np.asarray(values, dtype=np.float64))
     _same_length(N, w, "weight")
     if not np.isfinite(w).all() or (w < 0).any():

@@ -13,6 +13,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_choice, check_int, is_number
 from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
 
@@ -59,9 +60,7 @@ class RankDefinition:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
-        if self.aggregation not in get_args(Aggregation):
-            known = ", ".join(map(repr, get_args(Aggregation)))
-            raise ValueError(f"aggregation must be one of {known}; got {self.aggregation!r}")
+        check_choice("aggregation", self.aggregation, get_args(Aggregation))
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
@@ -159,11 +158,7 @@ def hits_at(k: int) -> RankDefinition:
 
 def check_k(k: int) -> int:
     """The number of first places that a metric looks at, if it is one; errors as of ``hits_at``."""
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise TypeError(f"k must be an int, got {k!r} of type {type(k).__name__}")
-    if not 1 <= k < 2**63:
-        raise ValueError(f"k must be at least 1{'' if k < 1 else ' and fit in int64'}, got {k}")
-    return k
+    return check_int("k", k, 1, 1 << 63)
 
 
 def power_mean_rank(p: float) -> RankDefinition:
@@ -180,7 +175,7 @@ def power_mean_rank(p: float) -> RankDefinition:
     >>> power_mean_rank(-2).name, power_mean_rank(1).name
     ('power_mean_rank_minus_2', 'mr')
     """
-    if isinstance(p, bool) or not isinstance(p, int | float):
+    if not is_number(p):
         raise TypeError(f"p must be a real number, got {p!r} of type {type(p).__name__}")
     if math.isnan(p):
         raise ValueError("p must be a real number or an infinity, got nan")

@@ -1,7 +1,5 @@
 """Test answers of one query share their negatives: how far their ranks are from independent under the null."""
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
@@ -15,7 +13,7 @@ from torchrankmetrics.theory.transforms import known
 
 @renamed(weights="weight")
 def variance_inflation(
-    definition: RankDefinition, num_candidates: npt.ArrayLike, query: npt.ArrayLike, weight: Any = None
+    definition: RankDefinition, num_candidates: npt.ArrayLike, query: npt.ArrayLike, weight: npt.ArrayLike | None = None
 ) -> float:
     """Null variance of a mean of f with shared queries over the one for independent tasks, at least 1.
 
@@ -91,7 +89,7 @@ class InflatedExpectation:
 
     @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
         moments = self.expectation.moments(definition, counts, weight)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 
 
@@ -31,11 +32,9 @@ def sampled_hits_at(k: int, num_negatives: int, *, with_replacement: bool = Fals
     >>> definition.f_at(1001)(torch.tensor([1.0, 201.0], dtype=torch.float64))
     tensor([1.0000, 0.4409], dtype=torch.float64)
     """
-    for name, value in (("k", k), ("num_negatives", num_negatives)):
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
-    if not 1 <= k <= num_negatives:
-        raise ValueError(f"k must be between 1 and num_negatives = {num_negatives}, else all ranks are hits; got {k}")
+    k, num_negatives = check_int("k", k, 1), check_int("num_negatives", num_negatives, 1)
+    if k > num_negatives:
+        raise ValueError(f"k must be at most num_negatives = {num_negatives}, else all ranks are hits; got {k}")
     name = f"sampled_hits_at_{k}_{num_negatives}{'_with_replacement' if with_replacement else ''}"
     hit = WithCandidates(_SampledHit(k, num_negatives, with_replacement))
     return RankDefinition(name, f=hit, optimum=1.0, higher_is_better=True)

@@ -6,6 +6,7 @@ import numpy as np
 
 from torchrankmetrics.theory.aggregation import aggregate, weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_value
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -38,15 +39,29 @@ def base_value(definition: Definition, sample: RankSample | QuerySample, rank_ty
         return sample.tie_mass / sample.total
     if rank_type == "expected":
         return value_over_tie_orders(definition, sample)
-    histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
     p, a = definition.exponents
     if abs(p) != 1 and p != 0 and a == 1 / p:
+        histogram = sample.histogram(rank_type)
         return _power_mean(p, histogram.rank, histogram.mass)
+    return float(apply_transform(definition.g, _aggregate_of(definition, sample, rank_type), "g")[0])
+
+
+def mean_behind(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> float | None:
+    """The mean of f that g makes the value of; None where the value is no g of a mean of f at a rank."""
+    if definition.aggregation != "mean" or (rank_type == "expected" and not definition.is_mean_of_f):
+        return None
+    if rank_type == "expected":
+        return base_value(definition, sample, rank_type)
+    return float(_aggregate_of(definition, sample.at_least(definition.min_candidates), rank_type)[0])
+
+
+def _aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
     key = (definition.f, definition.aggregation, rank_type)
     if key not in sample.aggregates:  # shared by metrics that differ in g alone, such as MR and its inverse
+        histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
         x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
         sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
-    return float(apply_transform(definition.g, sample.aggregates[key], "g")[0])
+    return sample.aggregates[key]
 
 
 def _power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:

@@ -52,7 +52,7 @@ class ExactExpectation:
 
     @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``."""
         return of_tasks_with_a_value(self._cached, definition, counts, weight)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
@@ -36,13 +37,8 @@ class MonteCarloExpectation:
     """
 
     def __init__(self, samples: int = 10_000, seed: int = 0) -> None:
-        for name, value, least in (("samples", samples, 2), ("seed", seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
-            if value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
-        self.samples = samples
-        self.seed = seed
+        self.samples = check_int("samples", samples, 2)
+        self.seed = check_int("seed", seed, 0)
         self._cached = functools.lru_cache(_CACHE_SIZE)(self._simulate)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -53,7 +49,7 @@ class MonteCarloExpectation:
 
     @renamed(weights="weight")
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
         """See ``ExpectationProvider.moments``; the variance is the unbiased estimate."""
         if not self.answers(definition):

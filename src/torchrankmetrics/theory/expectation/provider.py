@@ -4,7 +4,7 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy.typing as npt
 
@@ -20,7 +20,7 @@ class ExpectationProvider(Protocol):
     """
 
     def moments(
-        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: Any = None
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
         """Null mean and variance of the metric; the variance is exactly zero where the metric cannot vary.
 
@@ -70,7 +70,7 @@ def of_tasks_with_a_value(
     compute: Callable[[RankDefinition, CandidateCounts], Moments],
     definition: RankDefinition,
     counts: npt.ArrayLike | CandidateCounts,
-    weight: Any,
+    weight: npt.ArrayLike | None,
 ) -> Moments:
     """Moments of the tasks on which the metric has a value; NaN without any."""
     counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)

@@ -12,7 +12,7 @@ from torchrankmetrics.theory.queries.first import Success
 from torchrankmetrics.theory.queries.means import query_values
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.significance import has_p_value
+from torchrankmetrics.theory.tails.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform, known
 
 
@@ -118,11 +118,22 @@ def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: I
     values = values[:, None] if values.ndim == 1 else values
     if cluster is None:
         return Units(weight, weight[:, None] * values, count)
+    return _in_clusters(values, weight, count, cluster)
+
+
+def clusters_of(sample: RankSample, cluster: IntArray) -> Units:
+    """Clusters of the tasks of a sample by their weights alone (k = 0): how many there are, and are worth."""
+    return _in_clusters(np.empty((len(sample.weight), 0)), sample.weight, sample.count, cluster)
+
+
+def _in_clusters(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray) -> Units:
     key, index = np.unique(cluster, return_inverse=True)
     mass = weight * count
-    columns = [np.bincount(index, mass * column, minlength=len(key)) for column in values.T]
+    sums = np.empty((len(key), values.shape[1]))
+    for column, total in zip(values.T, sums.T, strict=True):
+        total[:] = np.bincount(index, mass * column, minlength=len(key))
     of_cluster = np.bincount(index, mass, minlength=len(key)).astype(np.float64)
-    return Units(of_cluster, np.stack(columns, 1), np.ones(len(key), dtype=np.int64), clustered=True)
+    return Units(of_cluster, sums, np.ones(len(key), dtype=np.int64), clustered=True)
 
 
 def is_mean(definition: Definition, rank_type: RankType = "realistic") -> bool:

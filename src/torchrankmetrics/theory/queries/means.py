@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import FloatArray, Moments, in_range
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
-from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample
+from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, query_rank_type
 from torchrankmetrics.theory.sample import RankType
 
 
@@ -52,7 +52,7 @@ def query_value(definition: QueryDefinition, sample: QuerySample, rank_type: Ran
 
 def query_values(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> FloatArray:
     """Value of every query, (Q,) float64, NaN where there is none; realistic means expected here."""
-    return definition.values(sample, "expected" if rank_type == "realistic" else rank_type)
+    return definition.values(sample, query_rank_type(rank_type))
 
 
 def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:

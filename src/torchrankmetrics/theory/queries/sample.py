@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.theory.sample import RankType
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
@@ -168,6 +169,11 @@ class QuerySample:
         """Add what blocks have, (blocks,), up for every query, (Q,)."""
         result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
         return result
+
+
+def query_rank_type(rank_type: RankType) -> QueryRankType:
+    """Read a rank type of tasks: the realistic one, the middle of a block, is no place of several answers."""
+    return "expected" if rank_type == "realistic" else rank_type
 
 
 def _refuse(bad: npt.NDArray[np.bool_], query: IntArray, what: Any) -> None:

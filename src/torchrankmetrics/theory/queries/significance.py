@@ -16,7 +16,7 @@ from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.means import query_mean
 from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample
-from torchrankmetrics.theory.significance import log_p_value, sum_law
+from torchrankmetrics.theory.tails.significance import log_p_value, sum_law
 from torchrankmetrics.theory.tails.joint import JointLaw
 from torchrankmetrics.theory.tails.laws import SumLaw
 from torchrankmetrics.theory.tails.listed import Law, ListedSumLaw

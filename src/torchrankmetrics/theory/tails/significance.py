@@ -1,0 +1,188 @@
+"""p-values from the law of a metric under random ranking itself, not from a normal reading of its z-score.
+
+Under the null r_i is uniform on {1..N_i}, independently. The p-value is the probability that M is at least as good as
+what was observed. M = g(sum of v_i f(r_i)) with monotone g, so it is a tail of the sum, and a metric and its inverse
+(MR and IMR, MRR and HMR, GMR and IGMR) have the same one.
+"""
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.errors import renamed
+from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.theory.definitions import (
+    AUC,
+    IDENTITY,
+    AtMost,
+    Power,
+    RankDefinition,
+    RankTransform,
+    WithCandidates,
+)
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.tails.joint import law_by_candidates
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
+from torchrankmetrics.theory.tails.rounding import rounded_weights
+from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
+from torchrankmetrics.theory.tails.upper import log_upper_tail
+from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
+
+_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
+
+
+def has_p_value(definition: Definition) -> bool:
+    """Whether the law of the metric is at hand: a mean of any f under a monotone g, or the largest or smallest rank.
+
+    >>> from torchrankmetrics.theory.definitions import HARMONIC_MEAN_RANK, MEDIAN_RANK
+    >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
+    (True, False)
+    """
+    if isinstance(definition, QueryDefinition):
+        return True
+    if not definition.has_null or definition.higher_is_better is None:
+        return False
+    if definition.is_extreme:
+        return definition.f == IDENTITY and definition.g == IDENTITY
+    return definition.aggregation == "mean" and _direction(definition) != 0
+
+
+@renamed(weights="weight")
+def p_value(
+    definition: RankDefinition,
+    value: float,
+    counts: npt.ArrayLike | CandidateCounts,
+    weight: npt.ArrayLike | None = None,
+) -> float:
+    """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
+
+    0.0 may be an underflow: ``log_p_value`` has it. Arguments, errors and source are those of ``log_p_value``.
+
+    >>> from torchrankmetrics.theory.definitions import hits_at
+    >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 9)  # z = 7.3, of normal p 1.7e-13
+    0.000533138
+    """
+    return math.exp(log_p_value(definition, value, counts, weight))
+
+
+@renamed(weights="weight")
+def log_p_value(
+    definition: RankDefinition,
+    value: float,
+    counts: npt.ArrayLike | CandidateCounts,
+    weight: npt.ArrayLike | None = None,
+    *,
+    tolerance: float = 1e-9,
+    mean: float | None = None,
+) -> float:
+    """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
+
+    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count.
+
+    Args:
+        definition: a metric with ``has_p_value``.
+        value: the observed value of the metric.
+        counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight: (n,) weights w_i >= 0; None: equal.
+        tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
+            lattice), so that the order of summation does not matter.
+        mean: the mean of f that ``value`` comes from, where it is at hand; None: it is found by inverting g.
+
+    Raises:
+        ValueError: if the law of the metric is not at hand, the value is NaN, or the tolerance is not in [0, 1e-3].
+
+    Source: inversion at the saddlepoint, Daniels 1954 (doi:10.1214/aoms/1177728652); null of Hoyt et al. 2022
+    (arXiv 2203.07544).
+    """
+    if not has_p_value(definition):
+        raise ValueError(
+            f"{definition.name!r} has no p-value: the law is known for a mean of f under a monotone g that has a "
+            "direction, and for the largest and smallest rank"
+        )
+    value = float(value)
+    if math.isnan(value):
+        raise ValueError(f"value of {definition.name!r} must be a number, got nan")
+    if not 0 <= tolerance <= 1e-3:
+        raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
+    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
+    if counts.num_tasks == 0:
+        raise ValueError(
+            f"{definition.name!r} needs a task with at least {definition.min_candidates} candidates to have a p-value"
+        )
+    if definition.is_extreme:
+        return _log_extreme(definition, value, counts)
+    direction = _direction(definition)
+    sign = direction if definition.higher_is_better else -direction
+    law = sum_law(definition.f, counts, sign)
+    g = known(definition.g if mean is None else IDENTITY)
+    mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * law.lowest, sign * law.highest)))
+    slack = _slack(g, mean, law, tolerance)
+    if law.span is None and (rounded := rounded_weights(counts)) is not None:
+        moved = sum_law(definition.f, rounded[1], sign)  # bounds how far the mean moves with the weights
+        further = slack + max(abs(moved.lowest), abs(moved.highest), moved.highest - moved.lowest)
+        rounded_law = sum_law(definition.f, rounded[0], sign)
+        if len(counts.weight) > MOST_GROUPS or (rounded_law.span is not None and further < rounded_law.span / 4):
+            law, counts, slack = rounded_law, rounded[0], further
+    return log_upper_tail(law, sum_law(definition.f, counts, -sign), sign * mean, slack)
+
+
+def _direction(definition: RankDefinition) -> int:
+    """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
+    g = known(definition.g)
+    if g.direction:
+        return g.direction
+    steps = np.diff(g.values(np.unique(apply_transform(definition.f_at(1 << 20), _PROBE))))
+    return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
+
+
+def sum_law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
+    """The law of the sum of sign v f(r): the one place that knows which f have laws of their own."""
+    match f:
+        case Power(p=1):
+            return RankSumLaw(counts, sign)
+        case AtMost(k=k):
+            return HitSumLaw(counts, k, sign)
+        case WithCandidates():
+            return AucSumLaw(counts, sign) if f == AUC else law_by_candidates(f, counts, sign)
+    return TransformSumLaw(f, counts, sign)
+
+
+def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
+    """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
+    if g == IDENTITY:
+        return value
+    at_low, at_high = g.values(np.array(ends)).tolist()
+    # a value at an end may round to either side: only what is clearly outside is outside
+    margin = 1e-12 * max(abs(at_low), abs(at_high))
+    if (value - at_low) * direction < -margin:
+        return -math.inf
+    if (value - at_high) * direction > margin:
+        return math.inf
+    return g.inverse(value, *ends)
+
+
+def _slack(g: KnownTransform, mean: float, law: SumLaw, tolerance: float) -> float:
+    """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
+    width = law.highest - law.lowest
+    size = max(abs(law.lowest), abs(law.highest))
+    slack = tolerance * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    slack += 4e-15 * size
+    if law.lowest < 0 < law.highest:
+        slack += 1e-14 * width
+    absolute, share = g.inverse_error
+    return slack + (absolute + share * width)
+
+
+def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
+    """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
+    largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
+    rank = math.floor(value) if at_most else math.ceil(value) - 1  # at most x: r <= floor x; at least x: not r < x
+    m = np.clip(rank, 0, counts.num_candidates)
+    share = m if largest else counts.num_candidates - m
+    with np.errstate(divide="ignore"):
+        log_all = float((counts.count * np.log(share / counts.num_candidates)).sum())
+    # max <= m is "all at most m"; min <= m is "not all beyond m"
+    if largest == at_most:
+        return log_all
+    return math.log(-math.expm1(log_all)) if log_all < 0 else -math.inf
