@@ -173,14 +173,22 @@ def test_a_metric_held_outside_its_collection_sees_every_update():
         collection.reset()
 
 
-def test_a_member_reset_alone_holds_the_rows_of_the_collection_again_at_compute():
-    collection = filled(0, 1)
-    member = list(collection.values(copy_state=False))[2]
-    member.reset()
+@pytest.mark.parametrize("place", [0, 2, -1])
+def test_a_member_reset_alone_resets_its_collection_whatever_its_place(place):
+    collection, copied = filled(0, 1), filled(0, 1).clone()
+    list(collection.values(copy_state=False))[place].reset()
+    assert all(not member.rows and member.update_count == 0 for member in collection.values(copy_state=False))
     collection.update(*batch(2))
-    assert bits(collection) == bits(filled(0, 1, 2))
-    assert member.rows is collection._leader.rows
-    assert member.update_count == 3
+    collection.update(*batch(3))
+    assert bits(collection) == bits(filled(2, 3))
+    list(copied.values())[place].reset()  # as one reads them, by copied states
+    copied.update(*batch(2))
+    assert bits(copied) == bits(filled(2))
+
+
+def test_compute_groups_name_metrics_of_the_collection():
+    with pytest.raises(ValueError, match="compute_groups must hold lists of mr, mrr; got 'nope'"):
+        RankCollection(["mr", "mrr"], compute_groups=[["mr"], ["nope"]])
 
 
 def through_state_dict(collection):

@@ -71,9 +71,47 @@ def test_a_plain_collection_that_takes_the_metrics_over_updates_them(take, compu
     plain(*scores(2))
     plain.update(*scores(3))
     assert bits(plain) == bits(made(1, 2, 3))
+    assert bits(metrics) == bits(plain)  # they are the same metrics
+
+
+@pytest.mark.parametrize("compute_groups", [True, False, [["mrr", "mr", "count"]]])
+def test_a_collection_that_was_taken_over_refuses_updates_and_the_other_goes_on(compute_groups):
+    metrics, inner = made(), made()
+    plain = MetricCollection([metrics], compute_groups=compute_groups)
+    named = MetricCollection({"in": inner})
+    outer, taken = RankCollection([second := made(), "hits_at_1"]), made()
+    for other, those in ((plain, metrics), (named, inner), (outer, second)):
+        for _ in range(2):  # before and after a reset
+            other.update(*scores(1))
+            for refused in (those.update, those, lambda *_, those=those: those.merge_state(taken)):
+                with pytest.raises(TorchMetricsUserError, match="taken over by another collection: update that one"):
+                    refused(*scores(2))
+            with pytest.raises(TorchMetricsUserError, match="taken over by another collection"):
+                those.add_metrics(["amri"])
+            assert list(those.keys()) == ["mrr", "mr", "count"]
+            other(*scores(3))
+            other.update(*scores(4))
+            found = bits(other)
+            assert found["in_mr" if other is named else "mr"] == bits(made(1, 3, 4))["mr"]
+            those.reset()
+
+
+def test_a_collection_refuses_updates_when_another_took_one_of_its_metrics():
+    metrics = made()
+    other = RankCollection([metrics["mr"], "amri"])
+    other.update(*scores(1))
+    assert bits(other)["mr"] == bits(made(1))["mr"]
+    with pytest.raises(TorchMetricsUserError, match="'mr' was taken over by another collection"):
+        metrics.update(*scores(2))
+    assert not metrics._leader.rows
+
+
+def test_metrics_taken_one_by_one_are_updated_by_whoever_holds_them():
+    metrics = made()
+    plain = MetricCollection(dict(metrics.items()))
+    plain.update(*scores(1))
     metrics.reset()
-    assert not plain["mr"].rows  # they are the same metrics
-    metrics.update(*scores(4))  # which takes them back
+    metrics.update(*scores(4))  # which takes them back: nothing tells a plain dict of metrics from a look at them
     assert bits(metrics) == bits(made(4))
     with pytest.raises(TorchMetricsUserError, match=HELD):
         plain.update(*scores(5))
@@ -105,9 +143,9 @@ def test_a_foreign_metric_tied_to_the_collection_sees_none_of_its_updates():
     plain = MetricCollection({"ranks": metrics, "own": count})
     plain.update(*scores(1))
     assert count.rows is metrics._leader.rows
-    metrics.update(*scores(2))
-    assert count.compute() == 7
-    assert metrics.compute()["count"] == 14
+    with pytest.raises(TorchMetricsUserError, match="taken over"):
+        metrics.update(*scores(2))
+    assert count.compute() == metrics.compute()["count"] == 7
 
 
 def test_trackers_and_clones_hold_metrics_of_their_own():

@@ -1,5 +1,6 @@
 """RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, cast
 
@@ -48,8 +49,8 @@ class RankCollection(HoldingCollection):
         storage: "ranks" or "counts", as in ``RankMetric``.
         prefix: put before every key, for example "val/".
         postfix: put behind every key.
-        compute_groups: taken as ``MetricCollection`` takes it, and without effect: there is one group always, for all
-            members share one store of rows, whatever they compute.
+        compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, and without effect: there is one
+            group always, for all members share one store of rows, whatever they compute.
         **kwargs: those of ``torchmetrics.Metric``, for every member.
 
     Raises:
@@ -90,6 +91,9 @@ class RankCollection(HoldingCollection):
         if metrics is None and additional_metrics:
             raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
+        for key in itertools.chain(*compute_groups) if isinstance(compute_groups, list) else ():
+            if key not in self._modules:
+                raise ValueError(f"compute_groups must hold lists of {', '.join(self._modules)}; got {key!r}")
 
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self, metrics: Several, *additional_metrics: One

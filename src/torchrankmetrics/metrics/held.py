@@ -55,12 +55,13 @@ class HoldingCollection(MetricCollection):
             member._check_update(preds, side, group)
         block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
         leader = self._leader
-        if leader._holder is not self._self or self._last.rows is not leader.rows:
+        if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
             self._take()
-        vars(leader)["_update_count"] += 1  # setting an attribute of a module costs microseconds
-        leader._append(block)
-        if leader._update_count == 1:
-            self._share()
+        state = vars(leader)  # setting an attribute of a module costs microseconds
+        state["_update_count"] += 1
+        if self.storage == "counts":
+            leader._bound()
+        state["_rows"].append(block)
         if leader.compute_on_cpu:
             leader._move_list_states_to_cpu()
 
@@ -113,18 +114,15 @@ class HoldingCollection(MetricCollection):
         member: RankMetric = next(iter(self._modules.values()))  # type: ignore[assignment]
         return member
 
-    @property
-    def _last(self) -> RankMetric:
-        member: RankMetric = next(reversed(self._modules.values()))  # type: ignore[assignment]
-        return member
-
     def _members(self) -> Iterable[RankMetric]:
         return self._modules.values()  # type: ignore[return-value]
 
     def _hold(self, members: Mapping[str, RankMetric]) -> None:
         """Take members in; they see all rows so far."""
+        self._check_whole()
         for key, member in members.items():
             member.persistent(False)
+            member._holder, member.rows = self._self, []  # whoever held it and its list before
             self[key] = member
         self._enable_compute_groups = True
         self._groups = {0: [str(key) for key in self._modules]}
@@ -139,17 +137,27 @@ class HoldingCollection(MetricCollection):
 
     def _take(self) -> None:
         """Let all members hold one list of rows, that of the first, and be updated by the collection only."""
+        self._check_whole()
         leader = self._leader
-        for member in self._members():
-            if member.rows and leader.rows and member.rows.version is not leader.rows.version:
-                raise TorchMetricsUserError(
-                    f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
-                )
         if leader._holder is not self._self:
             leader.rows = list(leader.rows)  # others may hold the old one
         for member in self._members():
             member._holder = self._self
         self._share()
+
+    def _check_whole(self) -> None:
+        """Refuse to go on with metrics that are another collection's to update, or were updated apart."""
+        for member in self._members():
+            holder, rows = member._holding(), self._leader.rows
+            # _from_collection: what torchmetrics notes of metrics that came with a collection
+            if getattr(member, "_from_collection", False) if holder is None else holder is not self:
+                raise TorchMetricsUserError(
+                    f"{member.key!r} was taken over by another collection: update that one, or give it a clone()"
+                )
+            if member.rows and rows and member.rows.version is not rows.version:
+                raise TorchMetricsUserError(
+                    f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
+                )
 
     def _share(self) -> None:
         self._state_is_copy = False

@@ -145,7 +145,8 @@ class RankMetric(RowState):
         block = make_block(preds, target, exclude, counting=counting, **about)
         if self.rows.shared:
             self.rows = list(self.rows)
-        self._append(block)
+        self._bound()
+        self.rows.append(block)
 
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
@@ -153,6 +154,7 @@ class RankMetric(RowState):
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and give the value of that batch alone."""
+        self._check_free()
         before = dict(vars(self))
         self.rows.shared = True
         try:
@@ -194,9 +196,11 @@ class RankMetric(RowState):
         self._bound()
 
     def reset(self) -> None:
-        """Forget all tasks."""
-        self.rows = []  # a new list: others may hold the old one
-        super().reset()
+        """Forget all tasks; a RankCollection that holds the metric has one list of them, and forgets them, too."""
+        holder = self._holding()
+        for metric in [self] if holder is None or not self.rows else holder._members():
+            metric.rows = []  # a new list: others may hold the old one
+            RowState.reset(metric)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
@@ -219,7 +223,7 @@ class RankMetric(RowState):
         return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
 
     def _check_free(self) -> None:
-        if self._holder is not None and self._holder() is not None:
+        if self._holding() is not None:
             raise TorchMetricsUserError(
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
@@ -239,14 +243,13 @@ class RankMetric(RowState):
                 "group the same"
             )
 
-    def _append(self, block: Tensor) -> None:
-        self._bound()
-        self.rows.append(block)
+    def _holding(self) -> Any:
+        """The RankCollection that holds this metric, or None."""
+        return None if self._holder is None else self._holder()
 
     @property
     def _keeps_counts(self) -> bool:
-        holder = None if self._holder is None else self._holder()
-        storage: Storage = (self if holder is None else holder).storage  # rows of a collection are kept its way
+        storage: Storage = (self._holding() or self).storage  # rows of a collection are kept its way
         return storage == "counts"
 
     def _bound(self) -> None:

@@ -20,6 +20,15 @@ class Version:
         return self
 
 
+class _Known:
+    """What was worked out from the content of a store, by it or by a copy of it."""
+
+    def __init__(self, version: Version) -> None:
+        self.version = version
+        self.analysis: Analysis | None = None
+        self.gathered: list[tuple[Gather, Any, RowStore]] = []
+
+
 class RowStore(list[Tensor]):
     """Blocks of rows, int64 (n_i, 8), that are never written in place; torchmetrics ties metrics by sharing the list.
 
@@ -30,22 +39,27 @@ class RowStore(list[Tensor]):
     def __init__(self, blocks: Iterable[Tensor] = ()) -> None:
         super().__init__(blocks)
         self.shared = False  # whether another metric may hold this list: then only a collection appends to it
-        self._change()
+        self._known: _Known | None = None  # nothing since the last change
 
     def append(self, block: Tensor) -> None:
         """Take a block; one without rows is a change, too: every process updates, some of them with nothing."""
-        super().append(block)
-        self._change()
+        list.append(self, block)  # asked in every update: super() and what nobody may ask for cost
+        self._known = None
 
     def extend(self, blocks: Iterable[Tensor]) -> None:
         """Take several blocks."""
         super().extend(blocks)
-        self._change()
+        self._known = None
 
     def clear(self) -> None:
         """Drop all blocks."""
         super().clear()
-        self._change()
+        self._known = None
+
+    @property
+    def version(self) -> Version:
+        """Identity of the content: another after every change."""
+        return self._knowledge().version
 
     def rewrite(self, blocks: Iterable[Tensor]) -> None:
         """Hold the same tasks in other blocks: moved, or merged. What was worked out stays."""
@@ -57,9 +71,10 @@ class RowStore(list[Tensor]):
 
     def analysis(self) -> Analysis:
         """Analyse the rows, once for all who hold or copied them."""
-        if not self._analysed:
-            self._analysed.append(Analysis(self))
-        return self._analysed[0]
+        known = self._knowledge()
+        if known.analysis is None:
+            known.analysis = Analysis(self)
+        return known.analysis
 
     def gathered(self, local: Callable[[], Tensor], device: torch.device, gather: Gather, group: Any) -> "RowStore":
         """Give the rows of all processes, gathered once for all who hold or copied these.
@@ -73,28 +88,29 @@ class RowStore(list[Tensor]):
             gather: ``gather_all_tensors`` or a replacement: (tensor, group=...) -> list of tensors.
             group: the process group.
         """
-        for known, known_group, rows in self._gathered:
+        gathered = self._knowledge().gathered
+        for known, known_group, rows in gathered:
             if known is gather and known_group is group:
                 return rows
         mine = local()
         if gather is gather_all_tensors:
             mine = mine.to(_group_device(group, device))
         rows = RowStore([torch.cat(list(gather(mine.contiguous(), group=group)))])
-        self._gathered.append((gather, group, rows))
+        gathered.append((gather, group, rows))
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowStore":
         other = RowStore(self)
-        vars(other).update(vars(self), shared=False)  # the same tasks: what was worked out serves both
+        other._known = self._knowledge()  # the same tasks: what is worked out serves both
         return other
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return RowStore, (list(self),), {"version": self.version}
+        return RowStore, (list(self),), {"_known": _Known(self.version)}
 
-    def _change(self) -> None:
-        self.version = Version()
-        self._analysed: list[Analysis] = []
-        self._gathered: list[tuple[Gather, Any, RowStore]] = []
+    def _knowledge(self) -> _Known:
+        if self._known is None:
+            self._known = _Known(Version())
+        return self._known
 
 
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:

@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.scores import Target, rank_answers
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.identity import name_by_content
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import mark_repeats, rows_of
+from torchrankmetrics.table.rows import rows_of
 
 
 def make_block(
@@ -45,7 +45,8 @@ def make_block(
     row: Tensor | None = None
     num_rows = 0
     if isinstance(preds, Ranks):
-        _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
+        if target is not None or exclude is not None or indexes is not None:
+            _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
         ranks = preds
     elif not isinstance(preds, Tensor):
         raise TypeError(
@@ -69,11 +70,9 @@ def make_block(
                 group, weight = _at(group, "group", row, preds), _at(weight, "weight", row, preds)
     unnamed = row is not None and query is None
     about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-    block = rows_of(ranks, **about, shared=unnamed)
+    block = rows_of(ranks, **about, shared=unnamed, flag_repeats=True)
     if row is not None and unnamed:
         name_by_content(block, row, num_rows)
-    if sample_id is not None:
-        mark_repeats(block)
     return block
 
 

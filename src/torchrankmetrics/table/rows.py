@@ -11,7 +11,7 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, Rows
 
 _ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
@@ -32,6 +32,7 @@ def rows_of(
     sample_id: Integers | None = None,
     query: Integers | None = None,
     shared: bool = False,
+    flag_repeats: bool = False,
 ) -> Tensor:
     """Write ranks and what is known of their tasks as an int64 (tasks, 9) block.
 
@@ -43,6 +44,7 @@ def rows_of(
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
         query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query.
         shared: whether tasks without it may be of one query, which is named later; else each is a query by itself.
+        flag_repeats: flag the rows whose sample id came before in these: rows of one update.
 
     Raises:
         TypeError: if groups, sample ids or queries are not integers, or weights not numbers.
@@ -52,7 +54,8 @@ def rows_of(
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
-    check_choice("side", side, SIDE_CODES)
+    if side is not None:
+        check_choice("side", side, SIDE_CODES)
     ranked, flags = ranks.columns, ranks.flags
     on_cpu = ranked.is_cpu
     if flags is not None and on_cpu and not flags.any():
@@ -81,33 +84,39 @@ def rows_of(
         on_device.ranks = ranked.T
         for name, column in per_task.items():
             setattr(on_device, name, column)
+        if flag_repeats and sample_id is not None:
+            _mark_repeats(block)  # to ask first would wait for the device
         return block
     numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
     n = len(numbers)
     rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
     columns = Columns(rows)
     columns.ranks = numbers
-    for name, column in per_task.items():
-        setattr(columns, name, column.numpy())
-    return torch.from_numpy(rows)
+    known = {name: column.numpy() for name, column in per_task.items()}
+    for name, values in known.items():
+        setattr(columns, name, values)
+    block = torch.from_numpy(rows)
+    if flag_repeats and sample_id is not None and _has_repeats(known["sample_id"]):
+        _mark_repeats(block)
+    return block
 
 
-def mark_repeats(block: Tensor) -> None:
+def _has_repeats(ids: Rows) -> bool:
+    if not np.count_nonzero(ids[1:] <= ids[:-1]):  # loaders deal ids in order
+        return False
+    ids = np.sort(ids)
+    return bool(np.count_nonzero(ids[1:] == ids[:-1]))
+
+
+def _mark_repeats(block: Tensor) -> None:
     """Flag, in place, the rows of one update whose sample id came before in it; nothing waits for the device."""
     columns = Columns(block)
-    if block.is_cpu:  # NumPy's calls cost a fifth of torch's; loaders deal ids in order
-        given = Columns(block.numpy()).sample_id
-        if (given[1:] > given[:-1]).all():
-            return
-        given = np.sort(given)
-        if not (given[1:] == given[:-1]).any():
-            return
     # tasks of no weight are no tasks, and those without an id repeat none
     ids = torch.where(columns.weight_bits.view(torch.float64) == 0, ABSENT, columns.sample_id)
     ids, order = ids.sort(stable=True)
     repeated = torch.zeros_like(ids)
     repeated[order[1:]] = ((ids[1:] == ids[:-1]) & (ids[1:] != ABSENT)) * (fault.REPEATED << SIDE_BITS)
-    Columns(block).side_and_flags |= repeated
+    columns.side_and_flags |= repeated
 
 
 @cache
@@ -126,7 +135,7 @@ def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tens
         return torch.full_like(ranked[0], values)
     tensor = as_ids(values, name)
     _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
-    return tensor.to(ranked.device)
+    return tensor if isinstance(values, Tensor) else tensor.to(ranked.device)
 
 
 def _queries(values: Integers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
