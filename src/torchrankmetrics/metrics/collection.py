@@ -14,7 +14,7 @@ from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.names import all_names, parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Asked, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
@@ -149,6 +149,11 @@ class RankCollection(HoldingCollection):
             values[str(key)] = member._forward_cache = member._as_value(analysis)
         return values
 
+    @staticmethod
+    def names() -> list[str]:
+        """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; views go before them, as ``z_mrr``."""
+        return all_names()
+
     @property
     def measures(self) -> dict[str, Measure]:
         """What each key stands for, in the order of the keys."""
@@ -176,7 +181,7 @@ class RankCollection(HoldingCollection):
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""
-        return RankTable(torch.from_numpy(self._synced_analysis().rows.copy(order="K")))
+        return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> RankTable:
         """The rows of this process, in the order they came (merged with storage="counts"); nothing is synchronised."""

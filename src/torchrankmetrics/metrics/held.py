@@ -20,7 +20,9 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 _SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
 
@@ -47,13 +49,18 @@ class HoldingCollection(MetricCollection):
         exclude: Exclude = None,
         side: TaskSide | None = None,
         group: Integers | None = None,
+        query: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        indexes: Integers | None = None,
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:
             member._check_update(preds, side, group)
-        block = make_block(preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id)
+        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
+        block = make_block(preds, target, exclude, **about, indexes=indexes)
+        if self._has_queries:
+            check_queries(block)
         leader = self._leader
         if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
             self._take()
@@ -132,6 +139,7 @@ class HoldingCollection(MetricCollection):
             (member.measure.side == "both", member.measure.average): member
             for member in reversed(list(self._members()))
         }
+        self._has_queries = any(isinstance(member.definition, QueryDefinition) for member in self._members())
         self._checked = (self._leader, *(member for member in picky.values() if member is not self._leader))
         self._take()
 

@@ -26,10 +26,12 @@ from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
@@ -85,7 +87,7 @@ class RankMetric(RowState):
 
     def __init__(
         self,
-        definition: RankDefinition | str | MetricName | Measure,
+        definition: Definition | str | MetricName | Measure,
         *,
         view: View | None = None,
         rank_type: RankType | None = None,
@@ -117,8 +119,10 @@ class RankMetric(RowState):
         exclude: Exclude = None,
         side: TaskSide | None = None,
         group: Integers | None = None,
+        query: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        indexes: Integers | None = None,
         counting: str = "auto",
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
@@ -126,23 +130,32 @@ class RankMetric(RowState):
         Args:
             preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
                 or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device.
-            target: as in ``rank_scores``.
-            exclude: as in ``rank_scores``.
+                theirs: on an accelerator that waits for the device. With ``indexes``, flat scores (T,).
+            target: as in ``rank_scores``: (B,) columns, or several answers a row as (2, P) pairs, bool (B, N) or a list
+                of columns for every row; (T,) bool with ``indexes``.
+            exclude: as in ``rank_scores``: what is no candidate, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
-            group: (tasks,) integers, or one int.
-            weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once; those within an update are told.
+            group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
+            query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``. Its
+                answers may come in several updates and on several processes. None: the answers of a row of scores are
+                one query, complete in this update.
+            weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
+            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once; those within an
+                update are told.
+            indexes: (T,) integers, the query of each of the flat scores, every query whole, as in torchmetrics' retrieval.
             counting: as in ``rank_scores``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         self._check_free()
-        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
+        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
         self._check_update(preds, side, group)
         about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-        block = make_block(preds, target, exclude, counting=counting, **about)
+        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
+        block = make_block(preds, target, exclude, **about, indexes=indexes, counting=counting)
+        if isinstance(self.measure.definition, QueryDefinition):
+            check_queries(block)
         if self.rows.shared:
             self.rows = list(self.rows)
         self._bound()
@@ -178,7 +191,7 @@ class RankMetric(RowState):
         """Take over the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 8) tensors.
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 9) tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.

@@ -5,9 +5,11 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights
 from torchrankmetrics.table.identity import combined, num_copies
 
@@ -108,6 +110,12 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> Queries:
         return singles
     several = rows[~alone]
     return _joined(singles, _several(several, None if partition is None else partition[~alone]))
+
+
+def check_queries(block: Tensor) -> None:
+    """Refuse, on the CPU, the rows of an update that ``queries_of`` would refuse; on an accelerator ``compute`` does."""
+    if block.is_cpu and (Columns(block).query != ABSENT).any():
+        queries_of(canonical_rows(block.numpy())[0])
 
 
 def _singles(rows: Rows) -> Queries:
