@@ -296,7 +296,7 @@ def test_repeats_on_an_accelerator_are_known_without_a_look_at_them(device: str)
     metric = MeanRank().to(device)
     ranks = Ranks.trusted(torch.ones(3, 4, dtype=torch.int64, device=device), None)
     metric.update(ranks, sample_id=torch.tensor([1, 2, 1, 3], device=device))
-    assert metric.rows[0].shape == (4, 8)
+    assert metric.rows[0].shape == (4, 9)
 
 
 def test_a_bootstrap_of_named_samples_is_told_and_of_unnamed_ones_is_right() -> None:

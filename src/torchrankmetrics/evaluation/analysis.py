@@ -139,7 +139,7 @@ class Analysis:
             ValueError: as ``queries``; and if a macro average is asked for and a query has no group.
         """
         queries = self.queries
-        used = ~np.isnan(definition.moments(queries.num_candidates, queries.num_answers)[0])
+        used = definition.has_value(queries.num_candidates, queries.num_answers)
         key = (side, average, used.tobytes())
         if key not in self._query_samples:
             of_side = queries if side == "both" and used.all() else queries.take(used & queries.of_side(side))

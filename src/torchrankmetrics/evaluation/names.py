@@ -7,7 +7,7 @@ from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
-from torchrankmetrics.evaluation.query_names import CUT, WHOLE, parse_query_metric
+from torchrankmetrics.evaluation.query_names import CUT, OF_TASKS, WHOLE, parse_query_metric
 from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
@@ -253,19 +253,15 @@ def all_names() -> list[str]:
 
 def _nearest(text: str) -> str:
     k = (re.findall(r"\d+", text) or ["10"])[-1]
-    words = {**{name: name for name in (*_DEFINITIONS, *WHOLE)}, **_SYNONYMS, **_WITH_VIEW}
-    words[f"power_mean_rank_{exponent_name(2)}"] = f"power_mean_rank_{exponent_name(2)}"
-    words |= {word: name for word, name in QUERY_SYNONYMS.items() if name in WHOLE and word not in words}
+    power = f"power_mean_rank_{exponent_name(2)}"
+    words = {name: name for name in (*_DEFINITIONS, *WHOLE, power)}
+    words |= _SYNONYMS | {word: name for word, name in QUERY_SYNONYMS.items() if name in WHOLE and word not in OF_TASKS}
+    cut = {**{word: word for word in CUT}, **{word: name for word, name in QUERY_SYNONYMS.items() if name in CUT}}
     for sign in ("@", "_at_"):
-        words |= {f"{word}{sign}{k}": f"{QUERY_SYNONYMS.get(word, word)}_at_{k}" for word in (*CUT, *QUERY_SYNONYMS)}
-        words |= {f"{word}{sign}{k}": f"hits_at_{k}" for word in ("hits", "h")}
-    words = {word: name for word, name in words.items() if not name.startswith("r_precision_at")}
-    words |= {prefix + name: prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in set(words.values())}
-    close = difflib.get_close_matches(text, words, n=3, cutoff=0.6)
-    listed = 'RankCollection.names() and the command "torchrankmetrics metrics" list them all'
-    meant = dict.fromkeys(_canonical(words[word]) for word in close)
+        words |= {f"{word}{sign}{k}": f"{name}_at_{k}" for word, name in (cut | {"h": "hits", "hits": "hits"}).items()}
+    plain = sorted(set(words.values()))
+    words |= {prefix + name: prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in plain}
+    close = difflib.get_close_matches(text, words | _WITH_VIEW, n=3, cutoff=0.6)
+    listed = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
+    meant = dict.fromkeys(parse_name(word).measure().key for word in close)
     return f"; did you mean {' or '.join(map(repr, meant))}? {listed}" if meant else f"; {listed}"
-
-
-def _canonical(name: str) -> str:
-    return parse_name(name).measure().key

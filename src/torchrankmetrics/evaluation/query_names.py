@@ -45,7 +45,7 @@ SYNONYMS = {
     "rprec": "r_precision",
     "rprecision": "r_precision",
 }
-_OF_TASKS = ("mrr", "mean_reciprocal_rank")
+OF_TASKS = ("mrr", "mean_reciprocal_rank")
 
 
 def parse_query_metric(text: str) -> QueryDefinition | None:
@@ -60,7 +60,7 @@ def parse_query_metric(text: str) -> QueryDefinition | None:
     word, k = text, None
     if match := re.fullmatch(r"(.+?)(?:@|_at_)(\d+)", text):
         word, k = match[1], int(match[2])
-    elif word in _OF_TASKS:
+    elif word in OF_TASKS:
         return None
     if word == "r" and k is not None:
         raise ValueError(

@@ -94,7 +94,7 @@ class RankTable:
 
         Args:
             path: of the file.
-            max_bytes: refuse what would take more memory: its arrays, and 64 bytes a row. A small file may hold many.
+            max_bytes: refuse what would take more memory: its arrays, and 72 bytes a row. A small file may hold many.
 
         Raises:
             OSError: if the file cannot be opened.

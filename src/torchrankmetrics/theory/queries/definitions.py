@@ -88,6 +88,10 @@ class QueryDefinition:
         placed = sample.placed(rank_type)
         return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
+    def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether the metric is defined for queries of so many candidates and answers, (Q,) bool."""
+        return self.query_kind.has_value(num_candidates, num_answers)
+
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
 

@@ -70,9 +70,7 @@ def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:
 
 def _has_value(definition: QueryDefinition, sample: QuerySample) -> npt.NDArray[np.bool_]:
     """The queries of positive weight that have a value."""
-    mean = definition.moments(sample.num_candidates, sample.num_answers)[0]
-    used: npt.NDArray[np.bool_] = ~np.isnan(mean) & (sample.weight > 0)
-    return used
+    return definition.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
 
 
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
