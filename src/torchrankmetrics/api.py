@@ -34,6 +34,16 @@ from torchrankmetrics.metrics.named import (
     RankVariance,
     TieRate,
 )
+from torchrankmetrics.metrics.of_queries import (
+    AveragePrecision,
+    FirstReciprocalRank,
+    NormalizedDCG,
+    PrecisionAtK,
+    QueryAUC,
+    RecallAtK,
+    RPrecision,
+    SuccessAtK,
+)
 from torchrankmetrics.protocols.alignment import rank_alignment
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
@@ -51,6 +61,7 @@ from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.sampled_hits import sampled_hits_at
 
 __all__ = [
@@ -59,8 +70,10 @@ __all__ = [
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
     "AdjustedMeanReciprocalRank",
+    "AveragePrecision",
     "ExactExpectation",
     "ExpectationProvider",
+    "FirstReciprocalRank",
     "GeometricMeanRank",
     "HarmonicMeanRank",
     "HitsAtK",
@@ -76,8 +89,13 @@ __all__ = [
     "MedianRank",
     "Moments",
     "MonteCarloExpectation",
+    "NormalizedDCG",
     "PowerMeanRank",
+    "PrecisionAtK",
     "PrecomputedExpectation",
+    "QueryAUC",
+    "QueryDefinition",
+    "RPrecision",
     "RankAccumulator",
     "RankCollection",
     "RankCount",
@@ -89,6 +107,8 @@ __all__ = [
     "RankTable",
     "RankVariance",
     "Ranks",
+    "RecallAtK",
+    "SuccessAtK",
     "TieRate",
     "WithCandidates",
     "ZHitsAtK",

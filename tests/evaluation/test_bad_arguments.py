@@ -33,7 +33,11 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: HitsAtK("10"), TypeError, "k must be an int"),
         (lambda: PowerMeanRank(NAN), ValueError, "p must be a real number"),
         (lambda: PowerMeanRank("2"), TypeError, "p must be a real number"),
-        (lambda: RankMetric(3), TypeError, "definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got int"),
+        (
+            lambda: RankMetric(3),
+            TypeError,
+            "definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got int",
+        ),
         (lambda: RankMetric("mrx"), ValueError, "unknown metric 'mrx'; did you mean 'mr' or 'mrr'"),
         (lambda: RankMetric("zmrr", view="base"), ValueError, "'zmrr' says view='z_score' itself, but view='base'"),
         (lambda: RankMetric("tail.mrr", side="head"), ValueError, "says side='tail' itself, but side='head'"),

@@ -5,7 +5,7 @@ import math
 
 
 def places(row, answers, excluded):
-    """(first, last, answers) of every tie block that holds answers, and N; answers are candidates whatever is excluded."""
+    """(first, last, answers) of every tie block that holds answers, and N; answers are never excluded."""
     candidates = [j for j in range(len(row)) if j in answers or j not in excluded]
     blocks = []
     for score in sorted({row[j] for j in answers}, reverse=True):
@@ -33,7 +33,7 @@ def _gain(rank):
 
 def _auc(ranks, N, _):
     m = len(ranks)
-    return 1 - sum(r - i - 1 for i, r in enumerate(ranks)) / (m * (N - m)) if N > m else math.nan
+    return 1 - sum(r - i - 1 for i, r in enumerate(ranks)) / (m * (N - m)) if m < N else math.nan
 
 
 METRICS = {

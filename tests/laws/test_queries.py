@@ -1,7 +1,6 @@
 """Several answers per query: any form, split and sharding gives the value of plain loops over raw scores."""
 
 import copy
-import math
 import pickle
 import random
 
@@ -14,11 +13,9 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 import reference_queries
 from bits import bits
 from fuzzing import cases
-from torchrankmetrics import RankCollection, Ranks, RankTable
-from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics import RankCollection, RankTable
 from torchrankmetrics.metrics import metric as metric_module
-from torchrankmetrics.table.columns import ABSENT, Columns
-from torchrankmetrics.table.queries import queries_of
+from torchrankmetrics.table.columns import Columns
 
 OF_QUERIES = [*reference_queries.NAMES, "pessimistic_ap", "optimistic_ndcg_at_3", "adjusted_ap", "z_rr"]
 OF_TASKS = ["mr", "mrr", "hits_at_2", "gmr", "z_mrr", "amri", "tie_rate", "count", "macro_mrr", "expected_mrr"]

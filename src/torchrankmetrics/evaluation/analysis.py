@@ -130,9 +130,7 @@ class Analysis:
             self._queries = queries_of(self.table_rows).merged()
         return self._queries
 
-    def query_sample(
-        self, definition: QueryDefinition, side: Side = "both", average: Average = "micro"
-    ) -> QuerySample:
+    def query_sample(self, definition: QueryDefinition, side: Side = "both", average: Average = "micro") -> QuerySample:
         """Queries of a side on which a metric has a value, with weights that sum to one per group if it is macro.
 
         Raises:

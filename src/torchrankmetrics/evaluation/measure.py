@@ -141,7 +141,8 @@ class Measure:
         if self.view == "base":
             return base
         if self.view == "p_value":
-            assert isinstance(self.definition, RankDefinition) and isinstance(counts, CandidateCounts)
+            assert isinstance(self.definition, RankDefinition)
+            assert isinstance(counts, CandidateCounts)
             return p_value(self.definition, base, counts)
         return apply_view(self.definition, self.view, base, self.moments(counts))
 

@@ -198,7 +198,7 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     if name != MetricName(name.definition):
         raise ValueError(f"metric must name a base metric, such as {name.definition.name!r}; got {metric!r}")
     if isinstance(name.definition, QueryDefinition):
-        raise ValueError(f"{name.definition.name!r} is a metric of queries: here are metrics of single tasks, such as 'mrr'")
+        raise ValueError(f"metric must be of single tasks, such as 'mrr'; {name.definition.name!r} is one of queries")
     return name.definition
 
 

@@ -151,7 +151,7 @@ class RankCollection(HoldingCollection):
 
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; views go before them, as ``z_mrr``."""
+        """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; a view goes before: ``z_mrr``."""
         return all_names()
 
     @property

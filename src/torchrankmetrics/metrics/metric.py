@@ -29,9 +29,9 @@ from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
@@ -136,13 +136,13 @@ class RankMetric(RowState):
             exclude: as in ``rank_scores``: what is no candidate, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``. Its
-                answers may come in several updates and on several processes. None: the answers of a row of scores are
-                one query, complete in this update.
+            query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``.
+                Its answers may come in several updates and on several processes. None: the answers of a row of scores
+                are one query, complete in this update.
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
-            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once; those within an
-                update are told.
-            indexes: (T,) integers, the query of each of the flat scores, every query whole, as in torchmetrics' retrieval.
+            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once; those within
+                an update are told.
+            indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
             counting: as in ``rank_scores``.
 
         Raises:
@@ -152,8 +152,8 @@ class RankMetric(RowState):
         refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
         self._check_update(preds, side, group)
         about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-        block = make_block(preds, target, exclude, **about, indexes=indexes, counting=counting)
+        about |= {"query": query, "indexes": indexes}
+        block = make_block(preds, target, exclude, counting=counting, **about)
         if isinstance(self.measure.definition, QueryDefinition):
             check_queries(block)
         if self.rows.shared:
@@ -178,14 +178,20 @@ class RankMetric(RowState):
         self._bound()
         return value
 
-    def moments(self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None) -> Moments:
+    def moments(
+        self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None, num_answers: npt.ArrayLike = 1
+    ) -> Moments:
         """Mean and variance of the base value under random ranking; needs no data.
 
         Args:
-            num_candidates: (tasks,) integers >= 1.
-            weight: (tasks,) numbers >= 0; None: equal.
+            num_candidates: (tasks,) integers >= 1, or (queries,).
+            weight: numbers >= 0 of that shape; None: equal.
+            num_answers: (queries,) integers from 1 to num_candidates, or one; for metrics of queries alone.
         """
-        return self.measure.expectation.moments(self.measure.definition, num_candidates, weight)
+        definition = self.measure.definition
+        if isinstance(definition, QueryDefinition):
+            return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
+        return self.measure.expectation.moments(definition, num_candidates, weight)
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here.

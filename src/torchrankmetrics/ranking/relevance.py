@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Pairs, as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import _in_order
 from torchrankmetrics.ranking.ranks import Ranks
 
@@ -19,7 +19,7 @@ _GRADED = (
 )
 
 
-def as_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Pairs:
+def as_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Any:
     """Read a target of any form as (B,) columns or (2, P) pairs, as far as its form goes.
 
     Args:
@@ -30,40 +30,42 @@ def as_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Pair
     Raises:
         TypeError, ValueError: for a matrix of numbers, pairs the wrong way round, and lists of another length than B.
     """
-    if isinstance(target, tuple) and len(target) == 2 and all(isinstance(part, np.ndarray) for part in target):
-        return (as_tensor(target[0], "target").to(device), as_tensor(target[1], "target").to(device))
+    if isinstance(target, tuple) and len(target) == 2:
+        return tuple(part if isinstance(part, Tensor) else as_tensor(part, "target").to(device) for part in target)
     if isinstance(target, np.ndarray) and target.dtype != object:
         target = as_tensor(target, "target").to(device)
     if isinstance(target, Tensor):
         return _of_matrix(target, shape, device) if target.ndim == 2 else target
-    pair = isinstance(target, tuple | list) and len(target) == 2 and all(isinstance(part, Tensor) for part in target)
-    if pair or not isinstance(target, list | tuple | np.ndarray):
-        return target  # type: ignore[no-any-return]
+    if not isinstance(target, list | tuple | np.ndarray) or _is_pair(target):
+        return target
     if all(isinstance(part, int | np.integer) for part in target):
         return as_tensor(np.asarray(target, dtype=np.int64), "target").to(device)
     if all(isinstance(part, Collection | Tensor) and not isinstance(part, str | dict) for part in target):
         return _of_lists(target, shape[0], device)
-    return target  # type: ignore[no-any-return]
+    return target
 
 
 def is_by_row(target: Any) -> bool:
-    """Whether a target says for every row of scores which answers it has: what is said of queries then has B entries."""
+    """Whether a target lists the answers of every row of scores: what is said of queries then has B entries."""
     if isinstance(target, Tensor | np.ndarray) and target.dtype != object:
         return target.ndim == 2 and target.dtype in (torch.bool, np.bool_)
-    return isinstance(target, list | tuple | np.ndarray) and not all(
-        isinstance(part, Tensor | int | np.integer) or (isinstance(part, np.ndarray) and isinstance(target, tuple))
-        for part in target
-    )
+    return not _is_pair(target)
 
 
-def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
+def _is_pair(target: Any) -> bool:
+    """Whether it is two vectors of rows and columns: a tuple of two of any kind, or a list of two tensors."""
+    two = isinstance(target, tuple | list) and len(target) == 2
+    return two and (isinstance(target, tuple) or all(isinstance(part, Tensor) for part in target))
+
+
+def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor | tuple[Tensor, ...]:
     if target.dtype == torch.bool:
         if target.shape != shape:
             raise ValueError(f"target as bool must be (B, N) = {tuple(shape)}, got {tuple(target.shape)}")
         if target.device != device:
             raise ValueError(f"target must be on the device of scores, {device}; got {target.device}")
         _tell_of_none(target.any(1))
-        return target.nonzero().T
+        return target.nonzero().unbind(1)
     if target.shape == shape and (shape[0] != 2 or target.is_floating_point()):
         raise ValueError(f"target of {target.dtype} {tuple(target.shape)} is as large as the scores: {_GRADED}")
     if target.shape[1] == 2 and len(target) != 2 and not target.is_floating_point():
@@ -74,7 +76,7 @@ def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> 
     return target
 
 
-def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> Tensor:
+def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     if len(target) != num_rows:
         raise ValueError(f"target as lists must have one for each of {num_rows} rows of scores, got {len(target)}")
     parts = [
@@ -88,7 +90,7 @@ def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> T
     _tell_of_none(length > 0)
     row = torch.arange(len(parts), device="cpu").repeat_interleave(length)
     column = torch.cat([part.cpu() for part in parts]) if parts else row
-    return torch.stack([row, column]).to(device)
+    return row.to(device), column.to(device)
 
 
 def _tell_of_none(answered: Tensor) -> None:

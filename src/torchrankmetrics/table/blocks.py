@@ -57,6 +57,11 @@ def make_block(
         raise ValueError(
             "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
         )
+    elif preds.ndim == 1 and indexes is None:
+        raise ValueError(
+            f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) need "
+            "indexes (T,), the query of each"
+        )
     elif indexes is not None:
         ranks, place, row, num_rows = rank_flat(preds, target, indexes, exclude)
         group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)

@@ -1,13 +1,14 @@
 """Which rows are the answers of one query, where nobody gave it a name: a hash of what the rows hold.
 
-Equal queries get equal names, on every process and in any order of updates, so that their rows merge and count; how many
-there are is read back from the counts, of which only those that give the name again can be right.
+Equal queries get equal names, on every process and in any order of updates, so that their rows merge and count; how
+many there are is read back from the counts, of which only those that give the name again can be right.
 """
 
 import math
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -88,9 +89,12 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
     part, count = np.where(columns.sample_id == ABSENT, by_content, by_id), columns.count
     name, length = columns.query[starts], np.diff(np.append(starts, len(rows)))
 
-    def fits(divisor: Rows) -> Rows:
+    def fits(divisor: Rows) -> npt.NDArray[np.bool_]:
         each = count // np.repeat(divisor, length)
-        return _name(np.add.reduceat(part * each, starts), np.add.reduceat(each, starts)) == name
+        fitting: npt.NDArray[np.bool_] = (
+            _name(np.add.reduceat(part * each, starts), np.add.reduceat(each, starts)) == name
+        )
+        return fitting
 
     common = np.gcd.reduceat(count, starts)
     copies = np.where(fits(common), common, np.where(fits(np.ones_like(common)), 1, 0))

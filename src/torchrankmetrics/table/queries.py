@@ -113,7 +113,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> Queries:
 
 
 def check_queries(block: Tensor) -> None:
-    """Refuse, on the CPU, the rows of an update that ``queries_of`` would refuse; on an accelerator ``compute`` does."""
+    """Refuse rows of an update as ``queries_of`` does, on the CPU; on an accelerator ``compute`` refuses them."""
     if block.is_cpu and (Columns(block).query != ABSENT).any():
         queries_of(canonical_rows(block.numpy())[0])
 
@@ -137,7 +137,7 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
     filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
     # among the candidates that no rank leaves out a filtered answer stands between two places, or in a block of others
     last = columns.pessimistic - filtered
-    keys = (columns.query, columns.side) if partition is None else (partition,)
+    keys: tuple[Rows, ...] = (columns.query, columns.side) if partition is None else (partition,)
     order = np.lexsort((last, columns.optimistic, *keys))
     rows, filtered, last = rows[order], filtered[order], last[order]
     columns, keys = Columns(rows), tuple(key[order] for key in keys)
@@ -149,7 +149,9 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
     if (unnamed := columns.query[starts] < 0).any():
         inside = unnamed[of]
         copies[unnamed] = num_copies(rows[inside], np.flatnonzero(first[inside]))
-        _refuse(copies == 0, rows, starts, "lack answers that came with them in one update: pass query= to name queries")
+        _refuse(
+            copies == 0, rows, starts, "lack answers that came with them in one update: pass query= to name queries"
+        )
     count = columns.count // copies[of]
     left_in = columns.num_candidates - filtered
     for what, values in (
@@ -169,9 +171,7 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
     return _placed(rows, starts, of, count, filtered, last, copies)
 
 
-def _placed(
-    rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows, copies: Rows
-) -> Queries:
+def _placed(rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows, copies: Rows) -> Queries:
     """Put the filtered answers back among the candidates, block by block."""
     columns = Columns(rows)
     begins = np.zeros(len(rows), dtype=bool)

@@ -22,8 +22,8 @@ class RankTable:
     """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
 
     Args:
-        rows: (n, 9) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query; (n, 8),
-            as written up to 0.1, without queries.
+        rows: (n, 9) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query; or
+            (n, 8), as up to 0.1, without query.
 
     Raises:
         TypeError: if rows are not int64.

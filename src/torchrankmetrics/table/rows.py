@@ -15,7 +15,9 @@ from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH,
 
 _ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
-_UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()}
+_UNKNOWN = {
+    side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()
+}
 
 
 def empty_rows(device: torch.device | str = "cpu") -> Tensor:

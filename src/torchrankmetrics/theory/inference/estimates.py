@@ -42,7 +42,8 @@ def estimate(
     if sample.num_tasks == 0:
         return Estimate(math.nan, math.nan, math.nan)
     if not is_mean(definition, rank_type):
-        assert isinstance(definition, RankDefinition) and isinstance(sample, RankSample)
+        assert isinstance(definition, RankDefinition)
+        assert isinstance(sample, RankSample)
         support = percentile_support(definition, sample, cluster)
         replicates = replicate_values(definition, sample, rank_type, resamples, seed, cluster)
         return Estimate(*percentile_interval(replicates, level), support)

@@ -17,7 +17,7 @@ from torchrankmetrics.theory.queries.gains import Cut, Discount
 from torchrankmetrics.theory.queries.kind import QueryKind
 from torchrankmetrics.theory.queries.linear import AreaUnderCurve, MeanOf, NormalizedDCG, Precision, RPrecision
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.theory.transforms import RankTransform, Transform, apply_transform, known
+from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, apply_transform, known
 
 
 @dataclass(frozen=True)
@@ -45,10 +45,12 @@ class QueryDefinition:
     f: RankTransform | None = None
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
-    # what it is beside a ``RankDefinition``: a mean over queries of numbers in [0, 1], known as soon as a query has them
+    # what it is in the words of a ``RankDefinition``: a mean, over queries in the place of tasks
     aggregation: ClassVar[Literal["mean"]] = "mean"
-    g: ClassVar[Transform] = IDENTITY
+    g: ClassVar[KnownTransform] = IDENTITY
     has_null: ClassVar[bool] = True
+    uses_candidates: ClassVar[bool] = True
+    min_candidates: ClassVar[int] = 1
     is_mean_of_f: ClassVar[bool] = True
     is_geometric_mean: ClassVar[bool] = False
     is_extreme: ClassVar[bool] = False

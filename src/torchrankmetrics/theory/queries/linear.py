@@ -129,7 +129,7 @@ class AreaUnderCurve(QueryKind):
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         """See ``QueryKind``: none where all are answers."""
-        return np.asarray(N > m)
+        return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
         """See ``QueryKind``."""

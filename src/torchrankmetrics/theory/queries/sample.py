@@ -103,6 +103,21 @@ class QuerySample:
         return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
 
     @classmethod
+    def of_counts(
+        cls, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike, weight: npt.ArrayLike | None = None
+    ) -> "QuerySample":
+        """Queries of which only N, m and the weight are known, (Q,) each: what chance depends on.
+
+        Raises:
+            ValueError: unless 1 <= m <= N < 2^62, or for weights that are negative, infinite or NaN.
+        """
+        N, m = check_pairs(num_candidates, num_answers)
+        w = np.broadcast_to(np.asarray(1.0 if weight is None else weight, dtype=np.float64), N.shape)
+        if not (np.isfinite(w) & (w >= 0)).all():
+            raise ValueError(f"weight must be finite and not negative, got {w[~(np.isfinite(w) & (w >= 0))][0]}")
+        return replace(cls.tied(N, m, N), weight=w)
+
+    @classmethod
     def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
         """Queries with as many answers and candidates each, at ranks (Q, m), ascending, without ties."""
         size, m = ranks.shape

@@ -8,18 +8,16 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, in_range
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.means import query_mean
 from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample
-from torchrankmetrics.theory.tails.significance import log_p_value, sum_law
 from torchrankmetrics.theory.tails.joint import JointLaw
 from torchrankmetrics.theory.tails.laws import SumLaw
 from torchrankmetrics.theory.tails.listed import Law, ListedSumLaw
+from torchrankmetrics.theory.tails.significance import log_p_value, sum_law
 from torchrankmetrics.theory.tails.upper import log_upper_tail
 
 _MOST_LAWS = 1 << 14  # distinct pairs of N and m
