@@ -59,8 +59,8 @@ def make_block(
         )
     elif preds.ndim == 1 and indexes is None:
         raise ValueError(
-            f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) need "
-            "indexes (T,), the query of each"
+            f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) "
+            "need indexes (T,), the query of each"
         )
     elif indexes is not None:
         ranks, place, row, num_rows = rank_flat(preds, target, indexes, exclude)
