@@ -75,7 +75,7 @@ def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H
     u = H2 / n - mean_u**2
     uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
     w = (5 * T - 3 * H - H**2) / n - mean_w**2
-    return (1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w
+    return np.asarray((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:

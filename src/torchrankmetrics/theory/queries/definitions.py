@@ -28,7 +28,7 @@ class QueryDefinition:
         name: canonical name, ``[a-z][a-z0-9_]*``.
         f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as that of a
             ``RankDefinition``: the metric is the mean of f over the answers of a query.
-        kind: what else a metric may be; instead of f.
+        kind: what else a metric may be, instead of f.
         higher_is_better: direction; by default read off f at ranks 1 and 2^20.
 
     Raises:
@@ -58,11 +58,14 @@ class QueryDefinition:
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
-        if (self.f is None) == (self.kind is None):
+        if self.f is None and self.kind is None:
             raise ValueError(f"{self.name!r} needs f=, a transform of ranks whose mean over the answers it is")
-        if self.kind is None:
-            assert self.f is not None
+        if self.f is not None:
             f = known(self.f)
+            if self.kind not in (None, MeanOf(f)):
+                raise ValueError(
+                    f"{self.name!r} is either the mean of f= over the answers or of another kind=, not both"
+                )
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
@@ -109,13 +112,15 @@ class QueryDefinition:
         """
         N, m = check_pairs(num_candidates, num_answers)
         (N, m), index = _distinct(N, m)
+        if not len(N):
+            return np.empty(0), np.empty(0)
         mean, variance = _null_moments(self, N.tobytes(), m.tobytes())
         return mean[index], variance[index]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
         """Value of the ranking that has the answers first, (Q,) float64; arguments and errors of ``moments``."""
         (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
-        return self.query_kind.optimum(N, m)[index]
+        return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
     @property
     def query_kind(self) -> QueryKind:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.theory.kinds import AtMost, Power
 from torchrankmetrics.theory.quadrature.panels import panel_means
 from torchrankmetrics.theory.queries.first_place import log_miss
@@ -109,7 +109,8 @@ class FirstReciprocal(QueryKind):
 
     def _top(self, o: IntArray, b: IntArray, t: IntArray) -> IntArray:
         """The last place in the block that matters."""
-        top = np.minimum(b - t + 1, np.ceil(_NEGLIGIBLE * b / t).astype(np.int64) + 1)
+        enough = np.minimum(np.ceil(_NEGLIGIBLE * b / t), MOST_CANDIDATES).astype(np.int64) + 1
+        top = np.minimum(b - t + 1, enough)
         return top if self.k is None else np.clip(self.k - o + 1, 0, top)
 
     def _sums(

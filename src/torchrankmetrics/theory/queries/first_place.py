@@ -29,10 +29,16 @@ def log_miss(b: IntArray | FloatArray, t: IntArray | FloatArray, x: IntArray | F
         result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))
     shift = np.where(near, _SHIFT, 0)
     b, left = b + shift, left + shift
-    result += (left + 0.5) * np.log1p(crossed / (b * left)) + t * np.log1p(-x / b) + x * np.log1p(-t / b)
+    result += (left + 0.5) * np.log1p(crossed / (b * left)) + t * _log_rest(x, b) + x * _log_rest(t, b)
     # pairs that differ by x: nothing is left of them at x = 0
     result += (_stirling(left + t) - _stirling(b)) - (_stirling(left) - _stirling(left + x))
     return np.where(possible, result, -np.inf)
+
+
+def _log_rest(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Log(1 - part / whole)."""
+    rest = (whole - part) / whole  # exact to rounding where little is left
+    return np.where(rest < 0.5, np.log(np.maximum(rest, 1e-300)), np.log1p(-np.minimum(part / whole, 0.5)))
 
 
 def _stirling(z: FloatArray) -> FloatArray:

@@ -54,8 +54,8 @@ class QueryKind:
 
         None where it is not at hand: here, where too many choices would have to be listed.
         """
-        choices = math.comb(N, m)
-        if choices > min(_ENUMERATED, most):
+        few = min(m, N - m)
+        if 2**few > _ENUMERATED or (choices := math.comb(N, few)) > min(_ENUMERATED, most):
             return None
         ranks = np.array(list(itertools.combinations(range(1, N + 1), m)), dtype=np.int64)
         values, count = np.unique(self.values(QuerySample.ranked(ranks, N)), return_counts=True)

@@ -7,6 +7,7 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.queries.first_place import log_miss
+from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.listed import Law
 
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
@@ -51,7 +52,8 @@ def first_law(N: int, m: int, k: int | None, most: int) -> Law:
     if last < N - m + 1:
         values, probability = np.r_[values, 0.0], np.r_[probability, math.exp(log_beyond[-1])]
     kept = probability > 0
-    return Law(values[kept][::-1], probability[kept][::-1])
+    values = values[kept][::-1]
+    return Law(values, probability[kept][::-1], common_span(np.diff(values)))
 
 
 def success_law(N: int, m: int, k: int) -> Law:

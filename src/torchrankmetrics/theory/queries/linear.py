@@ -156,4 +156,4 @@ class AreaUnderCurve(QueryKind):
 
 
 def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:
-    return np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0)
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))

@@ -27,7 +27,7 @@ def simulated_tail(
         seed: of NumPy's default generator.
     """
     random = np.random.default_rng(seed)
-    samples = max(_FEWEST, min(samples, _BUDGET // int((count * m).sum())))
+    samples = min(samples, max(_FEWEST, _BUDGET // int((count * m).sum())))
     totals = np.zeros(samples)
     first = np.flatnonzero(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])])
     for begin, end in zip(first, [*first[1:], len(N)], strict=True):

@@ -71,7 +71,7 @@ class QuerySample:
         same = query[1:] == query[:-1]
         for name, values in (("num_candidates", N), ("weight", weight), ("counts", counts)):
             differ = same & (values[1:] != values[:-1])
-            _refuse(differ, query[1:], lambda i, name=name, v=values: f"{name} {v[i]} and {v[i + 1]} in its rows")  # type: ignore[misc]
+            _refuse(differ, query[1:], lambda i, name=name, v=values: f"{name} {v[i]} and {v[i + 1]} in its rows")
         outside = (low < 1) | (high < low) | (high > N)
         _refuse(outside, query, lambda i: f"ranks {low[i]}..{high[i]} outside of 1..{N[i]}, its num_candidates")
         new = np.r_[np.ones(min(1, len(query)), dtype=bool), ~same | (low[1:] != low[:-1]) | (high[1:] != high[:-1])]

@@ -7,8 +7,11 @@ of their task metric.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, in_range
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, IntArray, distinct_rows, in_range
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.means import query_mean
@@ -22,6 +25,7 @@ from torchrankmetrics.theory.tails.upper import log_upper_tail
 
 _MOST_LAWS = 1 << 14  # distinct pairs of N and m
 _MOST_ATOMS = 1 << 19  # of all laws together
+_MOST_VALUES = 1 << 17  # of all atoms: laws of one weight share them
 _ATOMS = 128, 2048  # of one law, at least and at most
 _TOLERANCE = 1e-9  # relative distance within which the mean reaches an atom
 _ROUNDING = 4e-15
@@ -81,17 +85,16 @@ def query_p_value(
         raise ValueError(f"{definition.name!r} needs a query that has a value to have a p-value")
     if observed.moments.variance == 0:
         return QueryPValue(0.0)
-    columns, count = _merged(definition, sample)
-    N, m, weight = columns
+    (N, m, weight), count = _merged(definition, sample)
     better = 1 if definition.higher_is_better else -1
     kind = definition.query_kind
     f, scale = kind.of_one_answer
     if (m == 1).all():
-        task = RankDefinition(definition.name, f=f, higher_is_better=bool(better > 0))
+        task = RankDefinition(definition.name, f=f, optimum=None, higher_is_better=better > 0)
         return QueryPValue(log_p_value(task, observed.value / scale, CandidateCounts.of(N, weight, count)))
     share = weight / float((weight * count).sum())
     slack = _TOLERANCE * abs(observed.value - observed.moments.mean) + _ROUNDING * abs(observed.value)
-    laws = _laws(definition, N, m)
+    laws = _laws(definition, N, m, len(np.unique(weight)))
     if laws is None:
         least = better * observed.value - slack
         reached, drawn = simulated_tail(kind, N, m, better * share, count, least, samples, seed)
@@ -106,21 +109,20 @@ def query_p_value(
     return QueryPValue(log_upper_tail(law(better), law(-better), better * observed.value, slack))
 
 
-def _merged(definition: QueryDefinition, sample: QuerySample) -> tuple[tuple[IntArray, IntArray, FloatArray], IntArray]:
+def _merged(definition: QueryDefinition, sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
     """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
     used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
     N, m = sample.num_candidates[used], sample.num_answers[used]
-    (N, m, weight), count = distinct_rows((N, m, in_range(sample.weight[used])), sample.counts[used])
-    return (N, m, weight), count
+    return distinct_rows((N, m, in_range(sample.weight[used])), sample.counts[used])
 
 
-def _laws(definition: QueryDefinition, N: IntArray, m: IntArray) -> Sequence[Law] | None:
+def _laws(definition: QueryDefinition, N: IntArray, m: IntArray, weights: int) -> Sequence[Law] | None:
     """Laws of the queries of several answers; None if one is not at hand, or they are too many."""
     pairs = [pair for pair in zip(N.tolist(), m.tolist(), strict=True) if pair[1] > 1]
     distinct = dict.fromkeys(pairs)
     if len(pairs) > _MOST_LAWS:
         return None
-    most = min(max(_MOST_ATOMS // len(pairs), _ATOMS[0]), _ATOMS[1])
+    most = min(max(min(_MOST_ATOMS // len(pairs), _MOST_VALUES // weights), _ATOMS[0]), _ATOMS[1])
     laws: dict[tuple[int, int], Law] = {}
     for pair in distinct:
         law = definition.query_kind.law(*pair, most)
