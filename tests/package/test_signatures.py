@@ -11,8 +11,24 @@ from pathlib import Path
 import torchrankmetrics
 
 SHALLOW = ("audit", "datasets", "definitions", "inference", "plots", "significance")
-# keywords that go on to a host, and methods whose signature is the host's
-HOSTS: set[str] = set()
+STARS = ("*args", "**kwargs")
+# what torchmetrics and PyKEEN leave open: keywords that go on to them, and methods that are theirs
+HOSTS = {
+    *(f"metrics.{name}.__init__ **kwargs" for name in ("metric.RankMetric", "collection.RankCollection")),
+    *(f"metrics.named.{name}.__init__ **kwargs" for name in ("NamedMetric", "NamedMetricAtK", "PowerMeanRank")),
+    *(
+        f"metrics.{name}.forward {part}"
+        for name in ("metric.RankMetric", "collection.RankCollection")
+        for part in STARS
+    ),
+    *(f"metrics.state.RowState.sync_context {part}" for part in STARS),
+    "metrics.metric.RankMetric.merge_state incoming_state",
+    *(f"metrics.metric.RankMetric.plot {part}" for part in ("val", "ax", "return")),
+    *(f"integrations.pykeen_evaluator.RankCollectionEvaluator.evaluate {part}" for part in STARS),
+    "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__ *args",
+    *(f"integrations.pykeen_sampled.SampledRankCollectionEvaluator.__init__ {part}" for part in STARS),
+    "integrations.pykeen_results.RankResults.to_dict return",
+}
 
 
 def public() -> Iterator[tuple[str, object]]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+import torchrankmetrics as trm
 from ranking_problems import STRIDES, lay_out
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.triples import rank_triples
@@ -174,3 +175,38 @@ def test_sampled_negatives_go_the_same_way():
     assert ranks.pessimistic.tolist() == [4, 4]
     assert ranks.num_candidates.tolist() == [4, 4]
     assert ranks.flags.tolist() == [flags.NAN + flags.SAMPLED] * 2
+
+
+def _updated(metric: trm.RankMetric | trm.RankCollection, counting: str) -> object:
+    metric.update(EYE, DIAGONAL, counting=counting)
+    return metric.compute()
+
+
+EYE, DIAGONAL = torch.eye(3), torch.arange(3)
+TRIPLES = torch.tensor([[0, 0, 0], [1, 0, 1], [2, 0, 2]])
+FACTS = torch.cat([TRIPLES, TRIPLES[:, :1]], 1)
+WHERE_SCORES_COME_IN = {
+    "rank_scores": lambda counting: trm.rank_scores(EYE, DIAGONAL, counting=counting),
+    "Ranks.from_negatives": lambda counting: trm.Ranks.from_negatives(EYE[0], EYE, counting=counting),
+    "rank_embeddings": lambda counting: trm.rank_embeddings(EYE, EYE, DIAGONAL, counting=counting),
+    "rank_alignment": lambda counting: trm.rank_alignment(TRIPLES[:, [0, 2]], EYE, counting=counting),
+    "rank_triples": lambda counting: trm.rank_triples(lambda h, _: EYE[h], None, TRIPLES, None, counting=counting),
+    "rank_facts": lambda counting: trm.rank_facts(lambda h, r, t: EYE[h], None, FACTS, None, counting=counting),
+    "rank_complex_queries": lambda counting: trm.rank_complex_queries(
+        lambda queries: EYE[queries], [{0}, {1}, {2}], counting=counting
+    ),
+    "evaluate": lambda counting: trm.evaluate(EYE, DIAGONAL, counting=counting),
+    "evaluate, predictions": lambda counting: trm.evaluate(
+        {"y_pred_pos": EYE[0], "y_pred_neg": EYE}, counting=counting
+    ),
+    "RankMetric.update": lambda counting: _updated(trm.RankMetric("mrr"), counting),
+    "RankCollection.update": lambda counting: _updated(trm.RankCollection(), counting),
+}
+
+
+@pytest.mark.parametrize("name", WHERE_SCORES_COME_IN)
+def test_wherever_scores_come_in_their_counting_can_be_chosen(name):
+    call = WHERE_SCORES_COME_IN[name]
+    assert str(call("torch")) == str(call("auto"))
+    with pytest.raises(ValueError, match="counting must be one of"):
+        call("fast")

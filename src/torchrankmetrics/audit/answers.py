@@ -222,6 +222,15 @@ def near(a: float, b: float) -> bool:
     return math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6) or (math.isnan(a) and math.isnan(b))
 
 
+def paired_values(first: Answer, second: Answer) -> list[tuple[str, float, float]]:
+    """What two answers say of the same: its name and both values."""
+    if isinstance(first, dict):
+        assert isinstance(second, dict)
+        return [(key, value, second[key]) for key, value in first.items()]
+    assert isinstance(second, Tensor)
+    return [("rank", a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
+
+
 def _value(name: MetricName, ranks: Ranks, rule: str) -> float | None:
     """The metric of ranks; None if it has no meaning for the rule."""
     try:

@@ -15,6 +15,7 @@ from torchrankmetrics.audit.answers import (
     ShapeError,
     hits_k,
     near,
+    paired_values,
 )
 from torchrankmetrics.audit.cases import Case, case, ranked
 from torchrankmetrics.audit.laws import LAWS, Law, many_candidates, million_case, ordinary
@@ -130,7 +131,7 @@ class Battery:
         if isinstance(turned, torch.Tensor):
             turned = turned[back]
         for answer, what in ((again, "after another batch"), (turned, "in reverse")):
-            for quantity, was, now in _pairs(first, answer):
+            for quantity, was, now in paired_values(first, answer):
                 if not near(was, now):
                     shown = Case(plain.scores, plain.target, None, plain.low, plain.high, note=f"{plain.note}, {what}")
                     return self._put("order_of_batches", "broken", (quantity, now, was), shown=shown)
@@ -271,11 +272,8 @@ class Battery:
         metrics = self.asked.metrics
         if metrics is not None:
             # of a rank this large only the mean rank shows the last digit
-            self.asked.metrics = {
-                key: name
-                for key, name in metrics.items()
-                if name.definition.name == "mr" and name.view in (None, "base")
-            }
+            base = {key: name for key, name in metrics.items() if name.view in (None, "base")}
+            self.asked.metrics = {key: name for key, name in base.items() if name.definition.name == "mr"}
         try:
             cases = law.cases()
             if self.asked.metrics == {}:
@@ -298,11 +296,3 @@ def _what(error: Exception) -> tuple[Status, Fault | None, str]:
     if isinstance(error, ShapeError):
         return "broken", error.fault, ""
     return ("not applicable" if isinstance(error, NotTakenError) else "raised"), None, str(error)
-
-
-def _pairs(first: Answer, second: Answer) -> list[tuple[str, float, float]]:
-    if isinstance(first, dict):
-        assert isinstance(second, dict)
-        return [(key, value, second[key]) for key, value in first.items()]
-    assert isinstance(second, torch.Tensor)
-    return [("rank", a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True)]

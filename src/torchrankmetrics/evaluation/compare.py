@@ -17,6 +17,7 @@ from torchrankmetrics.evaluation.names import asked
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, Measured, check_evaluation
 from torchrankmetrics.table.columns import Rows
+from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.testing import holm
 
@@ -115,13 +116,15 @@ def compare(
     return Comparisons(tuple(results)) if several_metrics else results[0]
 
 
-def paired(a: Models, b: Models, metric: Metric, cluster: Any = None) -> PairedMeasure:
+def paired(a: Models, b: Models, metric: Metric, cluster: Cluster | None = None) -> PairedMeasure:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors as in ``compare``."""
     runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
     return paired_measure(_measure(metric, [*runs_a, *runs_b]), rows, len(runs_a), keys)
 
 
-def _paired_runs(a: Models, b: Models, cluster: Any) -> tuple[list[Evaluation], list[Evaluation], list[Rows], Any]:
+def _paired_runs(
+    a: Models, b: Models, cluster: Cluster | None
+) -> tuple[list[Evaluation], list[Evaluation], list[Rows], IntArray | None]:
     runs_a, runs_b = _runs(a, "a"), _runs(b, "b")
     several = len(runs_a) > 1 or len(runs_b) > 1
     if several and min(len(runs_a), len(runs_b)) < 2:

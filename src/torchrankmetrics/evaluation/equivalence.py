@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from torchrankmetrics.checks import check_int, is_number
+from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.compare import Metric, Models, paired
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
 from torchrankmetrics.theory.inference.equivalence import one_sided
@@ -71,7 +72,7 @@ def equivalence(
     *,
     margin: float,
     level: float = 0.95,
-    cluster: object = None,
+    cluster: Cluster | None = None,
     resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,

@@ -6,6 +6,7 @@ import numpy as np
 
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.analysis import Side, sample_of
+from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import SIDES
 from torchrankmetrics.evaluation.pairing import paired_rows
@@ -52,7 +53,7 @@ def superiority(
     *,
     side: Side = "both",
     level: float = 0.95,
-    cluster: object = None,
+    cluster: Cluster | None = None,
     permutations: int = 9999,
     seed: int = 0,
 ) -> Superiority:

@@ -3,10 +3,8 @@
 Sources: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914).
 """
 
-from typing import Any
-
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.metrics.named import NamedMetric
+from torchrankmetrics.metrics.named import NamedMetric, NamedMetricAtK
 from torchrankmetrics.theory import definitions
 
 
@@ -46,7 +44,7 @@ class AdjustedMeanReciprocalRank(NamedMetric):
     measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "adjusted_index")
 
 
-class AdjustedHitsAtK(NamedMetric):
+class AdjustedHitsAtK(NamedMetricAtK):
     """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22.
 
     Args:
@@ -58,9 +56,6 @@ class AdjustedHitsAtK(NamedMetric):
     """
 
     measure = Measure(definitions.hits_at(1), "adjusted_index")
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.hits_at(k), **kwargs)
 
 
 class ZMeanRank(NamedMetric):
@@ -85,7 +80,7 @@ class ZMeanReciprocalRank(NamedMetric):
     measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "z_score")
 
 
-class ZHitsAtK(NamedMetric):
+class ZHitsAtK(NamedMetricAtK):
     """z of hits at k, (H@k - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
 
     Args:
@@ -97,6 +92,3 @@ class ZHitsAtK(NamedMetric):
     """
 
     measure = Measure(definitions.hits_at(1), "z_score")
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.hits_at(k), **kwargs)

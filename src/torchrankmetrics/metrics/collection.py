@@ -104,9 +104,7 @@ class RankCollection(HoldingCollection):
         if additional_metrics:
             if isinstance(metrics, Mapping):
                 raise ValueError("a dict of metrics must be the only argument: put the others into it")
-            first = (
-                metrics if isinstance(metrics, Sequence) and not isinstance(metrics, str) else [cast("One", metrics)]
-            )
+            first = metrics if isinstance(metrics, Sequence) and not isinstance(metrics, str) else [metrics]
             metrics = [*first, *additional_metrics]
         members: dict[str, RankMetric] = {}
         for key, entry in self._entries(metrics):

@@ -53,12 +53,23 @@ class HoldingCollection(MetricCollection):
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
         indexes: Integers | None = None,
+        counting: str = "auto",
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         for member in self._checked:
             member._check_update(preds, side, group)
-        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-        block = make_block(preds, target, exclude, **about, indexes=indexes)
+        block = make_block(
+            preds,
+            target,
+            exclude,
+            side=side,
+            group=group,
+            query=query,
+            weight=weight,
+            sample_id=sample_id,
+            indexes=indexes,
+            counting=counting,
+        )
         if self._has_queries:
             check_queries(block)
         leader = self._leader

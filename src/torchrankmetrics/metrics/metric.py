@@ -151,9 +151,18 @@ class RankMetric(RowState):
         self._check_free()
         refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
         self._check_update(preds, side, group)
-        about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-        about |= {"query": query, "indexes": indexes}
-        block = make_block(preds, target, exclude, counting=counting, **about)
+        block = make_block(
+            preds,
+            target,
+            exclude,
+            side=side,
+            group=group,
+            query=query,
+            weight=weight,
+            sample_id=sample_id,
+            indexes=indexes,
+            counting=counting,
+        )
         if isinstance(self.measure.definition, QueryDefinition):
             check_queries(block)
         if self.rows.shared:

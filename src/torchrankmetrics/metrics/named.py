@@ -72,7 +72,14 @@ class MeanAUC(NamedMetric):
     measure = Measure(definitions.MEAN_AUC)
 
 
-class HitsAtK(NamedMetric):
+class NamedMetricAtK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
+    measure = Measure(definitions.hits_at(1))
+
+    def __init__(self, k: int, **kwargs: Any) -> None:
+        self._init_as(definitions.hits_at(k), **kwargs)
+
+
+class HitsAtK(NamedMetricAtK):
     """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
 
     A plain ``MetricCollection`` names metrics by their class: give it a dict if several k are wanted. A
@@ -87,9 +94,6 @@ class HitsAtK(NamedMetric):
     """
 
     measure = Measure(definitions.hits_at(1))
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.hits_at(k), **kwargs)
 
 
 class InverseMeanRank(NamedMetric):

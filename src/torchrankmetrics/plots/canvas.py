@@ -9,7 +9,7 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import SIDES
 from torchrankmetrics.evaluation.names import base_definition
-from torchrankmetrics.evaluation.sources import as_table, check_evaluation
+from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample
 
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
+
+Models = Evaluation | Mapping[str, Evaluation]
+"""One evaluation, or several by name."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,7 @@ def definition_of_ranks(metric: str) -> RankDefinition:
     return definition
 
 
-def samples_of(models: Any, side: Side) -> dict[str, RankSample]:
+def samples_of(models: Models, side: Side) -> dict[str, RankSample]:
     """Read one evaluation, or a dict of name -> evaluation, as samples of ranks; one alone has the name "".
 
     Raises:
@@ -114,7 +117,7 @@ def samples_of(models: Any, side: Side) -> dict[str, RankSample]:
     return {str(name): sample_of_model(model, str(name), side) for name, model in named.items()}
 
 
-def sample_of_model(model: Any, name: str, side: Side = "both") -> RankSample:
+def sample_of_model(model: Evaluation, name: str, side: Side = "both") -> RankSample:
     """Read an evaluation as a sample of ranks, repeats dropped."""
     about = f" of {name!r}" if name else ""
     check_evaluation(model, f"the evaluation{about}", ", or a dict of name -> evaluation")

@@ -1,11 +1,11 @@
 """Plots of the ranks themselves: their distribution against chance, and what ties leave open."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from torchrankmetrics.evaluation.analysis import Side
-from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, canvas, definition_of_ranks, samples_of
+from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, Models, canvas, definition_of_ranks, samples_of
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.ties import has_expected
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def rank_ecdf(
-    models: Any, *, rank_type: RankType = "realistic", side: Side | None = None, ax: "Axes | None" = None
+    models: Models, *, rank_type: RankType = "realistic", side: Side | None = None, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
@@ -62,7 +62,7 @@ def rank_ecdf(
 
 
 def ties(
-    models: Any, metric: str = "mrr", *, side: Side | None = None, ax: "Axes | None" = None
+    models: Models, metric: str = "mrr", *, side: Side | None = None, ax: "Axes | None" = None
 ) -> "tuple[Figure, Axes]":
     """Draw what ties leave open: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 

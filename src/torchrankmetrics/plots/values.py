@@ -16,6 +16,7 @@ from torchrankmetrics.plots.canvas import (
     CHANCE,
     MARKS,
     SMALL,
+    Models,
     canvas,
     check_series,
     definition_of_ranks,
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Result = Intervals | Comparison | Comparisons
 _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: Mapping[str, Any], metric: str = "mrr", *, ax: "Sequence[Axes] | None" = None
+    evaluations: Mapping[str, Models], metric: str = "mrr", *, ax: "Sequence[Axes] | None" = None
 ) -> "tuple[Figure, list[Axes]]":
     """Draw base value, adjusted index and z-score of a metric by data set: what changes when only the view does.
 
@@ -103,7 +105,9 @@ def by_dataset(
     return fig, axes
 
 
-def forest(results: Any, metrics: Sequence[str] | None = None, *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+def forest(
+    results: Result | Mapping[str, Result], metrics: Sequence[str] | None = None, *, ax: "Axes | None" = None
+) -> "tuple[Figure, Axes]":
     """Draw intervals below each other, with their numbers; differences of two models against a line at 0.
 
     Args:
@@ -195,7 +199,7 @@ def groups(breakdown: Breakdown, metric: str, *, most: int = 25, ax: "Axes | Non
     return fig, ax
 
 
-def _samples(name: str, models: Any) -> dict[str, RankSample]:
+def _samples(name: str, models: Models) -> dict[str, RankSample]:
     if isinstance(models, Mapping):
         if not models:
             raise ValueError(f"data set {name!r} has no evaluation: leave it out, or pass at least one")

@@ -24,15 +24,7 @@ from torchrankmetrics.ranking.excluded import KnownSlices
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
 
-_NUMBERS = {
-    torch.float32,
-    torch.float64,
-    torch.int8,
-    torch.uint8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-}
+_NUMBERS = {torch.float32, torch.float64, torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64}
 # the bits of +inf: beyond it are the NaN
 _HALVES = {torch.float16: 0x7C00, torch.bfloat16: 0x7F80}
 _PER_THREAD = 1 << 20  # comparisons that are worth a thread
