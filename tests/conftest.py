@@ -50,7 +50,8 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     trains = item.get_closest_marker("trains") is not None
     device = item.config.getoption("--default-device")
     elsewhere = nullcontext() if device is None else LibraryOn(device)
-    with elsewhere, torch.inference_mode(item.config.getoption("--inference-mode") and not trains):
+    inside = torch.inference_mode() if item.config.getoption("--inference-mode") and not trains else nullcontext()
+    with elsewhere, inside:  # inference_mode(False) would end that of ``both_modes``
         return (yield)
 
 
@@ -61,7 +62,7 @@ def pool() -> Iterator[WorkerPool]:
     pool.close()
 
 
-@pytest.fixture(params=[False, True], ids=["ordinary", "inference"])
+@pytest.fixture(params=[False, True], ids=["no_inference_mode", "inference_mode"])
 def both_modes(request: pytest.FixtureRequest) -> Iterator[None]:
     """The test once outside and once inside inference mode."""
     with torch.inference_mode(request.param):

@@ -133,6 +133,13 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
         ),
         (lambda: MeanRank().moments([4, 0]), ValueError, "num_candidates must be at least 1"),
         (lambda: MeanRank().moments([4.0]), TypeError, "num_candidates must be integers"),
+        (
+            lambda: MeanRank().moments([3, 2**63]),
+            ValueError,
+            "num_candidates must fit in int64, got 9223372036854775808",
+        ),
+        (lambda: MeanRank().moments([3, -(10**20)]), ValueError, "num_candidates must fit in int64, got -1000"),
+        (lambda: MeanRank().moments([3, None]), TypeError, "num_candidates must be integers"),
         (lambda: MeanRank().moments([4, 4], weight=[1.0]), ValueError, "weight must have one entry per task"),
         (lambda: MeanRank().moments([4, 4], weight=[1.0, -1.0]), ValueError, "weight must be finite and not negative"),
         (lambda: MeanRank().moments([]), ValueError, "num_candidates is empty"),

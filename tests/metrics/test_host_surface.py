@@ -122,7 +122,12 @@ def test_metrics_of_one_class_have_distinct_names_in_a_dict_and_in_a_rank_collec
         metrics.update(PREDS, TARGET)
     assert bits(plain) == bits(ours)
     assert list(ours.keys()) == list(several)
-    assert "give it a dict" in (HitsAtK.__doc__ or "")  # torchmetrics names a list by class, and refuses the second
+    for metrics in ([HitsAtK(1), HitsAtK(10)], (HitsAtK(1), HitsAtK(10))):
+        with pytest.raises(ValueError, match="two metrics both named HitsAtK"):  # torchmetrics names them by class
+            MetricCollection(metrics)
+    with pytest.raises(ValueError, match="two metrics both named HitsAtK"):
+        MetricCollection(HitsAtK(1), HitsAtK(10))
+    assert "give it a dict" in (HitsAtK.__doc__ or "")
 
 
 # ------------------------------------------------------------------------------------------- constants and names
@@ -349,10 +354,17 @@ def test_a_boot_strapper_is_refused_what_it_cannot_resample(
     RankCollection(["mr"]).update(**{**two, **keywords})  # by itself it is taken
 
 
-def test_ranks_and_known_answers_in_a_boot_strapper_are_no_silent_number() -> None:
-    wrapped = BootStrapper(MeanRank(), num_bootstraps=2)
-    with pytest.raises(TypeError, match="Ranks"):
-        wrapped.update(Ranks([1, 2], None, 3))
+@pytest.mark.parametrize("strategy", ["multinomial", "poisson"])
+def test_what_torchmetrics_asks_of_arguments_before_a_metric_sees_them_is_no_silent_number(strategy: str) -> None:
+    wrapped = BootStrapper(MeanRank(), num_bootstraps=2, sampling_strategy=strategy)
+    for given in ({"preds": Ranks([1, 2], None, 3)}, {"preds": Ranks([1, 2], None, 3), "sample_id": torch.arange(2)}):
+        with pytest.raises(TypeError, match="Ranks"):  # it sizes its draw by the first argument
+            wrapped.update(**given)
+        with pytest.raises(TypeError, match="Ranks"):
+            wrapped.update(given.pop("preds"), **given)
+    with pytest.raises(IndexError, match="out of range"):  # it draws rows of the pairs as if each were a task
+        wrapped.update(PREDS, TARGET, exclude=PAIRS)
+    assert all(not metric.rows for metric in wrapped.metrics)
     known = KnownTriples(torch.tensor([[0, 0, 1]]), num_entities=12)
     exclusion = known.tails(torch.arange(7), torch.zeros(7, dtype=torch.int64))
     with pytest.raises(ValueError, match="not allowed"):

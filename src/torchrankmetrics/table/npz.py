@@ -18,11 +18,22 @@ _DEFLATE = 1032  # no deflated byte stands for more bytes
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
+class TooLargeError(ValueError):
+    """What an archive would take is more than the caller allows."""
+
+    def __init__(self, needed: str, max_bytes: int) -> None:
+        super().__init__(
+            f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more "
+            "(max_bytes=, on the command line --max-bytes)"
+        )
+
+
 @contextmanager
 def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
     """Open an archive, and give its members by name; a pipe is read into memory first, ``max_bytes`` at most.
 
     Raises:
+        TooLargeError: if a pipe holds more.
         ValueError, zipfile.BadZipFile: if it is empty, something else, or claims more than its bytes can hold.
     """
     start = file.read(len(_NPY))
@@ -33,7 +44,7 @@ def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, 
     if not file.seekable():
         content = start + file.read(max_bytes)
         if len(content) > max_bytes:
-            raise ValueError(_too_much(f"more than {max_bytes}", max_bytes))
+            raise TooLargeError(f"more than {max_bytes}", max_bytes)
         file = io.BytesIO(content)
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
@@ -61,13 +72,14 @@ def read_arrays(
     """Read all members, if they and ``row_bytes`` for each entry of the longest take at most ``max_bytes``.
 
     Raises:
-        ValueError: if they take more, are no arrays, or would have to be unpickled.
+        TooLargeError: if they take more.
+        ValueError: if they are no arrays, or would have to be unpickled.
     """
     needed = sum(info.file_size for info in members.values())
     if needed <= max_bytes:  # else not even the headers are read
         needed += row_bytes * max((_length(archive, name, info) for name, info in members.items()), default=0)
     if needed > max_bytes:
-        raise ValueError(_too_much(str(needed), max_bytes))
+        raise TooLargeError(str(needed), max_bytes)
     arrays = {}
     for name, info in members.items():
         with archive.open(info) as member:
@@ -88,7 +100,3 @@ def _length(archive: ZipFile, name: str, info: ZipInfo) -> int:
     if held != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
         raise ValueError(f"{name!r} claims shape {shape} of {dtype}, but has {held} bytes")
     return shape[0] if shape else 0
-
-
-def _too_much(needed: str, max_bytes: int) -> str:
-    return f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more"

@@ -129,6 +129,8 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
             return from_arrays(arrays)
         except MemoryError:
             raise
+        except npz.TooLargeError as error:
+            raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
         except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
             raise ValueError(
                 f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}"

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.checks import is_int
 from torchrankmetrics.errors import renamed
 
 IntArray = npt.NDArray[np.int64]
@@ -194,6 +195,9 @@ def _integers(values: npt.ArrayLike, name: str) -> IntArray:
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
     if array.size and array.dtype.kind not in "iu":
+        given = np.asarray(values, dtype=object).ravel()  # integers that fit in no type came as floats or objects
+        if all(map(is_int, given)):
+            raise ValueError(f"{name} must fit in int64, got {max(given, key=abs)}")
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
     if array.size and int(array.max()) >= 1 << 63:
         raise ValueError(f"{name} must be below 2^63, got {array.max()}")
