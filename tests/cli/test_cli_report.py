@@ -192,3 +192,37 @@ def test_an_ascii_terminal_gets_escapes(cli_folder, form):
         assert [row["group"] for row in json.loads(result.stdout)] == ["é", "中", "😀"]
     else:
         assert [text in result.stdout for text in ("\\xe9", "\\u4e2d", "\\U0001f600")] == [True] * 3
+
+
+def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
+    table_of(7, 30).save("c.npz")
+    files = ["a.npz", "b.npz", "c.npz"]
+    got = records(capsys, "compare", *files, "-m", "mrr,hits@10", "--cluster", "sample_id")
+    expected = compare({name[0]: RankTable.load(name) for name in files}, ["mrr", "hits@10"], cluster="sample_id")
+    assert [(row["metric"], row["model_a"], row["model_b"], row["p_adjusted"]) for row in got] == [
+        (row.metric, *row.models, row.p_adjusted) for row in expected.rows
+    ]
+    best = records(capsys, "compare", *files, "-m", "mrr", "--against", "b")
+    assert [(row["model_a"], row["model_b"]) for row in best] == [("b", "a"), ("b", "c")]
+    Path("x").mkdir()
+    table_of(8, 30).save("x/a.npz")
+    named = records(capsys, "compare", "a.npz", "b.npz", "x/a.npz", "--permutations", "99")
+    assert {row["model_b"] for row in named} == {"b.npz", "x/a.npz"}
+    for arguments, message in (
+        (["a.npz", "b.npz", "--against", "best"], "--against would do nothing: of two models there is one pair"),
+        (["a.npz", "b.npz", "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
+        ([*files, "--against", "d"], "against must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'"),
+    ):
+        assert main(["compare", *arguments]) == 2
+        assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("suffix", "start"), [("md", "| metric | value |"), ("tex", "% needs"), ("html", "<table>")])
+def test_report_for_papers_and_pages(cli_folder, capsys, suffix, start):
+    output(capsys, "report", "a.npz", "-m", "mrr,hits@10", "-o", f"out.{suffix}")
+    text = Path(f"out.{suffix}").read_text()
+    form = {"md": "markdown", "tex": "latex", "html": "html"}[suffix]
+    assert output(capsys, "report", "a.npz", "-m", "mrr,hits@10", "-f", form) == text
+    assert text.startswith(start)
+    assert f"{evaluate(RankTable.load('a.npz'), metrics='mrr')['mrr']:.4f}" in text
+    assert "120 ranks among" in text

@@ -1,6 +1,7 @@
 """Imports point one way, and the core needs no extra."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +17,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "digits": set(),
     "files": set(),
     "sides": set(),
+    "rendering": {"digits"},
     "theory": {"checks", "errors"},
     "definitions": {"theory"},
     "significance": {"theory"},
@@ -23,7 +25,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "table": {"checks", "files", "ranking", "sides"},
     "protocols": {"checks", "errors", "ranking", "sides", "table"},
     "datasets": {"checks", "errors", "protocols", "sides", "theory"},
-    "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "sides", "table", "theory"},
+    "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "rendering", "sides", "table", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
     "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
@@ -31,9 +33,11 @@ NEIGHBOURS: dict[str, set[str]] = {
     "plots": {"checks", "evaluation", "theory"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
-    "cli": {"audit", "checks", "datasets", "digits", "errors", "evaluation", "files", "sides", "table", "theory"},
+    "cli": {"audit", "checks", "datasets", "errors", "evaluation", "files", "rendering", "sides", "table", "theory"},
     "__main__": {"cli"},
 }
+# what a room looks up when somebody asks: the names of the package, and the questions that a table is asked
+LOOKED_UP = {"__init__": "torchrankmetrics.api", "table": "torchrankmetrics.evaluation.questions"}
 # what is not everybody's: who may import it
 GUESTS = {
     "torchmetrics": {"metrics", "integrations"},
@@ -85,6 +89,14 @@ def test_a_room_imports_its_neighbours_and_no_others(name: str) -> None:
                 there = [module for module in imported(path) if f"{module}.".startswith(f"{guest}.")]
                 assert not there or name in hosts, f"{path.name} imports {guest}"
     assert used == NEIGHBOURS[name]
+
+
+def test_what_is_looked_up_late_is_told_of() -> None:
+    found = {}
+    for path in FILES:
+        for name in re.findall(r'import_module\("(torchrankmetrics[\w.]*)"\)', path.read_text()):
+            found[room(path)] = name
+    assert found == LOOKED_UP
 
 
 def test_core_runs_without_extras() -> None:

@@ -58,6 +58,18 @@ def test_holm_is_closed_testing_with_bonferroni():
         assert adjusted == pytest.approx(max(min(1, len(s) * min(p[j] for j in s)) for s in subsets if i in s))
 
 
+def test_holm_takes_a_family_of_any_shape_and_leaves_out_what_was_not_tested():
+    p = np.random.default_rng(0).random((3, 2, 4)) ** 4
+    np.testing.assert_array_equal(holm(p).ravel(), holm(p.ravel()))
+    some = np.append(p.ravel(), np.nan)
+    np.testing.assert_array_equal(holm(some)[:-1], holm(p.ravel()))
+    assert np.isnan(holm(some)[-1])
+    for wrong in ([0.5, 1.5], [-0.1]):
+        with pytest.raises(ValueError, match=r"p_values must be in \[0, 1\], got"):
+            holm(wrong)
+    assert holm([]).shape == (0,)
+
+
 def test_level_of_the_tests_under_the_null():
     """Exchangeable models with long-tailed ranks: size at 5 % within 2.6 standard errors of 4 to 6 %; McNemar below."""
     rng = np.random.default_rng(2)

@@ -8,11 +8,8 @@ import typer
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.counts import SIDES, counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import (
-    Cell,
     FormatOption,
     OutputOption,
-    PValue,
-    Records,
     choices_of,
     emit,
     given,
@@ -23,6 +20,7 @@ from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
+from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.views import VIEWS
 
@@ -89,4 +87,4 @@ def adjust_command(
         if result.log10_p is not None:
             numbers = tuple(map(PValue, numbers, result.log10_p))
         rows.append((Measure(base_definition(metric), view).key, *numbers))
-    emit(Records(("metric", "value", "low", "high"), rows, (words,)), form, output)
+    emit(Tabular.named(("metric", "value", "low", "high"), rows, (words,)), form, output)

@@ -9,7 +9,8 @@ import typer
 
 from torchrankmetrics.audit import audit
 from torchrankmetrics.audit.auditor import MAX_CANDIDATES
-from torchrankmetrics.cli.output import Cell, FormatOption, OutputOption, Records, busy, emit
+from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit
+from torchrankmetrics.rendering import Cell, Tabular
 
 BROKEN = 1
 
@@ -48,7 +49,8 @@ def audit_command(
         for finding in report.findings
     ]
     rule = " or ".join(report.ties) or "none, or not known"
-    emit(Records(columns, rows, (f"{len(report.failures)} of {len(rows)} laws broken; ties: {rule}",)), form, output)
+    note = f"{len(report.failures)} of {len(rows)} laws broken; ties: {rule}"
+    emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
     if report.failures:
         raise typer.Exit(BROKEN)
 

@@ -8,10 +8,8 @@ import typer
 
 from torchrankmetrics.cli.counts import HISTOGRAM
 from torchrankmetrics.cli.output import (
-    Cell,
     FormatOption,
     OutputOption,
-    Records,
     choices_of,
     emit,
     given,
@@ -22,6 +20,7 @@ from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
 from torchrankmetrics.datasets.files import Graph, number_triples, read_triples
 from torchrankmetrics.datasets.histograms import candidate_histogram
+from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.sides import ENTITY_SIDES
 
 MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
@@ -92,7 +91,7 @@ def candidates_command(
                 (split, kind, side, "+".join(known), total, len(numbers), int(numbers[0]), mean, int(numbers[-1]))
             )
     summary = ("split", "entities", "side", "known", "tasks", "distinct", "min", "mean", "max")
-    emit(Records(HISTOGRAM if histogram else summary, rows, tuple(_notes(graph, number))), form, output)
+    emit(Tabular.named(HISTOGRAM if histogram else summary, rows, tuple(_notes(graph, number)), keys=3), form, output)
 
 
 def _notes(graph: Graph, number: int) -> list[str]:

@@ -1,18 +1,20 @@
 """``compare``: two models on the same tasks."""
 
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.cli.output import FormatOption, OutputOption, Records, busy, emit, split_list
+from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit, given, refuse, split_list
 from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.table.table_io import MAX_BYTES
 
 
 def compare_command(
+    context: typer.Context,
     a: Annotated[
         Path,
         typer.Argument(
@@ -20,6 +22,9 @@ def compare_command(
         ),
     ],
     b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)],
+    others: Annotated[
+        list[Path] | None, typer.Argument(help="Of more models: then every pair is compared.", show_default=False)
+    ] = None,
     metrics: Annotated[str, typer.Option("--metric", "-m", help="Metrics, separated by commas.")] = "mrr",
     level: Annotated[float, typer.Option("--level", help="Of the interval of the difference.")] = 0.95,
     cluster: Annotated[
@@ -29,40 +34,55 @@ def compare_command(
     resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap.")] = 2000,
     permutations: Annotated[int, typer.Option("--permutations", help="Of the sign-flip test.")] = 9999,
     seed: Annotated[int, typer.Option("--seed", help="Of both.")] = 0,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            "--against", help="Of three models and more, the one to compare with the others: its name, or best."
+        ),
+    ] = None,
     max_bytes: MaxBytesOption = MAX_BYTES,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Compare two models on the same tasks: difference, interval, p-value.
+    """Compare models on the same tasks: difference, interval, p-value.
 
-    Tasks are matched by side and sample id, else by order. With folders, training seeds are told apart from test tasks;
-    p_adjusted is by Holm over the metrics.
+    Tasks are matched by side and sample id, else by order. With folders, training seeds are told apart from test tasks.
+    Of two models p_adjusted is by Holm over the metrics; three and more are called by their files, and are one family
+    with the metrics (max-T, or Holm for folders).
 
     For example
 
     `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
+
+    `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --against best`
     """
     if cluster is not None:
         check_choice("--cluster", cluster, ("group", "sample_id"))
-    runs = [load(path, max_bytes) for path in (a, b)]
+    paths = [a, b, *(others or [])]
+    if len(paths) == 2:
+        refuse(given(context, "against"), "of two models there is one pair")
     names = split_list(metrics, "--metric")
+    models = [load(path, max_bytes) for path in paths]
+    options: dict[str, Any] = {"resamples": resamples, "permutations": permutations, "seed": seed}
+    options |= {"level": level, "cluster": cluster}
     with busy("resampling"):
-        results = compare(
-            runs[0],
-            runs[1],
-            names,
-            level=level,
-            cluster=cluster,
-            resamples=resamples,
-            permutations=permutations,
-            seed=seed,
-        ).rows
-    rows = [
-        (one.metric, one.a, one.b, one.difference, one.low, one.high, one.p_value, one.p_adjusted, one.test)
-        for one in results
-    ]
-    note = f"{results[0].num_tasks} tasks, intervals at {100 * level:g} %; a: {a}, b: {b}"
-    if results[0].num_clusters is not None:
-        note += f"; {results[0].num_clusters} clusters"
-    columns = ("metric", "a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")
-    emit(Records(columns, rows, (note,)), form, output)
+        if len(models) == 2:
+            table = compare(models[0], models[1], names, **options).tabular()
+            table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
+        else:
+            table = compare(dict(zip(_names(paths), models, strict=True)), names, against=against, **options).tabular()
+    emit(table, form, output)
+
+
+def _names(paths: list[Path]) -> list[str]:
+    """Names of models: of their files, where these differ, else the whole paths.
+
+    Raises:
+        ValueError: if a path comes twice.
+    """
+    names = [path.name.removesuffix(".npz") for path in paths]
+    if len(set(names)) < len(names):
+        names = [str(path) for path in paths]
+    if len(set(names)) < len(names):
+        raise ValueError(f"models must be different files; got {', '.join(names)}")
+    return names

@@ -7,11 +7,9 @@ import typer
 
 from torchrankmetrics.cli.counts import SIDES, Side, counts_of_dataset
 from torchrankmetrics.cli.output import (
-    Cell,
     Format,
     FormatOption,
     OutputOption,
-    Records,
     choices_of,
     emit,
     given,
@@ -22,6 +20,7 @@ from torchrankmetrics.cli.output import (
 from torchrankmetrics.datasets import dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
 from torchrankmetrics.evaluation.names import base_definition
+from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 
 Task = tuple[str, Split, Side, Entities]
@@ -90,10 +89,11 @@ def datasets_command(
         sizes = (facts.num_entities[task[3]], facts.num_relations, counts.num_tasks)
         rows.append((*_task(task), *sizes, len(counts.num_candidates), low, mean, high))
     columns = (*_TASKS, "entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
-    emit(Records(columns, rows, ("distinct, min, mean, max: of the filtered candidates of a task",)), form, output)
+    note = "distinct, min, mean, max: of the filtered candidates of a task"
+    emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS)), form, output)
 
 
-def _moments(tasks: list[Task], metrics: list[str]) -> Records:
+def _moments(tasks: list[Task], metrics: list[str]) -> Tabular:
     definitions = []
     for metric in metrics:
         definition = base_definition(metric)
@@ -107,10 +107,10 @@ def _moments(tasks: list[Task], metrics: list[str]) -> Records:
         found = DEFAULT_EXPECTATION.moments(definition, counts)
         rows.append((*_task(task), definition.name, found.mean, found.variance))
     note = "of the metric over all tasks, if every rank is uniform among its candidates, independently"
-    return Records((*_TASKS, "metric", "mean", "variance"), rows, (note,))
+    return Tabular.named((*_TASKS, "metric", "mean", "variance"), rows, (note,), keys=len(_TASKS) + 1)
 
 
-def _provenance(names: list[str]) -> Records:
+def _provenance(names: list[str]) -> Tabular:
     rows: list[tuple[Cell, ...]] = []
     for name in names:
         facts = dataset_facts(name)
@@ -119,7 +119,7 @@ def _provenance(names: list[str]) -> Records:
             for split in SPLITS
         ]
     note = "sha256: of the triples as lines of labels, head TAB relation TAB tail LF, sorted by code point"
-    return Records(("dataset", "split", "triples", "source", "licence", "sha256"), rows, (note,))
+    return Tabular.named(("dataset", "split", "triples", "source", "licence", "sha256"), rows, (note,), keys=2)
 
 
 def _task(task: Task) -> tuple[str, ...]:

@@ -10,11 +10,8 @@ import typer
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import (
-    Cell,
     FormatOption,
     OutputOption,
-    PValue,
-    Records,
     choices_of,
     emit,
     given,
@@ -30,6 +27,7 @@ from torchrankmetrics.evaluation.intervals import check_level, confidence_interv
 from torchrankmetrics.evaluation.measure import SIDES, Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
 from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
+from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.table_io import MAX_BYTES
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -121,7 +119,8 @@ def report_command(
             columns, lines = _values(analysis, measures, level, chosen, cluster)
         rows += [(str(path), *line) for line in lines] if several else lines
         notes += [f"{path}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
-    emit(Records(("file", *columns) if several else columns, rows, tuple(notes)), form, output)
+    table = Tabular.named(("file", *columns) if several else columns, rows, tuple(notes), keys=1 + several)
+    emit(table, form, output)
 
 
 def _columns(part: Breakdown, only: Measures | None) -> Lines:

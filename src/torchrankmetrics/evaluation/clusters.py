@@ -2,10 +2,11 @@
 
 from typing import Literal
 
+import numpy as np
 import torch
 
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.table.columns import ABSENT, Columns, Rows
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, weights
 from torchrankmetrics.theory.candidates import IntArray
 
 Cluster = Literal["group", "sample_id"] | Integers
@@ -40,3 +41,19 @@ def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
             "With sample ids: cluster = query_of[collection.table().sample_id]"
         )
     return array
+
+
+def canonical_clusters(keys: Any, rows: Rows, of: str) -> IntArray:
+    """Clusters given for rows with sample ids, in the order that canonical rows of them have, repeats dropped.
+
+    Raises:
+        TypeError: if the keys are not integers.
+        ValueError: if there is not one per row, or repeats of a task differ.
+    """
+    weighed = weights(rows) > 0
+    keys = given_clusters(keys, len(rows), of)[weighed]
+    tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
+    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
+    if (keys != keys[first][index.reshape(-1)]).any():
+        raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
+    return np.asarray(keys[first])

@@ -3,13 +3,14 @@
 import dataclasses
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.clusters import Cluster
-from torchrankmetrics.evaluation.comparison import Comparison, Comparisons
+from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
+from torchrankmetrics.evaluation.family import Family, named_models
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.models import PairedMeasure, paired_measure
@@ -49,18 +50,35 @@ def compare(
     permutations: int = ...,
     seed: int = ...,
 ) -> Comparisons: ...
+@overload
 def compare(
-    a: Models,
-    b: Models,
+    a: Mapping[str, Models],
+    b: Metric | Sequence[Metric] = ...,
+    *,
+    against: str | None = ...,
+    level: float = ...,
+    cluster: Cluster | None = ...,
+    resamples: int = ...,
+    permutations: int = ...,
+    seed: int = ...,
+) -> PairwiseComparisons: ...
+def compare(
+    a: Models | Mapping[str, Models],
+    b: Any = None,
     metric: Metric | Sequence[Metric] = "mrr",
     *,
+    against: str | None = None,
     level: float = 0.95,
     cluster: Cluster | None = None,
     resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,
-) -> Comparison | Comparisons:
-    """Compare two models on the same tasks, aligned by (side, sample id), or by order when neither has sample ids.
+) -> Comparison | Comparisons | PairwiseComparisons:
+    """Compare models on the same tasks, aligned by (side, sample id), or by order when none has sample ids.
+
+    ``compare(a, b, metric)`` takes two, ``compare({"a": ..., "b": ..., "c": ...}, metric)`` any number: then pairs and
+    metrics are one family, whose p-values are adjusted by max-T over sign flips of the tasks, or by Holm where some
+    have another test (several runs) or none (the median).
 
     p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: what the same test
     does not reject (for hits with Tango's), so it holds 0 where p is above 1 - level; bootstrap percentiles for the
@@ -69,11 +87,14 @@ def compare(
     is synchronised across processes.
 
     Args:
-        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
-        b: the other model, of the same tasks.
+        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed; or a dict of
+            name -> such.
+        b: the other model, of the same tasks; beside a dict the metric.
         metric: a name in any view but p_value, with its side, rank type and average, a ``RankDefinition`` or a
             ``RankMetric``; or several: then p-values are also adjusted by Holm. Views are against the chance that the
             metric, else the first collection among the models, expects.
+        against: beside a dict, None: all pairs; the name of a model: it against each other one; "best": the best of
+            each metric, which is seen in the data, so that the family is that of all pairs.
         level: of confidence.
         cluster: what is drawn together: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the
             rows of its ``table()`` if it is a collection with sample ids, else in the order given.
@@ -98,6 +119,15 @@ def compare(
             f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for level={level}: p is never below "
             f"1 / (permutations + 1), so that nothing could be rejected; got {permutations}"
         )
+    if isinstance(a, Mapping):
+        if b is not None and metric != "mrr":
+            raise TypeError("beside a dict of models the metric comes second: compare({'a': ..., 'b': ...}, metric)")
+        options = (level, resamples, permutations, seed)
+        return _compare_all(a, metric if b is None else b, cluster, against, options)
+    if b is None:
+        raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
+    if against is not None:
+        raise ValueError("against says which of several models: pass a dict of name -> model")
     several_metrics = isinstance(metric, list | tuple)
     entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
     if not entries:
@@ -114,6 +144,32 @@ def compare(
     warn_of_support({result.metric: result.support for result in results}, 3)
     _warn_of_no_bound([result.metric for result in results if not result.bounded], level)
     return Comparisons(tuple(results)) if several_metrics else results[0]
+
+
+def _compare_all(
+    models: Mapping[str, Models], metric: Any, cluster: Cluster | None, against: str | None, options: tuple[float, int, int, int]
+) -> PairwiseComparisons:
+    level, resamples, permutations, seed = options
+    entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
+    if not entries:
+        raise ValueError("metric is empty: name at least one")
+    runs = {name: _runs(model, repr(name)) for name, model in named_models(models).items()}
+    several = {name for name, of_model in runs.items() if len(of_model) > 1}
+    if several and len(several) < len(runs):
+        alone = next(name for name in runs if name not in several)
+        raise ValueError(f"all models must be lists of at least 2 runs if one is; {alone!r} has 1")
+    names = [f"{name!r}[{i}]" if several else repr(name) for name, part in runs.items() for i in range(len(part))]
+    flat = [run for part in runs.values() for run in part]
+    rows, keys = paired_rows(flat, names, cluster)
+    measures = list({(measure := _measure(entry, flat)).key: measure for entry in entries}.values())
+    rest = iter(rows)
+    family = Family({name: [next(rest) for _ in part] for name, part in runs.items()}, keys, measures, against)
+    if not family.flips:  # so that Holm's correction can still reject
+        permutations = max(permutations, math.ceil(50 * family.size / (1 - level)) - 1)
+    found = family.compare(lambda pair: _compared(pair, (level, resamples, permutations, seed)), permutations, seed)
+    warn_of_support({row.label: row.support for row in found.rows}, 4)
+    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level, 4)
+    return found
 
 
 def paired(a: Models, b: Models, metric: Metric, cluster: Cluster | None = None) -> PairedMeasure:
@@ -176,13 +232,13 @@ def _runs(models: Models, name: str) -> list[Evaluation]:
     return runs
 
 
-def _warn_of_no_bound(keys: list[str], level: float) -> None:
+def _warn_of_no_bound(keys: list[str], level: float, stacklevel: int = 3) -> None:
     if keys:
         warnings.warn(
             f"so few tasks or clusters differ that nothing can be rejected at level {level:g}: the interval of "
             f"{', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks",
             RankMetricWarning,
-            stacklevel=3,
+            stacklevel=stacklevel,
         )
 
 

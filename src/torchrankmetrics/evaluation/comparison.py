@@ -1,14 +1,17 @@
 """What ``compare`` gives: differences with their intervals and p-values, to read or to print."""
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import overload
 
 from torchrankmetrics.evaluation.intervals import in_clusters
+from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.theory.inference.seeds import SeedSplit
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Rendered):
     """Difference a - b of a metric on the same tasks; ``print`` tells it in a line.
 
     Attributes:
@@ -20,7 +23,7 @@ class Comparison:
         high: upper end.
         level: of confidence.
         p_value: two-sided, of "no difference"; None for metrics without a test (the median and its kin).
-        p_adjusted: by Holm over the metrics that were asked for together.
+        p_adjusted: corrected for all that was asked for together: metrics, and pairs of models.
         test: what gave the p-value.
         num_tasks: ranking tasks that both models were compared on.
         num_clusters: independent clusters of them; None: every task on its own.
@@ -29,6 +32,8 @@ class Comparison:
         permutations: number of random flips behind the p-value; None: it is exact, or of no permutation test.
         support: number of tasks or clusters that the error of the difference rests on, infinite where none is needed;
             below 5 the interval misses more often than it says.
+        models: names of the two.
+        correction: how p_adjusted was, "Holm" or "max-T".
         bounded: False if an end of the interval is only what is possible, as no difference there could be rejected.
     """
 
@@ -49,6 +54,27 @@ class Comparison:
     permutations: int | None = None
     support: float = math.inf
     bounded: bool = True
+    models: tuple[str, str] = ("a", "b")
+    correction: str = "Holm"
+
+    @property
+    def label(self) -> str:
+        """The metric, and the models if they have names."""
+        return self.metric if self.models == ("a", "b") else f"{self.metric}, {self.models[0]} - {self.models[1]}"
+
+    def turned(self) -> "Comparison":
+        """The same comparison as b - a."""
+        split = self.seeds and replace(self.seeds, num_seeds=self.seeds.num_seeds[::-1])
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            difference=-self.difference,
+            low=-self.high,
+            high=-self.low,
+            models=self.models[::-1],
+            seeds=split,
+        )
 
     @property
     def monte_carlo_error(self) -> float | None:
@@ -56,6 +82,10 @@ class Comparison:
         if self.p_value is None or self.permutations is None:
             return None if self.p_value is None else 0.0
         return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        return _tabular([self])
 
     def __str__(self) -> str:
         p, test = "no p-value", self.test
@@ -67,10 +97,10 @@ class Comparison:
             # at the floor nothing was reached, and the error would be made up
             p += "" if floor else f" ± {self.monte_carlo_error:.1g}"
         if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
-            p += f", by Holm {self.p_adjusted:.2g}"
+            p += f", by {self.correction} {self.p_adjusted:.2g}"
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
         text = (
-            f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
+            f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
             f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({test}); "
             f"{self.num_tasks} tasks{clusters}"
         )
@@ -85,7 +115,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Comparisons:
+class Comparisons(Rendered):
     """One ``Comparison`` per metric, with p-values adjusted for their number: read ``result["mrr"]``, or print."""
 
     rows: tuple[Comparison, ...]
@@ -98,3 +128,65 @@ class Comparisons:
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        return _tabular(self.rows)
+
+
+@dataclass(frozen=True)
+class PairwiseComparisons(Rendered):
+    """Comparisons of several models: one per metric and pair, with p-values adjusted for their number; ``print`` it.
+
+    ``result["mrr"]`` has those of a metric, ``result["mrr", "a", "b"]`` the one of two models, as a - b.
+
+    Attributes:
+        rows: metric by metric.
+        models: their names, in the order given.
+    """
+
+    rows: tuple[Comparison, ...]
+    models: tuple[str, ...]
+
+    @overload
+    def __getitem__(self, key: str) -> "PairwiseComparisons": ...
+    @overload
+    def __getitem__(self, key: tuple[str, str, str]) -> Comparison: ...
+    def __getitem__(self, key: str | tuple[str, str, str]) -> "Comparison | PairwiseComparisons":
+        metric, *pair = (key,) if isinstance(key, str) else key
+        rows = tuple(row for row in self.rows if row.metric == metric)
+        if not rows:
+            known = ", ".join(dict.fromkeys(row.metric for row in self.rows))
+            raise KeyError(f"{metric!r} was not compared; there are {known}")
+        if not pair:
+            return replace(self, rows=rows)
+        for row in rows:
+            if set(row.models) == set(pair):
+                return row if row.models == tuple(pair) else row.turned()
+        raise KeyError(f"{' and '.join(map(repr, pair))} were not compared; there are {', '.join(self.models)}")
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        return _tabular(self.rows, named=True)
+
+
+def _tabular(rows: Sequence[Comparison], named: bool = False) -> Tabular:
+    columns = (
+        Column("metric", key=True),
+        *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
+        *(Column(name) for name in ("a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")),
+    )
+    cells = [
+        (one.metric, *(one.models if named else ()), one.a, one.b, one.difference, one.low, one.high)
+        + (one.p_value, one.p_adjusted, one.test)
+        for one in rows
+    ]
+    notes = []
+    for first in rows[:1]:
+        clusters = "" if first.num_clusters is None else in_clusters(first.num_clusters, first.effective_clusters)
+        adjusted = f"; p_adjusted by {first.correction}" if named else ""
+        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.level:g} %{adjusted}"]
+    return Tabular(columns, cells, notes)

@@ -11,6 +11,7 @@ from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.inference.estimates import METHODS, Method, estimate, in_view
@@ -43,7 +44,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Intervals:
+class Intervals(Rendered):
     """Intervals by metric key: read ``intervals["mrr"].low``, iterate over ``rows``, or print.
 
     ``effective_clusters`` is the number of clusters of equal weight that would be worth as much; well below 100 the
@@ -64,10 +65,21 @@ class Intervals:
         raise KeyError(f"{key!r} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
     def __str__(self) -> str:
-        width = max([len(row.metric) for row in self.rows], default=0)
-        lines = [f"{row.metric.ljust(width)}  {row.value:12.4f}  [{row.low:.4f}, {row.high:.4f}]" for row in self.rows]
+        return self.to_text()
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        columns = (
+            Column("metric", key=True),
+            Column("value"),
+            Column("low"),
+            Column("high"),
+            Column("standard_error", audience="programs"),
+            Column("support", audience="programs"),
+        )
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
-        return "\n".join([*lines, f"{100 * self.level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"])
+        note = f"{100 * self.level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
+        return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
 def confidence_intervals(

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
+from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters, given_clusters, named_clusters
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
@@ -126,10 +126,4 @@ def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Ro
     # a collection shows its rows through table(), where repeats are dropped and the rest sorted
     if ordered is given or isinstance(run, Collected):
         return given_clusters(cluster, len(ordered), name)
-    weighed = weights(given) > 0
-    keys = given_clusters(cluster, len(given), name)[weighed]
-    tasks = np.column_stack([Columns(given).side, Columns(given).sample_id])[weighed]
-    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
-    if (keys != keys[first][index.reshape(-1)]).any():
-        raise ValueError(f"cluster must be the same for all repeats of a task of {name}")
-    return keys[first]
+    return canonical_clusters(cluster, given, name)

@@ -26,21 +26,21 @@ class Selection:
     """How names become measures.
 
     Args:
-        views: multiply names that say no view.
+        views: multiply names that say no view; one string or several, as of the next two.
         rank_types: multiply names that say no rank type.
         sides: multiply names that say no side.
         expectation: of all of them.
         average: of names that do not say their own.
 
     Raises:
-        ValueError: if one of the sequences is empty, a string, or holds an unknown entry.
+        ValueError: if one of them is empty or holds an unknown entry.
     """
 
     def __init__(
         self,
-        views: Sequence[View],
-        rank_types: Sequence[RankType],
-        sides: Sequence[Side],
+        views: View | Sequence[View],
+        rank_types: RankType | Sequence[RankType],
+        sides: Side | Sequence[Side],
         expectation: ExpectationProvider,
         average: Average = "micro",
     ) -> None:
@@ -115,8 +115,10 @@ def _holds(entry: object) -> TypeGuard[Measure | Measured]:
 def _listed(values: Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
     if isinstance(values, Set):  # in an order that is the same on every process
         values = sorted(values, key=str)
-    if isinstance(values, str) or not isinstance(values, Sequence) or not values:
-        raise ValueError(f"{name} must be a sequence of strings, not empty; got {values!r}")
+    if isinstance(values, str):
+        values = [values]
+    if not isinstance(values, Sequence) or not values:
+        raise ValueError(f"{name} must be a string or several, not none; got {values!r}")
     for value in values:
         if value not in choices:
             raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")

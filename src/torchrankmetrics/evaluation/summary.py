@@ -1,11 +1,12 @@
 """A printable table of an evaluation: base value, adjusted index and z-score of every metric, by side."""
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
 
 from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.theory.sample import RankSample
 
 
@@ -21,16 +22,25 @@ class SummaryRow:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Summary(Rendered):
     """Rows of an evaluation with its notes; ``print(summary)`` shows the table."""
 
     rows: tuple[SummaryRow, ...]
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
-        head = ("side", "metric", "base", "adjusted index", "z-score")
-        cells = [(row.side, row.metric, _text(row.base, 4), _text(row.index, 4), _text(row.z, 1)) for row in self.rows]
-        return "\n".join([*align(head, cells, 2), *self.notes])
+        return self.to_text()
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        columns = (
+            Column("side", key=True),
+            Column("metric", key=True),
+            Column("base"),
+            Column("adjusted_index", "adjusted index"),
+            Column("z_score", "z-score", digits=1),
+        )
+        return Tabular(columns, [astuple(row) for row in self.rows], self.notes)
 
 
 def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
@@ -47,18 +57,6 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
     return Summary(tuple(rows), tuple(_notes(analysis)))
-
-
-def align(head: Sequence[str], lines: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Lines of a table with its head, the first columns flush left, the others flush right."""
-    width = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    rule = ["-" * w for w in width]
-    return [
-        "  ".join(
-            cell.ljust(w) if i < left else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, width, strict=True))
-        )
-        for line in (head, rule, *lines)
-    ]
 
 
 def tasks_note(sample: RankSample) -> str:
@@ -93,7 +91,3 @@ def _notes(analysis: Analysis) -> list[str]:
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
     return [*notes, *sampled_notes(analysis)]
-
-
-def _text(value: float, digits: int) -> str:
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -40,7 +40,8 @@ class RankCollection(HoldingCollection):
             hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they say
             their own; instances and dict entries are taken as they are.
         *additional_metrics: more of them, unless metrics is a dict.
-        views: of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning are left out.
+        views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning
+            are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
         sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
             in update.
@@ -71,9 +72,9 @@ class RankCollection(HoldingCollection):
         self,
         metrics: Several | None = None,
         *additional_metrics: One,
-        views: Sequence[View] = ("base",),
-        rank_types: Sequence[RankType] = ("realistic",),
-        sides: Sequence[Side] = ("both",),
+        views: View | Sequence[View] = ("base",),
+        rank_types: RankType | Sequence[RankType] = ("realistic",),
+        sides: Side | Sequence[Side] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",

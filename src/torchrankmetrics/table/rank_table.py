@@ -1,5 +1,6 @@
 """RankTable: the rows of an evaluation, apart from any metric."""
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 
@@ -58,11 +59,21 @@ class RankTable:
         return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query))
 
     @classmethod
-    def concatenate(cls, tables: "Sequence[RankTable]") -> "RankTable":
-        """Join tables, on the device of the first; none gives an empty table."""
+    def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
+        """Join tables, on the device of the first; none gives an empty table.
+
+        Args:
+            tables: of the same tasks or of others.
+            offset_ids: True moves the sample ids of each table past those of the tables before it: equal ids of two
+                data sets are two tasks, and no repeats of one.
+
+        Raises:
+            ValueError: if the ids of all tables together do not fit in int64.
+        """
         if not tables:
             return cls(empty_rows())
-        return cls(torch.cat([table.rows.to(tables[0].rows.device) for table in tables]))
+        parts = [table.rows.to(tables[0].rows.device) for table in tables]
+        return cls(torch.cat(_with_ids_apart(parts) if offset_ids else parts))
 
     @classmethod
     def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
@@ -171,6 +182,46 @@ class RankTable:
             keep &= self.group == group
         return RankTable(self.rows[keep])
 
+    def side(self, side: TaskSide | None) -> "RankTable":
+        """Keep the rows of a side; short for ``select(side=...)``."""
+        return self.select(side=side)
+
+    def with_group(self, group: Integers | None) -> "RankTable":
+        """Give the rows other groups: one for all (a data set, say), (n,) integers, or None for no groups.
+
+        Raises:
+            TypeError: if groups are not integers.
+            ValueError: if they are not (n,), or do not fit in int64.
+        """
+        rows = self.rows.clone()
+        Columns(rows).group = rows_of(self.ranks, group=group)[:, 4]
+        return RankTable(rows)
+
+    def summary(self, metrics: Any = None) -> "Any":
+        """Base value, adjusted index and z-score of metrics, by side: see ``RankCollection.summary``.
+
+        Args:
+            metrics: as in ``RankCollection``; None: its default ones. The same for what follows.
+        """
+        return _questions().summary(self, metrics)
+
+    def breakdown(self, metrics: Any = None, names: Any = None) -> "Any":
+        """Tabulate metrics by group: see ``RankCollection.breakdown``."""
+        return _questions().breakdown(self, metrics, names)
+
+    def confidence_intervals(
+        self,
+        metrics: Any = None,
+        level: float = 0.95,
+        method: str = "normal",
+        cluster: Any = None,
+        *,
+        resamples: int = 2000,
+        seed: int = 0,
+    ) -> "Any":
+        """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
+        return _questions().intervals(self, metrics, level, method, cluster, resamples, seed)
+
     def compact(self) -> "RankTable":
         """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""
         rows, _ = canonical_rows(self.rows.cpu().numpy())
@@ -183,3 +234,25 @@ class RankTable:
     def has_groups(self) -> bool:
         """Whether every row has a group."""
         return bool((self.group != ABSENT).all())
+
+
+def _questions() -> Any:
+    """What can be asked of a table stands in a room above this one, and is there when somebody asks."""
+    return importlib.import_module("torchrankmetrics.evaluation.questions")
+
+
+def _with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
+    """Copies whose sample ids follow each other: those of a part begin where those before it end."""
+    apart, end = [], 0
+    for rows in parts:
+        rows = rows.clone()
+        ids = Columns(rows).sample_id
+        named = ids != ABSENT
+        if named.any():
+            low, high = int(ids[named].min()), int(ids[named].max())
+            if end + high - low >= 1 << 63:
+                raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
+            ids[named] += end - low
+            end += high - low + 1
+        apart.append(rows)
+    return apart

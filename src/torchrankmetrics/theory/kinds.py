@@ -39,6 +39,11 @@ class Power(KnownTransform):
         """See ``KnownTransform``."""
         return (self.p > 0) - (self.p < 0)
 
+    @cached_property
+    def closed_moments(self) -> bool:  # type: ignore[override]
+        """See ``KnownTransform``."""
+        return abs(self.p) == 1
+
     def inverse(self, value: float, low: float, high: float) -> float:
         """See ``KnownTransform``."""
         return float(value ** (1 / self.p))
@@ -97,6 +102,7 @@ class AtMost(KnownTransform):
 
     k: int
     is_share = True
+    closed_moments = True
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply elementwise."""
@@ -132,6 +138,7 @@ class WithCandidates(KnownTransform):
     function: Callable[[Tensor, Tensor], Tensor]
     min_candidates: int = 1
     uses_candidates = True
+    closed_moments = True
     has_limit = False
 
     def __call__(self, x: Tensor, num_candidates: Tensor) -> Tensor:

@@ -34,6 +34,7 @@ class KnownTransform:
         has_limit: its formula holds at infinity too.
         uses_candidates: whether it depends on the number of candidates.
         min_candidates: the fewest candidates with which a task has a value.
+        closed_moments: null moments among N candidates do not depend, to the last bit, on what other N are asked for.
     """
 
     __call__: Callable[..., Tensor]
@@ -45,6 +46,7 @@ class KnownTransform:
     has_limit: ClassVar[bool] = True
     uses_candidates: ClassVar[bool] = False
     min_candidates: int = 1
+    closed_moments: bool = False
 
     def at(self, num_candidates: int) -> "KnownTransform":
         """The transform of ranks among so many candidates."""

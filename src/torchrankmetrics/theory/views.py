@@ -3,9 +3,11 @@
 import math
 from typing import Literal
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
-from torchrankmetrics.theory.candidates import Moments
+from torchrankmetrics.theory.candidates import FloatArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.transforms import known
@@ -87,10 +89,27 @@ def apply_view(definition: Definition, view: View, value: float, moments: Moment
     >>> apply_view(MEAN_RANK, "adjusted_index", 1.0, Moments(mean=4.0, variance=2.0))
     1.0
     """
+    return float(apply_view_to_each(definition, view, value, moments.mean, moments.variance, moments.optimum))
+
+
+def apply_view_to_each(
+    definition: Definition,
+    view: View,
+    value: npt.ArrayLike,
+    mean: npt.ArrayLike,
+    variance: npt.ArrayLike,
+    optimum: npt.ArrayLike | None = None,
+) -> FloatArray:
+    """Put base values (m,), each with its own moments (m,), into a view; see ``apply_view``.
+
+    Of metrics of queries the optimum is one of the moments.
+    """
+    values = np.asarray(value, dtype=np.float64)
     if view == "base":
-        return value
-    offset, scale = _offset_and_scale(definition, view, moments)
-    return (value - offset) / scale + 0.0 if scale != 0 else math.nan  # + 0.0: at chance 0, not -0
+        return values
+    offset, scale = _offset_and_scale(definition, view, np.asarray(mean), np.asarray(variance), optimum)
+    with np.errstate(all="ignore"):
+        return np.where(scale == 0, math.nan, (values - offset) / scale + 0.0)  # + 0.0: at chance 0, not -0
 
 
 def view_slope(definition: Definition, view: View, moments: Moments) -> float:
@@ -101,19 +120,20 @@ def view_slope(definition: Definition, view: View, moments: Moments) -> float:
     """
     if view == "base":
         return 1.0
-    scale = _offset_and_scale(definition, view, moments)[1]
+    mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
+    scale = float(_offset_and_scale(definition, view, mean, variance, moments.optimum)[1])
     return 1 / scale if scale != 0 else math.nan
 
 
-def _offset_and_scale(definition: Definition, view: View, moments: Moments) -> tuple[float, float]:
+def _offset_and_scale(
+    definition: Definition, view: View, mean: FloatArray, variance: FloatArray, optimum: npt.ArrayLike | None
+) -> tuple[FloatArray, FloatArray]:
     if view == "normalized":
-        return 0.0, moments.mean
-    if moments.variance == 0:
-        return moments.mean, 0.0
+        return np.zeros_like(mean), mean
     if view == "adjusted_index":
-        best = definition.optimum if isinstance(definition, RankDefinition) else moments.optimum
+        best = definition.optimum if isinstance(definition, RankDefinition) else optimum
         assert best is not None
-        return moments.mean, best - moments.mean
+        return mean, np.where(variance == 0, 0.0, np.asarray(best) - mean)
     if view == "z_score":
-        return moments.mean, math.sqrt(moments.variance) * (1 if definition.higher_is_better else -1)
+        return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
     raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")

@@ -78,9 +78,9 @@ class PairedRuns:
         if len(self.samples) > 2:
             return seeded_difference(self.units, self.num_a, self._elementwise, 0.5).p_value_of(null)
         if is_share(self.definition):
-            return paired_shares_p_value(self.units, self._flipped, null, permutations, seed)
+            return paired_shares_p_value(self.units, self.flipped, null, permutations, seed)
         return paired_difference_p_value(
-            self.units, self._flipped, self.definition.g, self._limits, null, permutations, seed
+            self.units, self.flipped, self.definition.g, self._limits, null, permutations, seed
         )
 
     def variance(self, level: float = 0.95) -> SeedSplit:
@@ -112,7 +112,7 @@ class PairedRuns:
         return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
 
     @cached_property
-    def _flipped(self) -> FloatArray:
+    def flipped(self) -> FloatArray:
         """What changes its sign: w (f^A - f^B) of every task or cluster."""
         values, sample = self.values, self.samples[0]
         d = sample.weight * (values[:, 0] - values[:, 1])
@@ -130,8 +130,8 @@ class PairedRuns:
 
     def _by_flips(self, level: float, permutations: int, seed: int) -> Difference:
         if is_share(self.definition):
-            return paired_shares(self.units, self._flipped, level, permutations, seed)
-        return paired_difference(self.units, self._flipped, self.definition.g, self._limits, level, permutations, seed)
+            return paired_shares(self.units, self.flipped, level, permutations, seed)
+        return paired_difference(self.units, self.flipped, self.definition.g, self._limits, level, permutations, seed)
 
     def _by_bootstrap(self, level: float, resamples: int, seed: int) -> Difference:
         draws = self._replicates(resamples, seed)

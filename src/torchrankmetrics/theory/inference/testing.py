@@ -141,20 +141,30 @@ def mcnemar_p_value(only_a: int, only_b: int) -> float:
 def holm(p_values: npt.ArrayLike) -> FloatArray:
     """Adjust p-values for being several, by Holm's step-down: the family-wise error stays below the level.
 
+    All of an array are one family: metrics, pairs of models and data sets may be its axes.
+
     Args:
-        p_values: (m,) in [0, 1], in any order.
+        p_values: of any shape, in [0, 1]; NaN: not tested, and not counted.
 
     Returns:
-        (m,) float64 in [0, 1], in the same order, none below what was given.
+        float64 of the same shape, none below what was given.
+
+    Raises:
+        ValueError: if one is not in [0, 1].
 
     Source: Holm 1979 (https://www.jstor.org/stable/4615733).
 
     >>> holm([0.01, 0.04, 0.03]).tolist()
     [0.03, 0.06, 0.06]
     """
-    p = np.asarray(p_values, dtype=np.float64)
+    given = np.asarray(p_values, dtype=np.float64)
+    tested = ~np.isnan(given)
+    p = given[tested]
+    if (wrong := (p < 0) | (p > 1)).any():
+        raise ValueError(f"p_values must be in [0, 1], got {p[wrong][0]}")
     order = np.argsort(p, kind="stable")
-    stepped = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
-    adjusted = np.empty_like(p)
-    adjusted[order] = np.minimum(stepped, 1.0)
+    adjusted = given.copy()
+    stepped = np.empty_like(p)
+    stepped[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
+    adjusted[tested] = stepped
     return adjusted

@@ -1,0 +1,40 @@
+"""What a ``RankTable`` is asked directly: its methods look these functions up."""
+
+from typing import Any
+
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.evaluation.clusters import canonical_clusters
+from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
+from torchrankmetrics.evaluation.summary import Summary, summarize
+from torchrankmetrics.table.columns import ABSENT, Columns
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+
+
+def summary(table: RankTable, metrics: Any) -> Summary:
+    """See ``RankTable.summary``."""
+    return summarize(Analysis([table.rows]), _measures(metrics).values())
+
+
+def breakdown(table: RankTable, metrics: Any, names: Names) -> Breakdown:
+    """See ``RankTable.breakdown``."""
+    return break_down(Analysis([table.rows]), _measures(metrics).values(), names)
+
+
+def intervals(
+    table: RankTable, metrics: Any, level: float, method: Method, cluster: Any, resamples: int, seed: int
+) -> Intervals:
+    """See ``RankTable.confidence_intervals``."""
+    rows = table.rows.cpu().numpy()
+    if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
+        cluster = canonical_clusters(cluster, rows, "the table")
+    return confidence_intervals(Analysis([table.rows]), _measures(metrics), level, method, cluster, resamples, seed)
+
+
+def _measures(metrics: Any) -> dict[str, Measure]:
+    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
+    entries = selection.entries(DEFAULT_METRICS if metrics is None else metrics)
+    return {key: measure_of(entry) for key, entry in entries}

@@ -1,0 +1,69 @@
+"""Rendered: what a result that is a table can be written as."""
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, overload
+
+from torchrankmetrics.rendering import data, markup, text
+from torchrankmetrics.rendering.tabular import Tabular
+
+_PREVIEW = 100  # rows in a notebook
+
+
+class Rendered(ABC):
+    """A result that is a table: for people as text, Markdown, LaTeX and HTML, for programs as CSV, JSON and pandas."""
+
+    @abstractmethod
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+
+    def to_text(self, width: int | None = None) -> str:
+        """Write aligned columns; wider than ``width`` characters they break into blocks. None: as wide as need be."""
+        return text.to_text(self.tabular(), width)
+
+    def to_markdown(self) -> str:
+        """Write a table in Markdown."""
+        return markup.to_markdown(self.tabular())
+
+    def to_latex(self, caption: str | None = None, label: str | None = None) -> str:
+        """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table`` that a label may name."""
+        return markup.to_latex(self.tabular(), caption, label)
+
+    def to_html(self) -> str:
+        """Write an HTML ``<table>``."""
+        return markup.to_html(self.tabular())
+
+    def to_json(self) -> str:
+        """Write a JSON list of one object per row, with all digits."""
+        return data.to_json(self.tabular())
+
+    def to_pandas(self) -> Any:
+        """Give a ``pandas.DataFrame``.
+
+        Raises:
+            ImportError: if pandas is not installed.
+        """
+        return data.to_pandas(self.tabular())
+
+    @overload
+    def to_csv(self, path: None = None) -> str: ...
+
+    @overload
+    def to_csv(self, path: str | os.PathLike[str]) -> None: ...
+
+    def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
+        """Write CSV with all digits, NaN as an empty cell; without a path give the text."""
+        content = data.to_csv(self.tabular())
+        if path is None:
+            return content
+        Path(path).write_text(content, encoding="utf-8", newline="")
+        return None
+
+    def _repr_html_(self) -> str:
+        table = self.tabular()
+        if len(table.rows) > _PREVIEW:
+            note = f"the first {_PREVIEW} of {len(table.rows)} rows"
+            table = replace(table, rows=table.rows[:_PREVIEW], notes=(note, *table.notes))
+        return markup.to_html(table)

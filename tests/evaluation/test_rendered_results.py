@@ -1,0 +1,86 @@
+"""Results speak for themselves: what evaluation gives can be written into a notebook, a page and a paper."""
+
+import json
+
+import pytest
+import torch
+
+from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate
+from torchrankmetrics.rendering import Rendered
+
+
+def collected(shift=0):
+    collection = RankCollection(["mrr", "mr", "hits@3"])
+    ids = torch.arange(40)
+    collection.update(Ranks((ids * 7 + shift) % 11 + 1, None, 30), side="tail", group=ids % 3, sample_id=ids)
+    return collection
+
+
+RESULTS = {
+    "summary": lambda: collected().summary(),
+    "breakdown": lambda: collected().breakdown(),
+    "intervals": lambda: collected().confidence_intervals(),
+    "comparison": lambda: compare(collected(), collected(2), "mrr"),
+    "comparisons": lambda: compare(collected(), collected(2), ["mrr", "hits@3"]),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_every_result_has_every_form(name):
+    result = RESULTS[name]()
+    assert isinstance(result, Rendered)
+    rows = json.loads(result.to_json())
+    frame = result.to_pandas()
+    assert len(rows) == len(frame) == len(getattr(result, "rows", [result]))
+    assert list(rows[0]) == list(frame.columns) == result.to_csv().splitlines()[0].split(",")
+    first = str(next(iter(rows[0].values())))
+    for text in (result._repr_html_(), result.to_latex(), result.to_markdown(), result.to_text()):
+        assert first.replace("_", r"\_") in text or first in text
+    assert r"\toprule" in result.to_latex()
+
+
+def test_programs_get_all_that_a_result_knows():
+    intervals = collected().confidence_intervals()
+    for row, line in zip(intervals.rows, json.loads(intervals.to_json()), strict=True):
+        assert (line["metric"], line["low"], line["standard_error"]) == (row.metric, row.low, row.standard_error)
+    summary = collected().summary()
+    for row, line in zip(summary.rows, json.loads(summary.to_json()), strict=True):
+        assert list(line.values()) == [row.side, row.metric, row.base, row.index, row.z]
+        assert list(line) == ["side", "metric", "base", "adjusted_index", "z_score"]
+
+
+def test_a_table_answers_like_a_collection_of_it():
+    collection = collected()
+    table = collection.table()
+    names = ["mrr", "mr", "hits@3"]
+    assert table.summary(names) == collection.summary()
+    assert str(table.breakdown(names, {0: "a", 1: "b", 2: "c"})) == str(collection.breakdown({0: "a", 1: "b", 2: "c"}))
+    assert table.confidence_intervals(names, 0.9, cluster="sample_id") == collection.confidence_intervals(
+        0.9, cluster="sample_id"
+    )
+    assert [row.metric for row in table.confidence_intervals().rows][:2] == ["mrr", "mr"]
+    with pytest.raises(ValueError, match="unknown metric 'mmr'"):
+        table.summary("mmr")
+
+
+def test_clusters_of_a_table_are_those_of_its_rows_in_any_order():
+    table = collected().table()
+    keys = torch.arange(40) // 4
+    order = torch.randperm(40, generator=torch.Generator().manual_seed(1))
+    expected = table.confidence_intervals("mrr", cluster=keys)
+    assert RankTable(table.rows[order]).confidence_intervals("mrr", cluster=keys[order]) == expected
+    with pytest.raises(ValueError, match=r"cluster must have one key per row of the table, shape \(40,\); got \(39,\)"):
+        table.confidence_intervals(cluster=keys[1:])
+    with pytest.raises(ValueError, match="cluster as an array needs a sample_id"):
+        RankTable.from_ranks(Ranks([1, 2], None, 5)).confidence_intervals(cluster=[0, 1])
+
+
+def test_an_option_of_one_word_is_that_word():
+    ranks = Ranks([1, 3, 4], [2, 3, 9], 10)
+    alone = {"views": "z_score", "rank_types": "pessimistic", "sides": "tail"}
+    listed = {name: [word] for name, word in alone.items()}
+    table = RankTable.from_ranks(ranks, side="tail", group=[0, 0, 1])
+    assert evaluate(table, metrics="mrr", **alone) == evaluate(table, metrics="mrr", **listed)
+    assert list(evaluate(table, metrics="macro_mrr", rank_types="pessimistic")) == ["pessimistic_macro_mrr"]
+    with pytest.raises(ValueError, match=r"rank_types must be of 'realistic', .*; got 'fair'"):
+        evaluate(table, rank_types="fair")

@@ -1,0 +1,242 @@
+"""One table, written in every form: what stands in its cells can be read back, whatever they hold."""
+
+import csv
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import unicodedata
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from torchrankmetrics.rendering import Column, PValue, Rendered, Styled, Tabular
+from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
+from torchrankmetrics.rendering.markup import to_html, to_latex, to_markdown
+from torchrankmetrics.rendering.text import to_text
+
+NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
+TABLE = Tabular.named(
+    ["dataset", "model", *NAMES],
+    [
+        ["FB15k-237 <&> 50%", "a_b|c", "mrr", "x" * 30, 0.00012, -1.5, 2.25, 40932, "sign-flip " * 12],
+        ["日本語", "é\n\x1b[31m", "mr", "", PValue(0.0, -868.589), math.nan, None, 7, "exact"],
+    ],
+    ["†: cannot be told from the best; 100 % of $x_1$ {braces} ~ ^ # \\"],
+    keys=2,
+)
+STYLED = Tabular(
+    [
+        Column("model", key=True),
+        Column("wn_mrr", "mrr", above="WN18RR"),
+        Column("wn_mr", "mr", above="WN18RR", digits=1),
+        Column("fb_mrr", "mrr", above="FB15k-237"),
+        Column("interval", audience="people"),
+        Column("low", audience="programs"),
+    ],
+    [
+        ["ours", Styled(0.4762, bold=True), 12.34, Styled(0.355, "0.355 ± 0.002", mark="†"), "[0.1, 0.2]", 0.1],
+        ["theirs", 0.4701, 1234.5, None, "[0.2, 0.3]", 0.2],
+    ],
+    ["† cannot be told from the best"],
+)
+
+
+# a lone carriage return is no CSV that anybody reads back
+WORDS = st.text(st.characters(exclude_characters="\r", exclude_categories=["Cs"]), max_size=30)
+
+
+def columns_of(line):
+    return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_no_key_and_no_number_is_shortened_at_any_width(width):
+    text = to_text(TABLE, width)
+    *blocks, note = text.split("\n\n")
+    assert len(blocks) == {40: 5, 80: 3, 200: 2}[width]
+    assert " ".join(note.split()) == TABLE.notes[0]
+    for block in blocks:
+        assert block.startswith("dataset            model")
+        for key in ("FB15k-237 <&> 50%", "a_b|c", "日本語", r"é\n\x1b[31m"):
+            assert key in block
+    for cell in (
+        "mrr",
+        "x" * (20 if width == 40 else 30),
+        "0.00012",
+        "-1.5000",
+        "2.2500",
+        "40932",
+        "2.58e-869",
+        "exact",
+    ):
+        assert text.count(cell) >= 1
+    assert text.count("sign-flip") == 12  # goes on in more lines, where it is too long
+    heads = [name for name in NAMES for block in blocks if re.search(rf"  {name}( |\n)", block)]
+    assert sorted(heads) == sorted(NAMES)  # every column is in one block
+    wide = 37 + 20 if width == 40 else width  # two keys of 35 leave no room at 40: a column still has 20
+    assert max(map(columns_of, text.splitlines())) <= max(wide, 37 + 30)
+
+
+def test_numbers_are_aligned_below_each_other_and_text_begins_together():
+    assert to_text(
+        Tabular.named(["metric", "value", "test"], [["mrr", 0.5, "t"], ["mean_rank", 12.25, None]], ["n"])
+    ) == ("metric       value  test\n---------  -------  ----\nmrr         0.5000  t\nmean_rank  12.2500  -\nn")
+    assert to_text(Tabular.named(["metric", "value"], [])) == "metric  value\n------  -----"
+
+
+def test_styles_and_headings_above_headings_in_text():
+    assert to_text(STYLED) == (
+        "        WN18RR            FB15k-237\n"
+        "model        mrr      mr             mrr  interval\n"
+        "------  --------  ------  --------------  ----------\n"
+        "ours    *0.4762*    12.3  0.355 ± 0.002†  [0.1, 0.2]\n"
+        "theirs   0.4701   1234.5              -   [0.2, 0.3]\n"
+        "† cannot be told from the best"
+    )
+
+
+@given(
+    st.lists(
+        st.tuples(WORDS, st.floats(allow_nan=False), st.none() | st.integers(), WORDS),
+        max_size=5,
+    ),
+    st.integers(1, 120),
+)
+def test_whatever_the_cells_hold_every_form_has_a_row_for_each(rows, width):
+    table = Tabular.named(["key", "x|y", "n&m", "<text>"], rows, ["a note"])
+    assert to_text(table).count("\n") == 2 + len(rows)
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", to_text(table, width) + to_markdown(table) + to_latex(table))
+    assert [len(re.split(r"(?<!\\)\|", line)) for line in to_markdown(table).splitlines()[: 2 + len(rows)]] == [6] * (
+        2 + len(rows)
+    )
+    check_latex(to_latex(table), 4)
+    assert len(parsed(to_html(table))) == 2 + len(rows)
+    read = list(csv.reader(io.StringIO(to_csv(table), newline="")))
+    assert read[1:] == [[key, repr(x), "" if n is None else str(n), text] for key, x, n, text in rows]
+    for got, (key, x, n, text) in zip(json.loads(to_json(table)), rows, strict=True):
+        assert got == {"key": key, "x|y": x if math.isfinite(x) else None, "n&m": n, "<text>": text}
+    assert to_json(table, ascii_only=True).isascii()
+
+
+class Rows(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.rows, self.open = [], []
+
+    def handle_starttag(self, tag, attributes):
+        if tag != "br":
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if {"td", "th"} & set(self.open):
+            self.rows[-1][-1] += data
+
+
+def parsed(html):
+    reader = Rows()
+    reader.feed(html)
+    assert not reader.open
+    return reader.rows
+
+
+def check_latex(source, columns):
+    """What LaTeX would stumble over: braces, ampersands, rules and characters that are commands."""
+    text = source.replace("% needs \\usepackage{booktabs}\n", "")
+    bare = re.sub(r"\\[\\&%$#_{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert not re.search(r"[%#~^_\"<>|]", re.sub(r"\\cmidrule\(lr\)", "", bare))
+    body = re.search(r"\\midrule\n(.*)\\bottomrule", text, re.DOTALL)[1]
+    for line in body.splitlines():
+        assert line.endswith(r" \\")
+        assert len(re.findall(r"(?<!\\)(?:\\\\)*&", line)) == columns - 1
+
+
+def test_html_shows_the_texts_of_the_cells():
+    head, *rows = parsed(to_html(TABLE))
+    assert head == ["dataset", "model", *NAMES]
+    assert rows[0][:2] == ["FB15k-237 <&> 50%", "a_b|c"]
+    assert rows[1][4:7] == ["2.58e-869", "-", "-"]
+    above, head, first, *_ = parsed(to_html(STYLED))
+    assert above == ["", "WN18RR", "FB15k-237", ""]
+    assert head == ["model", "mrr", "mr", "mrr", "interval"]
+    assert first == ["ours", "0.4762", "12.3", "0.355 ± 0.002†", "[0.1, 0.2]"]
+    assert "<strong>0.4762</strong>" in to_html(STYLED)
+    assert "<sup>†</sup>" in to_html(STYLED)
+
+
+def test_markdown_escapes_what_would_be_a_cell_or_emphasis():
+    lines = to_markdown(TABLE).splitlines()
+    assert lines[0].startswith("| dataset | model | metric |")
+    assert lines[1].count("---:") == 4
+    assert r"a\_b\|c" in lines[2]
+    assert r"\<&\> 50%" in lines[2]
+    assert to_markdown(STYLED).splitlines()[0] == "| model | WN18RR mrr | WN18RR mr | FB15k-237 mrr | interval |"
+    assert "| **0.4762** |" in to_markdown(STYLED)
+
+
+def test_latex_has_booktabs_spans_and_minus_signs():
+    source = to_latex(STYLED)
+    assert r" & \multicolumn{2}{c}{WN18RR} & FB15k-237 &  \\" in source
+    assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in source
+    assert r"ours & \textbf{0.4762} & 12.3 & 0.355 $\pm$ 0.002\textsuperscript{\dag{}} & [0.1, 0.2] \\" in source
+    assert "$-$1.5000" in to_latex(TABLE)
+    assert "FB15k-237" in to_latex(TABLE)  # a hyphen in a name is none
+    assert to_latex(STYLED, "Results & more", "tab:results").splitlines()[1:6] == [
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{Results \& more}",
+        r"\label{tab:results}",
+        r"\begin{tabular}{lrrrl}",
+    ]
+    check_latex(to_latex(TABLE), 9)
+
+
+def test_latex_compiles_where_there_is_one(tmp_path):
+    """Everywhere its syntax is checked above; where a LaTeX is installed it has the last word."""
+    latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)
+    parts = [to_latex(latin), to_latex(STYLED, "A caption: 5 % & more", "tab:one")]
+    check_latex(parts[0], 9)
+    if (pdflatex := shutil.which("pdflatex")) is None:
+        return
+    preamble = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "table.tex").write_text(preamble + "\n\n".join(parts) + "\n\\end{document}\n", encoding="utf-8")
+    command = [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
+    assert result.returncode == 0, result.stdout[-2000:]
+    assert (tmp_path / "table.pdf").stat().st_size > 1000
+
+
+def test_programs_get_values_and_the_logarithm_of_p():
+    frame = to_pandas(TABLE)
+    assert list(frame.columns) == ["dataset", "model", *NAMES, "log10_p"]
+    assert frame["tasks"].tolist() == [40932, 7]
+    assert frame["log10_p"][1] == -868.589
+    assert list(to_pandas(STYLED).columns) == ["model", "wn_mrr", "wn_mr", "fb_mrr", "low"]
+    assert to_pandas(STYLED)["wn_mrr"].tolist() == [0.4762, 0.4701]
+    assert json.loads(to_json(TABLE))[1]["high"] is None
+
+
+class Long(Rendered):
+    def tabular(self):
+        return Tabular.named(["i", "square"], [(i, i * i) for i in range(1000)], ["squares"])
+
+
+def test_a_notebook_shows_the_first_rows_of_a_long_table_and_says_so():
+    rows = parsed(Long()._repr_html_())
+    assert len(rows) == 1 + 100 + 1
+    assert "".join(rows[-1]) == "the first 100 of 1000 rowssquares"
+    assert len(parsed(Long().to_html())) == 1 + 1000 + 1
+    assert len(Long().to_csv().splitlines()) == 1001
