@@ -43,7 +43,7 @@ def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
     return array
 
 
-def canonical_clusters(keys: Any, rows: Rows, of: str) -> IntArray:
+def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
     """Clusters given for rows with sample ids, in the order that canonical rows of them have, repeats dropped.
 
     Raises:

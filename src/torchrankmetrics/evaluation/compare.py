@@ -147,7 +147,11 @@ def compare(
 
 
 def _compare_all(
-    models: Mapping[str, Models], metric: Any, cluster: Cluster | None, against: str | None, options: tuple[float, int, int, int]
+    models: Mapping[str, Models],
+    metric: Any,
+    cluster: Cluster | None,
+    against: str | None,
+    options: tuple[float, int, int, int],
 ) -> PairwiseComparisons:
     level, resamples, permutations, seed = options
     entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]

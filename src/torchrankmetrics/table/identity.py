@@ -41,11 +41,13 @@ def combined(*columns: Numbers) -> Numbers:
 
 
 def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
-    """What each answer adds to the name of its query: its sample id where it has one, else all that is known of it."""
+    """What each answer adds to the name of its query: by its sample id, and without one by its ranks.
+
+    Group and weight, which others may give to a table later, tell queries apart by themselves.
+    """
     side = rows.side_and_flags & ((1 << SIDE_BITS) - 1)
-    ranked = (rows.optimistic, rows.pessimistic, rows.num_candidates)
     said = (rows.side_and_flags & _SAID) | side
-    return combined(rows.sample_id, side), combined(*ranked, said, rows.group, rows.weight_bits)
+    return combined(rows.sample_id, side), combined(rows.optimistic, rows.pessimistic, rows.num_candidates, said)
 
 
 def _name(total: Numbers, number: Numbers) -> Numbers:
@@ -75,6 +77,17 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
         several = number[row] > 1
         rows.query = torch.where(several, _name(total, number)[row], ABSENT)
     rows.side_and_flags &= ~(_SAID * ~several)
+
+
+def name_again(rows: Tensor) -> None:
+    """Name, in place, the queries without a name of their own by sample ids that have changed since."""
+    columns = Columns(rows)
+    mine = ((columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)).nonzero()[:, 0]
+    part = rows[mine]
+    keys = torch.stack([Columns(part).query, Columns(part).side], 1)
+    found, row = torch.unique(keys, dim=0, return_inverse=True)
+    name_by_content(part, row, len(found))
+    rows[mine] = part
 
 
 def num_copies(rows: Rows, starts: Rows) -> Rows:

@@ -137,7 +137,9 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
     filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
     # among the candidates that no rank leaves out a filtered answer stands between two places, or in a block of others
     last = columns.pessimistic - filtered
-    keys: tuple[Rows, ...] = (columns.query, columns.side) if partition is None else (partition,)
+    nameless = columns.query < 0
+    told_apart = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
+    keys = (*told_apart, columns.query, columns.side) if partition is None else (partition,)
     order = np.lexsort((last, columns.optimistic, *keys))
     rows, filtered, last = rows[order], filtered[order], last[order]
     columns, keys = Columns(rows), tuple(key[order] for key in keys)
@@ -146,11 +148,15 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
     starts = np.flatnonzero(first)
     of = np.cumsum(first) - 1
     copies = np.ones(len(starts), dtype=np.int64)
-    if (unnamed := columns.query[starts] < 0).any():
+    unnamed = columns.query[starts] < 0
+    if unnamed.any():
         inside = unnamed[of]
         copies[unnamed] = num_copies(rows[inside], np.flatnonzero(first[inside]))
         _refuse(
-            copies == 0, rows, starts, "lack answers that came with them in one update: pass query= to name queries"
+            copies == 0,
+            *(rows, starts),
+            "lack answers that came in the same update, or have answers that differ in weight or group: say the same of "
+            "all answers of a query, and name queries with query= whose answers come apart",
         )
     count = columns.count // copies[of]
     left_in = columns.num_candidates - filtered

@@ -3,6 +3,7 @@
 import importlib
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
+from torchrankmetrics.table.identity import name_again
 from torchrankmetrics.table.rows import empty_rows, rows_of
 
 
@@ -242,17 +244,19 @@ def _questions() -> Any:
 
 
 def _with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
-    """Copies whose sample ids follow each other: those of a part begin where those before it end."""
-    apart, end = [], 0
+    """Copies whose sample ids, and names of queries, follow each other: those of a part begin where the last end."""
+    apart, ends = [], {"sample_id": 0, "query": 0}
     for rows in parts:
         rows = rows.clone()
-        ids = Columns(rows).sample_id
-        named = ids != ABSENT
-        if named.any():
-            low, high = int(ids[named].min()), int(ids[named].max())
-            if end + high - low >= 1 << 63:
-                raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
-            ids[named] += end - low
-            end += high - low + 1
+        for name in ends:
+            ids = getattr(Columns(rows), name)
+            named = ids != ABSENT if name == "sample_id" else ids >= 0
+            if named.any():
+                low, high = int(ids[named].min()), int(ids[named].max())
+                if ends[name] + high - low >= 1 << 63:
+                    raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
+                ids[named] += ends[name] - low
+                ends[name] += high - low + 1
+        name_again(rows)
         apart.append(rows)
     return apart

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, IntArray, distinct_rows, in_range
