@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -136,13 +137,16 @@ class Analysis:
         Raises:
             ValueError: as ``queries``; and if a macro average is asked for and a query has no group.
         """
-        queries = self.queries
-        used = definition.has_value(queries.num_candidates, queries.num_answers)
-        key = (side, average, used.tobytes())
+        used = self.used_queries(definition, side)
+        key = (average, used.tobytes())
         if key not in self._query_samples:
-            of_side = queries if side == "both" and used.all() else queries.take(used & queries.of_side(side))
-            self._query_samples[key] = query_sample_of(of_side, average)
+            self._query_samples[key] = query_sample_of(self.queries.take(used), average)
         return self._query_samples[key]
+
+    def used_queries(self, definition: QueryDefinition, side: Side = "both") -> npt.NDArray[np.bool_]:
+        """Which of the queries are of a side and have a value of a metric."""
+        queries = self.queries
+        return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """The tasks of each group apart, by ascending id.
@@ -155,11 +159,13 @@ class Analysis:
             raise ValueError("a breakdown needs a group for every task: pass group= to every update")
         order = np.argsort(group, kind="stable")
         ids, first = np.unique(group[order], return_index=True)
-        for one, left, right in zip(ids.tolist(), first, [*first[1:], len(order)][: len(ids)], strict=True):
+        with_queries = self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
+        ends = np.searchsorted(Columns(with_queries).group, ids, side="right").tolist()
+        for i, (one, left) in enumerate(zip(ids.tolist(), first.tolist(), strict=True)):
             part = copy.copy(self)
+            right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
-            part.table_rows = self.table_rows[Columns(self.table_rows).group == one]
-            part._queries, part._query_samples = None, {}
+            part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
             yield one, part
 
     def _num_flagged(self, flag: int) -> int:

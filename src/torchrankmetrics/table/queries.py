@@ -28,7 +28,8 @@ class Queries:
         num_candidates: (q,) int64, answers included.
         weight: (q,) float64, of one query.
         count: (q,) int64, how many equal queries an entry stands for.
-        side, group, name: (q,) int64, as the columns of rows.
+        side, group: (q,) int64, as the columns of rows.
+        row: (q,) int64, index of the row of an answer among those that the queries were read from.
     """
 
     optimistic: Rows
@@ -40,7 +41,7 @@ class Queries:
     count: Rows
     side: Rows
     group: Rows
-    name: Rows
+    row: Rows
 
     def __len__(self) -> int:
         return len(self.blocks)
@@ -84,7 +85,6 @@ class Queries:
         kept = self.take(order[first])
         if len(self):
             kept.count[:] = np.add.reduceat(self.count[order], np.flatnonzero(first))
-            kept.name[:] = ABSENT
         return kept
 
 
@@ -105,11 +105,11 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> Queries:
     """
     columns = Columns(rows)
     alone = columns.query == ABSENT
-    singles = _singles(rows[alone])
+    singles = _singles(rows[alone], np.flatnonzero(alone))
     if alone.all():
         return singles
-    several = rows[~alone]
-    return _joined(singles, _several(several, None if partition is None else partition[~alone]))
+    several = np.flatnonzero(~alone)
+    return _joined(singles, _several(rows[several], several, None if partition is None else partition[several]))
 
 
 def check_queries(block: Tensor) -> None:
@@ -118,13 +118,13 @@ def check_queries(block: Tensor) -> None:
         queries_of(canonical_rows(block.numpy())[0])
 
 
-def _singles(rows: Rows) -> Queries:
+def _singles(rows: Rows, index: Rows) -> Queries:
     """Queries of one answer: its rank is its place."""
     columns = Columns(rows)
     ones = np.ones(len(rows), dtype=np.int64)
     return Queries(
         *(columns.optimistic, columns.pessimistic, ones, ones, columns.num_candidates, weights(rows)),
-        *(columns.count, columns.side, columns.group, columns.query),
+        *(columns.count, columns.side, columns.group, index),
     )
 
 
@@ -132,7 +132,7 @@ def _joined(one: Queries, two: Queries) -> Queries:
     return Queries(*(np.concatenate([getattr(one, f.name), getattr(two, f.name)]) for f in fields(Queries)))
 
 
-def _several(rows: Rows, partition: Rows | None) -> Queries:
+def _several(rows: Rows, index: Rows, partition: Rows | None) -> Queries:
     columns = Columns(rows)
     filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
     # among the candidates that no rank leaves out a filtered answer stands between two places, or in a block of others
@@ -141,7 +141,7 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
     told_apart = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
     keys = (*told_apart, columns.query, columns.side) if partition is None else (partition,)
     order = np.lexsort((last, columns.optimistic, *keys))
-    rows, filtered, last = rows[order], filtered[order], last[order]
+    rows, index, filtered, last = rows[order], index[order], filtered[order], last[order]
     columns, keys = Columns(rows), tuple(key[order] for key in keys)
     first = np.ones(len(rows), dtype=bool)
     first[1:] = np.any([np.diff(key) != 0 for key in keys], axis=0)
@@ -174,11 +174,15 @@ def _several(rows: Rows, partition: Rows | None) -> Queries:
         "have several answers of which nothing says whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    return _placed(rows, starts, of, count, filtered, last, copies)
+    blocks = _blocks(rows, starts, of, count, filtered, last)
+    own = (weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
+    return Queries(*blocks, *own)
 
 
-def _placed(rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows, copies: Rows) -> Queries:
-    """Put the filtered answers back among the candidates, block by block."""
+def _blocks(
+    rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows
+) -> tuple[Rows, Rows, Rows, Rows, Rows]:
+    """Put the filtered answers back among the candidates: the first five attributes of ``Queries``."""
     columns = Columns(rows)
     begins = np.zeros(len(rows), dtype=bool)
     begins[starts] = True
@@ -198,7 +202,7 @@ def _placed(rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, las
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
         _refuse(
-            broken & ~nan,
+            broken & ~(nan & (np.add.reduceat(count, starts) <= N)),
             *(rows, starts),
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
             "other in part)",
@@ -211,16 +215,14 @@ def _placed(rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, las
         blocks = np.array([len(part[0]) for part in parts])
     else:
         blocks = np.diff(np.append(heads, len(block)))
-    weight = weights(rows)[starts]
-    own = (columns.side[starts], columns.group[starts], columns.query[starts])
-    return Queries(optimistic, pessimistic, answers, blocks, N, weight, copies, *own)
+    return optimistic, pessimistic, answers, blocks, N
 
 
 def _from_the_last(places: Rows, answers: Rows) -> tuple[Rows, Rows, Rows]:
     """Single places for answers with NaN scores, each of which ranks last: as bad as there is room."""
     places = np.sort(np.repeat(places, answers))
     down = np.arange(len(places))[::-1]
-    places = np.minimum.accumulate((places + down)[::-1])[::-1] - down
+    places = np.maximum(np.minimum.accumulate((places + down)[::-1])[::-1] - down, np.arange(len(places)) + 1)
     return places, places, np.ones_like(places)
 
 
