@@ -80,6 +80,7 @@ BAD = [
     (["compare", "a.npz", "b.npz", "--cluster", "day"], "--cluster must be one of 'group', 'sample_id'"),
     (["datasets", "fb15k"], "unknown dataset 'fb15k'; did you mean 'fb15k237'"),
     (["datasets", "--moments", "-m", "amri"], "metric must name a base metric"),
+    (["adjust", "-d", "nations", "-m", "ndcg@10", "--value", "0.5"], "metric must be of single tasks"),
     (["datasets", "--split", "dev"], "--split must be one of 'train', 'valid', 'test'; got 'dev'"),
     (["datasets", "--moments", "--provenance"], "are two tables"),
     (["adjust", "-d", "freebase", "-m", "mrr", "--value", "0.3"], "unknown dataset 'freebase'"),

@@ -15,6 +15,7 @@ from torchrankmetrics.cli.audit import audit_command
 from torchrankmetrics.cli.candidates import candidates_command
 from torchrankmetrics.cli.compare import compare_command
 from torchrankmetrics.cli.datasets import datasets_command
+from torchrankmetrics.cli.metrics import metrics_command
 from torchrankmetrics.cli.report import report_command
 from torchrankmetrics.errors import RankMetricWarning
 
@@ -43,6 +44,7 @@ app.command("adjust")(adjust_command)
 app.command("datasets")(datasets_command)
 app.command("candidates")(candidates_command)
 app.command("audit")(audit_command)
+app.command("metrics")(metrics_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

@@ -42,6 +42,7 @@ class Analysis:
     Attributes:
         table_rows: all of them in canonical form, (n, 9) int64.
         rows: what metrics of tasks see: the same, but tasks that differ in their query alone are counted together.
+        has_queries: whether some query may have several answers.
 
     Raises:
         IndexError: for ids out of range that an accelerator could only flag.
@@ -61,7 +62,8 @@ class Analysis:
         self.table_rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
         self._queries: Queries | None = None
         self.rows = self.table_rows
-        if (Columns(rows).query != ABSENT).any():
+        self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
+        if self.has_queries:
             self.rows = canonical_rows(without_queries(self.table_rows))[0]
             self.rows.flags.writeable = False
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}

@@ -251,6 +251,18 @@ def all_names() -> list[str]:
     return [*_DEFINITIONS, "hits_at_<k>", "power_mean_rank_<p>", *cut, *WHOLE]
 
 
+def synonyms_of(name: str) -> list[str]:
+    """What else a metric of ``all_names`` is called, views apart."""
+    word = name.removesuffix("_at_<k>")
+    found = [synonym for synonym, known in _SYNONYMS.items() if known == name]
+    if word in CUT and word != name:
+        cut = [word, *(synonym for synonym, known in QUERY_SYNONYMS.items() if known == word)]
+        found += [f"{one}@<k>" for one in cut]
+    elif name in WHOLE:
+        found += [synonym for synonym, known in QUERY_SYNONYMS.items() if known == name and synonym not in OF_TASKS]
+    return [*found, "hits@<k>", "h@<k>"] if word == "hits" else found
+
+
 def _nearest(text: str) -> str:
     k = (re.findall(r"\d+", text) or ["10"])[-1]
     power = f"power_mean_rank_{exponent_name(2)}"
