@@ -56,7 +56,7 @@ def evaluate(
     indexes: Integers | None = None,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
-    sides: Side | Sequence[Side] = ("both",),
+    sides: str | Sequence[str] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
     counting: str = "auto",
@@ -129,6 +129,8 @@ def evaluate(
         )
     if isinstance(given, Tensor) and not scored:
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
+    if side is not None:
+        side = selection.labels.get(side, side)
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     block = make_block(given, target, exclude, indexes=indexes, counting=counting, **about)
     analysis = Analysis([block])

@@ -7,6 +7,7 @@ from typing import get_args
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
+from torchrankmetrics.sides import ENTITY_SIDES
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -51,6 +52,7 @@ class Measure:
         side: "head", "tail", or "both" for the union of the tasks.
         average: "micro" (every task weighs the same) or "macro" (every group does).
         expectation: what gives moments by chance; those of metrics of queries are exact whatever it is.
+        side_names: what keys call head and tail.
 
     Raises:
         TypeError: if the definition or the expectation is of another type.
@@ -68,6 +70,7 @@ class Measure:
     side: Side = "both"
     average: Average = "micro"
     expectation: ExpectationProvider = DEFAULT_EXPECTATION
+    side_names: tuple[str, str] = ENTITY_SIDES
 
     def __post_init__(self) -> None:
         if not isinstance(self.definition, RankDefinition | QueryDefinition):
@@ -95,10 +98,15 @@ class Measure:
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
         usual = "expected" if isinstance(self.definition, QueryDefinition) else "realistic"
-        said = [(self.side, "both"), (self.rank_type, usual), (self.average, "micro")]
+        said = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
         own = VIEW_PREFIXES[self.view] + self.definition.name
         word = _OWN_WORDS.get((self.definition.name, self.view), own)
         return "_".join([*(part for part, unwritten in said if part != unwritten), word])
+
+    @property
+    def side_name(self) -> str:
+        """What the side is called."""
+        return dict(zip(ENTITY_SIDES, self.side_names, strict=True)).get(self.side, self.side)  # type: ignore[call-overload,no-any-return]
 
     @property
     def higher_is_better(self) -> bool | None:

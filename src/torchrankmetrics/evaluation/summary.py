@@ -51,8 +51,9 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
     for side in sides:
-        label = side if len(present) > 1 else present[0] if present else "all"
+        shown: Side = side if len(present) > 1 or not present else present[0]
         for name, line in lines.items():
+            label = replace(line, side=shown).side_name if present else "all"
             views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrankmetrics.evaluation.analysis import Average, Side
+from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
@@ -44,7 +44,7 @@ class RankCollection(HoldingCollection):
             are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
         sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update.
+            in update. Or two labels of your own that stand for head and tail, ("i2t", "t2i") say, and maybe "both".
         average: "micro" or "macro", of names that do not say theirs.
         expectation: what gives null moments; None: exact.
         storage: "ranks" or "counts", as in ``RankMetric``.
@@ -74,7 +74,7 @@ class RankCollection(HoldingCollection):
         *additional_metrics: One,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
-        sides: Side | Sequence[Side] = ("both",),
+        sides: str | Sequence[str] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",

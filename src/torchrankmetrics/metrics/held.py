@@ -47,7 +47,7 @@ class HoldingCollection(MetricCollection):
         target: Target | None = None,
         *,
         exclude: Exclude = None,
-        side: TaskSide | None = None,
+        side: TaskSide | str | None = None,
         group: Integers | None = None,
         query: Integers | None = None,
         weight: Numbers | None = None,
@@ -56,6 +56,8 @@ class HoldingCollection(MetricCollection):
         counting: str = "auto",
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
+        if side is not None:
+            side = self._selection.labels.get(side, side)
         for member in self._checked:
             member._check_update(preds, side, group)
         block = make_block(

@@ -261,8 +261,9 @@ class RankMetric(RowState):
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
         if measure.side != "both" and side is None and not (isinstance(preds, RankTable) and preds.has_sides()):
+            known = ", ".join(map(repr, measure.side_names))
             raise ValueError(
-                'side must be passed to update ("head", "tail" or "relation"), or stand in every row of its RankTable: '
+                f"side must be passed to update ({known} or 'relation'), or stand in every row of its RankTable: "
                 f"{self.key!r} counts one side only"
             )
         if measure.average == "macro" and group is None and not (isinstance(preds, RankTable) and preds.has_groups()):

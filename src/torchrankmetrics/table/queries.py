@@ -155,8 +155,8 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> Queries:
         _refuse(
             copies == 0,
             *(rows, starts),
-            "lack answers that came in the same update, or have answers that differ in weight or group: say the same of "
-            "all answers of a query, and name queries with query= whose answers come apart",
+            "lack answers that came in the same update, or have answers that differ in weight or group: say the same "
+            "of all answers of a query, and name queries with query= whose answers come apart",
         )
     count = columns.count // copies[of]
     left_in = columns.num_candidates - filtered
