@@ -46,7 +46,7 @@ NAMED = [
     found
     for module in (named, adjusted)
     for _, found in inspect.getmembers(module, inspect.isclass)
-    if found.__module__ == module.__name__ and found is not named.NamedMetric
+    if found.__module__ == module.__name__ and found not in (named.NamedMetric, named.NamedMetricAtK)
 ]
 
 

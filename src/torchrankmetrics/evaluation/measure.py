@@ -7,7 +7,6 @@ from typing import get_args
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
-from torchrankmetrics.sides import ENTITY_SIDES
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -70,7 +69,7 @@ class Measure:
     side: Side = "both"
     average: Average = "micro"
     expectation: ExpectationProvider = DEFAULT_EXPECTATION
-    side_names: tuple[str, str] = ENTITY_SIDES
+    side_names: tuple[str, str] = ("head", "tail")
 
     def __post_init__(self) -> None:
         if not isinstance(self.definition, RankDefinition | QueryDefinition):
@@ -106,7 +105,8 @@ class Measure:
     @property
     def side_name(self) -> str:
         """What the side is called."""
-        return dict(zip(ENTITY_SIDES, self.side_names, strict=True)).get(self.side, self.side)  # type: ignore[call-overload,no-any-return]
+        head, tail = self.side_names
+        return {"head": head, "tail": tail}.get(self.side, self.side)
 
     @property
     def higher_is_better(self) -> bool | None:

@@ -118,6 +118,7 @@ class MetricName:
         side: Side = "both",
         average: Average = "micro",
         expectation: ExpectationProvider = DEFAULT_EXPECTATION,
+        side_names: tuple[str, str] = ("head", "tail"),
     ) -> Measure:
         """Make the measure; the arguments are for what the name does not say.
 
@@ -125,7 +126,7 @@ class MetricName:
             TypeError, ValueError: as ``Measure``.
         """
         said = self.view or view, self.rank_type or rank_type, self.side or side, self.average or average
-        return Measure(self.definition, *said, expectation)
+        return Measure(self.definition, *said, expectation, side_names)
 
 
 def parse_name(name: str) -> MetricName:

@@ -5,7 +5,7 @@ from typing import Any
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import canonical_clusters
-from torchrankmetrics.evaluation.intervals import Intervals, Method, confidence_intervals
+from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
 from torchrankmetrics.evaluation.summary import Summary, summarize

@@ -91,8 +91,8 @@ class Selection:
             self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
     def _one(self, entry: Asked) -> Measure:
-        unsaid = {"average": self.average, "expectation": self.expectation, "side_names": self.side_names}
-        return self._parsed(entry).measure(**unsaid)
+        name = self._parsed(entry)
+        return name.measure(average=self.average, expectation=self.expectation, side_names=self.side_names)
 
     def _product(self, name: MetricName) -> Iterator[Measure]:
         views = self.views if name.view is None else (name.view,)
@@ -128,27 +128,24 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     values = [given] if isinstance(given, str) else list(given)
     own = [value for value in values if isinstance(value, str) and value not in SIDES]
     if not own:
-        return _listed(cast("Collection[Side]", given), "sides", SIDES), ENTITY_SIDES
-    words = {*VIEWS, *RANK_TYPES, *("micro", "macro", "z", "p", "adjusted", "normalized", "left", "right")}
-    if (
-        len(own) != 2
-        or {*values} - {"both", *own}
-        or not all(_LABEL.fullmatch(one) and one not in words for one in own)
-    ):
+        return _listed(given, "sides", SIDES), ("head", "tail")
+    fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
+    if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
-            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) that stand for "
-            f"head and tail, with 'both' or without; got {given!r}"
+            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) that stand "
+            f"for head and tail, with 'both' or without; got {given!r}"
         )
     first, second = own
     codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
     return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
 
 
-def _listed(values: Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+def _listed(given: object, name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    values = cast("Collection[Choice]", given)
     if isinstance(values, Set):  # in an order that is the same on every process
         values = sorted(values, key=str)
     if isinstance(values, str):
-        values = [values]
+        values = [cast("Choice", values)]
     if not isinstance(values, Sequence) or not values:
         raise ValueError(f"{name} must be a string or several, not none; got {values!r}")
     for value in values:

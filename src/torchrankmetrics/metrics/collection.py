@@ -89,6 +89,7 @@ class RankCollection(HoldingCollection):
         self._options = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)
+        self._labels = self._selection.labels
         if metrics is None and additional_metrics:
             raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)

@@ -38,6 +38,7 @@ class HoldingCollection(MetricCollection):
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._persistent_rows = False
+        self._labels: Mapping[str, TaskSide] = {}  # of the user's own, for head and tail
         self._self = ref(self)
 
     @with_host_keywords
@@ -57,7 +58,7 @@ class HoldingCollection(MetricCollection):
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         if side is not None:
-            side = self._selection.labels.get(side, side)
+            side = self._labels.get(side, side)
         for member in self._checked:
             member._check_update(preds, side, group)
         block = make_block(

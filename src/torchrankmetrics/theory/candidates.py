@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.checks import is_int
 from torchrankmetrics.errors import renamed
 
 IntArray = npt.NDArray[np.int64]
@@ -196,7 +195,7 @@ def _integers(values: npt.ArrayLike, name: str) -> IntArray:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")
     if array.size and array.dtype.kind not in "iu":
         given = np.asarray(values, dtype=object).ravel()  # integers that fit in no type came as floats or objects
-        if all(map(is_int, given)):
+        if all(type(value) is int for value in given):
             raise ValueError(f"{name} must fit in int64, got {max(given, key=abs)}")
         raise TypeError(f"{name} must be integers, got dtype {array.dtype}")
     if array.size and int(array.max()) >= 1 << 63:

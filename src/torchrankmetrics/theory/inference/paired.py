@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import IDENTITY
+from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import percentile_interval, percentile_support, replicate_values
 from torchrankmetrics.theory.inference.differences import (
     Difference,
@@ -135,7 +135,8 @@ class PairedRuns:
 
     def _by_bootstrap(self, level: float, resamples: int, seed: int) -> Difference:
         draws = self._replicates(resamples, seed)
-        support = min(percentile_support(self.definition, sample, self.keys) for sample in self.samples)
+        definition, samples = self._of_tasks
+        support = min(percentile_support(definition, sample, self.keys) for sample in samples)
         low, high = percentile_interval(draws, level)[1:]
         return Difference(low, high, None, "bootstrap interval only", None, support)
 
@@ -147,7 +148,14 @@ class PairedRuns:
             )
         # equal seeds draw equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
+        definition, samples = self._of_tasks
         first, second = (
-            replicate_values(self.definition, sample, self.rank_type, resamples, seed, keys) for sample in self.samples
+            replicate_values(definition, sample, self.rank_type, resamples, seed, keys) for sample in samples
         )
         return first - second
+
+    @property
+    def _of_tasks(self) -> tuple[RankDefinition, list[RankSample]]:
+        """What has no formula: a metric of tasks, as those of queries are means."""
+        assert isinstance(self.definition, RankDefinition)
+        return self.definition, [sample for sample in self.samples if isinstance(sample, RankSample)]
