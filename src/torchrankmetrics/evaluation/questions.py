@@ -12,6 +12,7 @@ from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.inference.estimates import Method
 
 
 def summary(table: RankTable, metrics: Any) -> Summary:

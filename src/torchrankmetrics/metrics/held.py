@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 from torch import Tensor
@@ -57,15 +57,14 @@ class HoldingCollection(MetricCollection):
         counting: str = "auto",
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
-        if side is not None:
-            side = self._labels.get(side, side)
+        predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
         for member in self._checked:
-            member._check_update(preds, side, group)
+            member._check_update(preds, predicted, group)
         block = make_block(
             preds,
             target,
             exclude,
-            side=side,
+            side=predicted,
             group=group,
             query=query,
             weight=weight,
