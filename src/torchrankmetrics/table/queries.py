@@ -96,7 +96,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> Queries:
     so that every metric of sets of places is the same whatever their order.
 
     Args:
-        rows: (n, 9) canonical rows.
+        rows: (n, 9), repeats dropped.
         partition: (n,) which rows are answers of the same queries; None: as the rows say.
 
     Raises:
@@ -133,18 +133,9 @@ def _joined(one: Queries, two: Queries) -> Queries:
 
 
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> Queries:
+    rows, index, first = _side_by_side(rows, index, partition)
     columns = Columns(rows)
-    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
-    # among the candidates that no rank leaves out a filtered answer stands between two places, or in a block of others
-    last = columns.pessimistic - filtered
-    nameless = columns.query < 0
-    told_apart = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
-    keys = (*told_apart, columns.query, columns.side) if partition is None else (partition,)
-    order = np.lexsort((last, columns.optimistic, *keys))
-    rows, index, filtered, last = rows[order], index[order], filtered[order], last[order]
-    columns, keys = Columns(rows), tuple(key[order] for key in keys)
-    first = np.ones(len(rows), dtype=bool)
-    first[1:] = np.any([np.diff(key) != 0 for key in keys], axis=0)
+    filtered, last = _in_common(columns)
     starts = np.flatnonzero(first)
     of = np.cumsum(first) - 1
     copies = np.ones(len(starts), dtype=np.int64)
@@ -177,6 +168,35 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> Queries:
     blocks = _blocks(rows, starts, of, count, filtered, last)
     own = (weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
     return Queries(*blocks, *own)
+
+
+def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
+    """Which ranks are filtered, 0 or 1, and the last place among the candidates that no rank leaves out.
+
+    There a filtered answer stands between two places, or in a block of others.
+    """
+    filtered = (columns.flags & fault.FILTERED > 0).astype(np.int64)
+    return filtered, columns.pessimistic - filtered
+
+
+def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows, Rows, npt.NDArray[np.bool_]]:
+    """Sort rows by query, then by place, add up equal ones, and tell which begin a query."""
+    columns = Columns(rows)
+    nameless = columns.query < 0
+    told_apart = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
+    keys = (*told_apart, columns.query, columns.side) if partition is None else (partition,)
+    said = columns.flags & (fault.FILTERED | fault.RAW)
+    facts = (columns.sample_id, columns.weight_bits, columns.group, said, columns.num_candidates)
+    sorts = (*facts, _in_common(columns)[1], columns.optimistic, *keys)
+    order = np.lexsort(sorts)
+    new_query, new_row = (np.ones(len(order), dtype=bool) for _ in range(2))
+    new_query[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
+    new_row[1:] = np.any([np.diff(key[order]) != 0 for key in sorts], axis=0)
+    kept = np.flatnonzero(new_row)
+    merged = rows[order[kept]]
+    Columns(merged).count = np.add.reduceat(columns.count[order], kept)
+    Columns(merged).side_and_flags = np.bitwise_or.reduceat(columns.side_and_flags[order], kept)
+    return merged, index[order[kept]], new_query[kept]
 
 
 def _blocks(
