@@ -19,7 +19,7 @@ from torchrankmetrics.theory.queries.means import query_mean
 from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.queries.significance import query_p_value
-from torchrankmetrics.theory.significance import log_p_value
+from torchrankmetrics.theory.tails.significance import log_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
 OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]

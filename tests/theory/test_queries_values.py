@@ -146,7 +146,7 @@ def test_a_long_block_costs_no_pass_over_its_places():
 
 def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_without_a_value():
     queries = [(4, [(1, 1, 1), (3, 4, 1)]), (2, [(1, 2, 2)]), (5, [(2, 2, 1)])]
-    sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), counts=np.array([4, 1, 1]))
+    sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), count=np.array([4, 1, 1]))
     values = d.QUERY_AUC.values(sample)
     assert np.isnan(values).tolist() == [False, True, False]
     got = query_mean(d.QUERY_AUC, sample)
@@ -207,7 +207,7 @@ def test_definitions_are_values():
     for make, _ in CUT:
         assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
         assert hash(make(7)) == hash(make(7))
-        with pytest.raises(ValueError, match="k must be at least 1"):
+        with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
     assert replace(d.recall_at(3), name="mine").query_kind == d.recall_at(3).query_kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
