@@ -189,7 +189,7 @@ def test_rows_of_a_query_must_agree_in_weight_and_count():
     columns = np.array([(7, 1, 1, 9), (7, 2, 2, 9)], dtype=np.int64).T
     with pytest.raises(ValueError, match=r"query 7 has weight 1.0 and 2.0"):
         QuerySample.from_rows(*columns, np.array([1.0, 2.0]))
-    with pytest.raises(ValueError, match=r"query 7 has counts 1 and 2"):
+    with pytest.raises(ValueError, match=r"query 7 has count 1 and 2"):
         QuerySample.from_rows(*columns, None, np.array([1, 2]))
 
 
