@@ -200,7 +200,7 @@ def test_no_queries_have_no_values():
 
 
 def test_definitions_are_values():
-    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "auc"]
+    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "query_auc"]
     assert [make(10).name for make, _ in CUT] == [
         f"{name}_at_10" for name in ("recall", "precision", "success", "rr", "ap", "ndcg")
     ]
