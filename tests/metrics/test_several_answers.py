@@ -158,6 +158,17 @@ def test_a_mean_of_any_f_over_the_answers_has_every_view():
     assert found["z_score"] == pytest.approx((base - moments.mean) / math.sqrt(moments.variance), rel=1e-12)
 
 
+def test_the_error_of_a_simulated_p_value_is_told():
+    scores, relevant = random_batch(2)
+    exact, simulated = RankMetric("p_recall@3"), RankMetric("p_ap")
+    for metric in (exact, simulated):
+        metric.update(scores - 4 * relevant, relevant)
+    assert exact.p_value_error() == 0
+    p = simulated.compute().item()
+    assert 0.05 < p < 1
+    assert simulated.p_value_error() == pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9)
+
+
 # laws
 
 

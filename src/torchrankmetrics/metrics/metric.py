@@ -137,8 +137,8 @@ class RankMetric(RowState):
             side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
             query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``.
-                Its answers may come in several updates and on several processes. None: the answers of a row of scores
-                are one query, complete in this update.
+                Its answers may come in several updates and on several processes; then exclude lists all of them, the
+                own one too, or none. None: the answers of a row of scores are one query, complete in this update.
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
             sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once; those within
                 an update are told.
@@ -201,6 +201,16 @@ class RankMetric(RowState):
         if isinstance(definition, QueryDefinition):
             return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
         return self.measure.expectation.moments(definition, num_candidates, weight)
+
+    def p_value_error(self) -> float:
+        """Standard error of the p-value of a metric of queries from simulating it; 0.0 where the law is at hand.
+
+        Synchronises like ``compute``.
+        """
+        with self.sync_context(
+            dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
+        ):
+            return self.measure.p_value_error(self.rows.analysis())
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here.
