@@ -131,9 +131,8 @@ class RankMetric(RowState):
             preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
                 or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
                 theirs: on an accelerator that waits for the device. With ``indexes``, flat scores (T,).
-            target: as in ``rank_scores``: (B,) columns, or several answers a row as (2, P) pairs, bool (B, N) or a list
-                of columns for every row; (T,) bool with ``indexes``.
-            exclude: as in ``rank_scores``: what is no candidate, padding too; bool (T,) with ``indexes``.
+            target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
+            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
             query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``.
@@ -201,16 +200,6 @@ class RankMetric(RowState):
         if isinstance(definition, QueryDefinition):
             return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
         return self.measure.expectation.moments(definition, num_candidates, weight)
-
-    def p_value_error(self) -> float:
-        """Standard error of the p-value of a metric of queries from simulating it; 0.0 where the law is at hand.
-
-        Synchronises like ``compute``.
-        """
-        with self.sync_context(
-            dist_sync_fn=self.dist_sync_fn, should_sync=self._to_sync, should_unsync=self._should_unsync
-        ):
-            return self.measure.p_value_error(self.rows.analysis())
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here.
