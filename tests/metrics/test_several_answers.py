@@ -560,8 +560,11 @@ def test_two_labels_of_the_users_own_stand_for_head_and_tail():
     assert evaluate(scores, own, metrics=["rr"], sides=("i2t", "t2i"), side="i2t")["i2t_rr"] == values["i2t_rr"]
     with pytest.raises(ValueError, match=r"side must be passed to update \('i2t', 't2i'"):
         collection.update(scores, own)
-    for wrong in (("i2t",), ("i2t", "head"), ("i2t", "z"), ("a", "b", "c"), ("A", "b")):
+    for wrong in (("i2t", "z"), ("a", "b", "c"), ("A", "b"), ("a", "b", "head")):
         with pytest.raises(ValueError, match="two labels of your own"):
+            RankCollection(sides=wrong)
+    for wrong in (("i2t",), ("i2t", "head")):
+        with pytest.raises(ValueError, match="sides must be of 'both', 'head'"):
             RankCollection(sides=wrong)
 
 

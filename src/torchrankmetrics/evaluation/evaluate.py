@@ -33,9 +33,9 @@ class Options(TypedDict, total=False):
     group: Integers | None
     sample_id: Integers | None
     query: Integers | None
-    views: Sequence[View]
-    rank_types: Sequence[RankType]
-    sides: Sequence[Side]
+    views: View | Sequence[View]
+    rank_types: RankType | Sequence[RankType]
+    sides: str | Sequence[str]
     average: Average
     expectation: ExpectationProvider | None
 

@@ -132,8 +132,8 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     """Sides, and what head and tail are called: as they are, or by two labels in the places of theirs."""
     values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
     own = [value for value in values if isinstance(value, str) and value not in SIDES]
-    if not own or values == own[:1] == [given]:
-        return _listed(given, "sides", SIDES), ("head", "tail")
+    if len(own) < 2:
+        return _listed(cast("Collection[Side]", given), "sides", SIDES), ("head", "tail")
     fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
     if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
@@ -145,15 +145,13 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
 
 
-def _listed(given: object, name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    values = cast("Collection[Choice]", given)
-    if isinstance(values, Set):  # in an order that is the same on every process
-        values = sorted(values, key=str)
-    if isinstance(values, str):
-        values = [cast("Choice", values)]
-    if not isinstance(values, Sequence) or not values:
+def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    listed: object = [values] if isinstance(values, str) else values
+    if isinstance(listed, Set):  # in an order that is the same on every process
+        listed = sorted(listed, key=str)
+    if not isinstance(listed, Sequence) or not listed:
         raise ValueError(f"{name} must be a string or several, not none; got {values!r}")
-    for value in values:
+    for value in listed:
         if value not in choices:
             raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")
-    return tuple(dict.fromkeys(values))
+    return tuple(dict.fromkeys(listed))
