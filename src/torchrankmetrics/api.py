@@ -35,6 +35,16 @@ from torchrankmetrics.metrics.named import (
     RankVariance,
     TieRate,
 )
+from torchrankmetrics.metrics.of_queries import (
+    AveragePrecision,
+    FirstReciprocalRank,
+    NormalizedDCG,
+    PrecisionAtK,
+    QueryAUC,
+    RecallAtK,
+    RPrecision,
+    SuccessAtK,
+)
 from torchrankmetrics.protocols.alignment import rank_alignment
 from torchrankmetrics.protocols.answer_ranks import rank_answers
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
@@ -56,6 +66,7 @@ from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.sampled_hits import sampled_hits_at
 
 __all__ = [
@@ -64,10 +75,12 @@ __all__ = [
     "AdjustedMeanRank",
     "AdjustedMeanRankIndex",
     "AdjustedMeanReciprocalRank",
+    "AveragePrecision",
     "Candidates",
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
+    "FirstReciprocalRank",
     "GeometricMeanRank",
     "HarmonicMeanRank",
     "HitsAtK",
@@ -83,8 +96,13 @@ __all__ = [
     "MedianRank",
     "Moments",
     "MonteCarloExpectation",
+    "NormalizedDCG",
     "PowerMeanRank",
+    "PrecisionAtK",
     "PrecomputedExpectation",
+    "QueryAUC",
+    "QueryDefinition",
+    "RPrecision",
     "RankAccumulator",
     "RankCollection",
     "RankCount",
@@ -96,6 +114,8 @@ __all__ = [
     "RankTable",
     "RankVariance",
     "Ranks",
+    "RecallAtK",
+    "SuccessAtK",
     "TieRate",
     "Tolerance",
     "WithCandidates",

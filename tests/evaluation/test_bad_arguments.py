@@ -33,7 +33,11 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: HitsAtK("10"), TypeError, "k must be an int"),
         (lambda: PowerMeanRank(NAN), ValueError, "p must be a real number"),
         (lambda: PowerMeanRank("2"), TypeError, "p must be a real number"),
-        (lambda: RankMetric(3), TypeError, "definition must be a RankDefinition or a name such as 'mrr', got int"),
+        (
+            lambda: RankMetric(3),
+            TypeError,
+            "definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got int",
+        ),
         (lambda: RankMetric("mrx"), ValueError, "unknown metric 'mrx'; did you mean 'mr' or 'mrr'"),
         (lambda: RankMetric("zmrr", view="base"), ValueError, "'zmrr' says view='z_score' itself, but view='base'"),
         (lambda: RankMetric("tail.mrr", side="head"), ValueError, "says side='tail' itself, but side='head'"),
@@ -69,7 +73,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: PrecomputedExpectation([]), ValueError, "num_candidates is empty"),
         (lambda: RankTable([[1]]), TypeError, "rows must be an int64 tensor, got list"),
         (lambda: RankTable(torch.zeros(3, 8)), TypeError, "rows must be an int64 tensor, got torch.float32"),
-        (lambda: RankTable(torch.zeros(3, 7).long()), ValueError, r"rows must be \(n, 8\), got \(3, 7\)"),
+        (lambda: RankTable(torch.zeros(3, 7).long()), ValueError, r"rows must be \(n, 9\), got \(3, 7\)"),
     ],
 )
 def test_constructors_name_the_bad_argument(make, error, message):

@@ -99,7 +99,7 @@ def test_every_metric_key_of_pykeen_is_known():
 
 @pytest.mark.parametrize(
     ("wrong", "nearest"),
-    [("mmr", "mr"), ("hit_at_10", "hits_at_10"), ("adjusted_mrrr", "adjusted_mrr"), ("z_hits_at_", "z_hits_at_10")],
+    [("mmr", "mr"), ("hitz_at_10", "hits_at_10"), ("adjusted_mrrr", "adjusted_mrr"), ("z_hits_at_", "z_hits_at_10")],
 )
 def test_unknown_names_are_refused_with_the_nearest(wrong, nearest):
     with pytest.raises(ValueError, match=rf"unknown metric '{wrong}'; did you mean .*'{nearest}'"):

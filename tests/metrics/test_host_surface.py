@@ -37,16 +37,17 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.metrics import adjusted, named
+from torchrankmetrics.metrics import adjusted, named, of_queries
 from torchrankmetrics.theory.definitions import MEAN_RANK
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
+BASES = (named.NamedMetric, named.NamedMetricAtK, of_queries.QueryMetricAtK, of_queries.QueryMetricUpToK)
 NAMED = [
     found
-    for module in (named, adjusted)
+    for module in (named, adjusted, of_queries)
     for _, found in inspect.getmembers(module, inspect.isclass)
-    if found.__module__ == module.__name__ and found not in (named.NamedMetric, named.NamedMetricAtK)
+    if found.__module__ == module.__name__ and found not in BASES
 ]
 
 
@@ -301,7 +302,7 @@ def test_repeats_on_an_accelerator_are_known_without_a_look_at_them(device: str)
     metric = MeanRank().to(device)
     ranks = Ranks.trusted(torch.ones(3, 4, dtype=torch.int64, device=device), None)
     metric.update(ranks, sample_id=torch.tensor([1, 2, 1, 3], device=device))
-    assert metric.rows[0].shape == (4, 8)
+    assert metric.rows[0].shape == (4, 9)
 
 
 def test_a_bootstrap_of_named_samples_is_told_and_of_unnamed_ones_is_right() -> None:

@@ -29,8 +29,8 @@ def changed(column: str, value: int) -> torch.Tensor:
 BAD_ROWS = {
     "dtype": (ROWS.int(), "int64"),
     "float": (ROWS.double(), "int64"),
-    "width": (ROWS[:, :7], r"\(n, 8\), got \(2, 7\)"),
-    "shape": (ROWS[0], r"\(n, 8\), got \(8,\)"),
+    "width": (ROWS[:, :7], r"\(n, 9\), got \(2, 7\)"),
+    "shape": (ROWS[0], r"\(n, 9\), got \(9,\)"),
     "rank 0": (changed("optimistic", 0), "ranks must"),
     "rank above N": (changed("pessimistic", 10), "ranks must"),
     "order": (changed("optimistic", 5), "optimistic"),

@@ -219,7 +219,7 @@ def test_p_falls_as_the_first_answer_rises(data):
 
 def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
     assert query_p_value(d.recall_at(10), untied((5, [1, 2]), (7, [3]))).p == 1
-    with pytest.raises(ValueError, match="'auc' needs a query that has a value"):
+    with pytest.raises(ValueError, match="'query_auc' needs a query that has a value"):
         query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         query_p_value(d.QUERY_AUC, untied((3, [1, 2])), samples=0)

@@ -18,6 +18,7 @@ from torchrankmetrics.cli.audit import audit_command
 from torchrankmetrics.cli.candidates import candidates_command
 from torchrankmetrics.cli.compare import compare_command
 from torchrankmetrics.cli.datasets import datasets_command
+from torchrankmetrics.cli.metrics import metrics_command
 from torchrankmetrics.cli.report import report_command
 from torchrankmetrics.cli.study import study_command, verify_command
 from torchrankmetrics.errors import RankMetricWarning
@@ -73,6 +74,7 @@ for name, command in (
     ("datasets", datasets_command),
     ("candidates", candidates_command),
     ("audit", audit_command),
+    ("metrics", metrics_command),
 ):
     app.command(name, help=_examples(inspect.getdoc(command) or ""))(command)
 

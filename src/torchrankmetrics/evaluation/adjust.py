@@ -151,7 +151,7 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """
     definition = measure.definition
-    if not definition.is_mean_of_f:
+    if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
         return math.nan
     last = int(counts.num_candidates[-1])
     a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())

@@ -5,6 +5,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -12,9 +13,21 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TASK_SIDES, TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights, without_flag
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDE_CODES,
+    Columns,
+    Rows,
+    weights,
+    without_flag,
+    without_queries,
+)
+from torchrankmetrics.table.queries import Queries, queries_of
 from torchrankmetrics.table.rows import empty_rows
-from torchrankmetrics.theory.candidates import by_power_of_two
+from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of_two, in_range
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.queries.significance import QueryPValue
 from torchrankmetrics.theory.sample import RankSample
 
 Side = Literal["both", TaskSide]
@@ -25,7 +38,12 @@ class Analysis:
     """Canonical rows, samples by side and average, base values: each computed on first use, kept while the rows stay.
 
     Args:
-        blocks: int64 (n_i, 8) blocks of rows, on any device.
+        blocks: int64 (n_i, 9) blocks of rows, on any device.
+
+    Attributes:
+        table_rows: all of them in canonical form, (n, 9) int64.
+        rows: what metrics of tasks see: the same, but tasks that differ in their query alone are counted together.
+        has_queries: whether some query may have several answers.
 
     Raises:
         IndexError: for ids out of range that an accelerator could only flag.
@@ -41,10 +59,18 @@ class Analysis:
         repeated = bool((flags & fault.REPEATED).any())
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
-        self.rows, differing = canonical_rows(rows)
-        self.rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
+        self.table_rows, differing = canonical_rows(rows)
+        self.table_rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
+        self._queries: Queries | None = None
+        self.rows = self.table_rows
+        self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
+        if self.has_queries:
+            self.rows = canonical_rows(without_queries(self.table_rows))[0]
+            self.rows.flags.writeable = False
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
+        self._query_samples: dict[Hashable, QuerySample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
+        self.query_p_values: dict[Hashable, QueryPValue] = {}
         self._warned = False
         if repeated:
             warn(
@@ -98,6 +124,34 @@ class Analysis:
             self._samples[key] = sample_of(rows, average)
         return self._samples[key]
 
+    @property
+    def queries(self) -> Queries:
+        """All queries with the places of their answers, equal ones as one entry.
+
+        Raises:
+            ValueError: if the rows do not say them, see ``table.queries.queries_of``.
+        """
+        if self._queries is None:
+            self._queries = queries_of(self.table_rows).merged()
+        return self._queries
+
+    def query_sample(self, definition: QueryDefinition, side: Side = "both", average: Average = "micro") -> QuerySample:
+        """Queries of a side on which a metric has a value, with weights that sum to one per group if it is macro.
+
+        Raises:
+            ValueError: as ``queries``; and if a macro average is asked for and a query has no group.
+        """
+        used = self.used_queries(definition, side)
+        key = (average, used.tobytes())
+        if key not in self._query_samples:
+            self._query_samples[key] = query_sample_of(self.queries.take(used), average)
+        return self._query_samples[key]
+
+    def used_queries(self, definition: QueryDefinition, side: Side = "both") -> npt.NDArray[np.bool_]:
+        """Which of the queries are of a side and have a value of a metric."""
+        queries = self.queries
+        return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
+
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """The tasks of each group apart, by ascending id.
 
@@ -109,9 +163,14 @@ class Analysis:
             raise ValueError("a breakdown needs a group for every task: pass group= to every update")
         order = np.argsort(group, kind="stable")
         ids, first = np.unique(group[order], return_index=True)
-        for one, left, right in zip(ids.tolist(), first, [*first[1:], len(order)][: len(ids)], strict=True):
+        with_queries = self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
+        ends = np.searchsorted(Columns(with_queries).group, ids, side="right").tolist()
+        for i, (one, left) in enumerate(zip(ids.tolist(), first.tolist(), strict=True)):
             part = copy.copy(self)
+            right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
+            part.query_p_values = {}
+            part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
             yield one, part
 
     def _num_flagged(self, flag: int) -> int:
@@ -130,16 +189,27 @@ class Analysis:
 
 def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     """Read canonical rows as a sample of ranks."""
-    weight = weights(rows)
-    count = Columns(rows).count
-    if average == "macro":
-        group = Columns(rows).group
-        if (group == ABSENT).any():
-            raise ValueError("average='macro' needs a group for every task: pass group= to every update")
-        _, index = np.unique(group, return_inverse=True)
-        largest = np.zeros(index.max(initial=-1) + 1)
-        np.maximum.at(largest, index, weight)
-        weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
-        weight = weight / np.bincount(index, weight * count)[index]
-    optimistic, pessimistic, num_candidates = Columns(rows).ranks.T
-    return RankSample(optimistic, pessimistic, num_candidates, weight, count)
+    columns = Columns(rows)
+    weight = _averaged(weights(rows), columns.count, columns.group, average)
+    optimistic, pessimistic, num_candidates = columns.ranks.T
+    return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
+
+
+def query_sample_of(queries: Queries, average: Average = "micro") -> QuerySample:
+    """Read queries as a sample of them."""
+    weight = in_range(_averaged(queries.weight, queries.count, queries.group, average))
+    blocks = (queries.optimistic, queries.pessimistic, queries.answers)
+    return QuerySample(queries.starts, *blocks, queries.num_candidates, weight, queries.count)
+
+
+def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Average) -> FloatArray:
+    """Weights as they are, or scaled so that those of every group sum to one."""
+    if average == "micro":
+        return weight
+    if (group == ABSENT).any():
+        raise ValueError("average='macro' needs a group for every task: pass group= to every update")
+    _, index = np.unique(group, return_inverse=True)
+    largest = np.zeros(index.max(initial=-1) + 1)
+    np.maximum.at(largest, index, weight)
+    weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
+    return np.asarray(weight / np.bincount(index, weight * count)[index])

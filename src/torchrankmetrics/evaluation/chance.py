@@ -17,6 +17,7 @@ from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.table import columns
 from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.clustered import clustered_p
 from torchrankmetrics.theory.inference.exchange import DealSide, ExchangeableTriples, exact_share
 from torchrankmetrics.theory.inference.units import is_mean, task_values
@@ -149,6 +150,7 @@ def clustered_p_value(
     Source: Cameron, Gelbach and Miller 2011 (doi:10.1198/jbes.2010.07136), for two kinds of clusters.
     """
     measure = _base(metric)
+    assert isinstance(measure.definition, RankDefinition)
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]
@@ -162,8 +164,9 @@ def clustered_p_value(
 def _base(metric: Metric) -> Measure:
     measure = getattr(metric, "measure", metric)
     found = measure if isinstance(measure, Measure) else asked(metric)  # type: ignore[arg-type]
-    if found.higher_is_better is None or not has_p_value(found.definition):
-        raise ValueError(f"{found.key!r} has no p-value: it is no function of a mean of f with a direction")
+    of_tasks = isinstance(found.definition, RankDefinition)
+    if not of_tasks or found.higher_is_better is None or not has_p_value(found.definition):
+        raise ValueError(f"{found.key!r} has no such p-value: it is no function of a mean of f over tasks")
     base = next(found.seen_as("base"))
     assert base is not None
     return base

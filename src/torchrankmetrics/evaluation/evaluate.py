@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
+from torchrankmetrics.evaluation.analysis import Analysis, Average
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
@@ -32,9 +32,10 @@ class Options(TypedDict, total=False):
     weight: Numbers | None
     group: Integers | None
     sample_id: Integers | None
+    query: Integers | None
     views: View | Sequence[View]
     rank_types: RankType | Sequence[RankType]
-    sides: Side | Sequence[Side]
+    sides: str | Sequence[str]
     average: Average
     expectation: ExpectationProvider | None
 
@@ -51,9 +52,11 @@ def evaluate(
     weight: Numbers | None = None,
     group: Integers | None = None,
     sample_id: Integers | None = None,
+    query: Integers | None = None,
+    indexes: Integers | None = None,
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
-    sides: Side | Sequence[Side] = ("both",),
+    sides: str | Sequence[str] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
     counting: str = "auto",
@@ -66,12 +69,14 @@ def evaluate(
         num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
         metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
         scores: (B, N), higher is better, in the place of ranks; what has two dimensions there is scores.
-        target: in the place of num_candidates, as in ``rank_scores``; arrays and lists are taken too, as for all.
+        target: in the place of num_candidates, as in ``rank_scores``; arrays are taken too, as for all.
         exclude: beside scores, as in ``rank_scores``; beside a dict, bool (B, M), True where a negative is padding.
-        side: as in ``RankMetric.update``, like what follows; all four are part of a ``RankTable``.
+        side: as in ``RankMetric.update``, like what follows; all five are part of a ``RankTable``.
         weight: (tasks,) numbers >= 0, or one.
         group: (tasks,) integers, or one, for macro averages.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
+        query: which tasks are the answers of one query, as in ``RankMetric.update``.
+        indexes: beside flat scores (T,) and a target (T,), as there.
         views: as in ``RankCollection``.
         rank_types: as there.
         sides: as there.
@@ -104,7 +109,7 @@ def evaluate(
     else:
         given = as_tensor(cast("Numbers", ranks if scores is None else scores), "ranks" if scores is None else "scores")
     complete = not isinstance(given, Tensor)
-    scored = isinstance(given, Tensor) and (scores is not None or given.ndim == 2)
+    scored = isinstance(given, Tensor) and (scores is not None or indexes is not None or given.ndim == 2)
     if isinstance(given, Tensor) and scored:
         target = _target_of(given, num_candidates, target)
         exclude = cast("Exclude", _beside(exclude, "exclude", given))
@@ -124,8 +129,10 @@ def evaluate(
         )
     if isinstance(given, Tensor) and not scored:
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
-    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id}
-    block = make_block(given, target, exclude, counting=counting, **about)
+    if side is not None:
+        side = selection.labels.get(side, side)
+    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
+    block = make_block(given, target, exclude, indexes=indexes, counting=counting, **about)
     analysis = Analysis([block])
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
@@ -140,7 +147,7 @@ def _target_of(scores: Tensor, second: object, target: object) -> Target:
             f"target must be (B,), the columns of the true candidates, beside scores (B, N) = {tuple(scores.shape)}, "
             f"got {target}; ranks would be (tasks,), with num_candidates"
         )
-    return cast("Target", _beside(target, "target", scores))
+    return cast("Target", target)
 
 
 def _beside(values: object, name: str, scores: Tensor) -> object:

@@ -12,6 +12,7 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.models import PairedMeasure, paired_measure
 from torchrankmetrics.table.columns import Rows, used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.multiple import max_t_p_values
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.inference.units import is_mean
@@ -54,7 +55,8 @@ class Family:
     def flips(self) -> bool:
         """Whether every difference is tested by sign flips of tasks; else Holm corrects what tests there are."""
         single = all(len(runs) == 1 for runs in self.rows.values())
-        return single and all(is_mean(measure.definition, measure.rank_type) for measure in self.measures)
+        of_tasks = all(isinstance(measure.definition, RankDefinition) for measure in self.measures)
+        return single and of_tasks and all(is_mean(one.definition, one.rank_type) for one in self.measures)
 
     @property
     def size(self) -> int:

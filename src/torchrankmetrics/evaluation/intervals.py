@@ -14,9 +14,12 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.estimates import METHODS, Method, estimate, in_view
 from torchrankmetrics.theory.inference.intervals import Estimate
 from torchrankmetrics.theory.inference.units import clusters_of, is_mean
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.views import apply_view
 
@@ -106,8 +109,9 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            counted = used(analysis.rows, measure.side, measure.definition.min_candidates)
-            own = None if keys is None else keys[counted]
+            own = _clusters_of_queries(analysis, measure, cluster)
+            if keys is not None and isinstance(measure.definition, RankDefinition):
+                own = keys[used(analysis.rows, measure.side, measure.definition.min_candidates)]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
         rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
     warn_of_support({row.metric: row.support for row in rows}, 4)
@@ -151,6 +155,16 @@ def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
     return keys
 
 
+def _clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray | None:
+    """Clusters of the queries of a measure; None: every query is on its own, or it is a measure of tasks."""
+    definition = measure.definition
+    if cluster is None or not isinstance(definition, QueryDefinition):
+        return None
+    if not isinstance(cluster, str) or cluster != "group":
+        raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
+    return analysis.queries.group[analysis.used_queries(definition, measure.side)]
+
+
 def check_level(level: float) -> None:
     """Refuse a confidence level outside (0, 1)."""
     if not is_number(level) or not 0 < level < 1:
@@ -166,7 +180,7 @@ def _check_normal(measures: Mapping[str, Measure]) -> None:
         )
 
 
-def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample) -> Interval:
+def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample | QuerySample) -> Interval:
     found = base
     if measure.view != "base" and not math.isnan(value):
         moments = measure.moments(sample.candidate_counts)

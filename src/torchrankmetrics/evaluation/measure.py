@@ -15,12 +15,18 @@ from torchrankmetrics.theory.expectation.provider import (
     ExpectationUnavailableError,
     unavailable,
 )
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.means import query_moments
+from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
+from torchrankmetrics.theory.queries.significance import QueryPValue, query_p_value
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
 from torchrankmetrics.theory.values import base_value, mean_behind
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 
+Counts = CandidateCounts | QuerySample
+"""What chance depends on: the candidate counts of tasks, or of queries with their numbers of answers."""
 SIDES: tuple[Side, ...] = get_args(Side)
 AVERAGES: tuple[Average, ...] = get_args(Average)
 # how a key writes a view; the mean rank has words of its own
@@ -39,12 +45,13 @@ class Measure:
     """A metric, and how it is seen: in which view, with which ranks, on which side, averaged how, against what chance.
 
     Args:
-        definition: the mathematics.
+        definition: the mathematics, of tasks or of queries.
         view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic" or "expected".
+        rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for metrics of queries realistic is expected.
         side: "head", "tail", or "both" for the union of the tasks.
         average: "micro" (every task weighs the same) or "macro" (every group does).
-        expectation: what gives moments by chance.
+        expectation: what gives moments by chance; those of metrics of queries are exact whatever it is.
+        side_names: what keys call head and tail.
 
     Raises:
         TypeError: if the definition or the expectation is of another type.
@@ -56,17 +63,20 @@ class Measure:
     'head_amri'
     """
 
-    definition: RankDefinition
+    definition: Definition
     view: View = "base"
     rank_type: RankType = "realistic"
     side: Side = "both"
     average: Average = "micro"
     expectation: ExpectationProvider = DEFAULT_EXPECTATION
+    side_names: tuple[str, str] = ("head", "tail")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.definition, RankDefinition):
+        if not isinstance(self.definition, RankDefinition | QueryDefinition):
             got = type(self.definition).__name__
-            raise TypeError(f"definition must be a RankDefinition or a name such as 'mrr', got {got}")
+            raise TypeError(
+                f"definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}"
+            )
         if not isinstance(self.expectation, ExpectationProvider):
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {self.expectation!r}"
@@ -77,16 +87,26 @@ class Measure:
         check_choice("average", self.average, AVERAGES)
         if why := lacks_meaning(self.definition, self.view, self.rank_type):
             raise ValueError(why)
-        if self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
+        if isinstance(self.definition, QueryDefinition):
+            if self.rank_type == "realistic":
+                object.__setattr__(self, "rank_type", "expected")
+        elif self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
             raise unavailable(self.definition)
 
     @property
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
-        said = [(self.side, "both"), (self.rank_type, "realistic"), (self.average, "micro")]
+        usual = "expected" if isinstance(self.definition, QueryDefinition) else "realistic"
+        said = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
         own = VIEW_PREFIXES[self.view] + self.definition.name
         word = _OWN_WORDS.get((self.definition.name, self.view), own)
         return "_".join([*(part for part, unwritten in said if part != unwritten), word])
+
+    @property
+    def side_name(self) -> str:
+        """What the side is called."""
+        head, tail = self.side_names
+        return {"head": head, "tail": tail}.get(self.side, self.side)
 
     @property
     def higher_is_better(self) -> bool | None:
@@ -98,8 +118,14 @@ class Measure:
         """Lowest and highest value whatever the ranks; None: no bound, or none that is known."""
         return value_bounds(self.definition, self.view)
 
-    def sample(self, analysis: Analysis) -> RankSample:
-        """The tasks that the measure is about, weighted its way."""
+    def sample(self, analysis: Analysis) -> RankSample | QuerySample:
+        """The tasks or queries that the measure is about, weighted its way.
+
+        Raises:
+            ValueError: for queries whose rows do not say the places of their answers.
+        """
+        if isinstance(self.definition, QueryDefinition):
+            return analysis.query_sample(self.definition, self.side, self.average)
         return analysis.sample(self.side, self.average, self.definition.min_candidates)
 
     def base(self, analysis: Analysis) -> float:
@@ -118,27 +144,49 @@ class Measure:
             analysis.warn_undefined(self.key)
         return value
 
-    def in_view(self, base: float, counts: CandidateCounts) -> float:
+    def in_view(self, base: float, counts: Counts) -> float:
         """Put a base value into the view; NaN where it is undefined."""
         if self.view == "base":
             return base
         if self.view == "p_value":
+            assert isinstance(self.definition, RankDefinition)
+            assert isinstance(counts, CandidateCounts)
             return p_value(self.definition, base, counts)
         return apply_view(self.definition, self.view, base, self.moments(counts))
 
     def log_p_value(self, analysis: Analysis) -> float:
         """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
-        sample = self.sample(analysis)
-        mean = mean_behind(self.definition, sample, self.rank_type)
-        return log_p_value(self.definition, self.base(analysis), sample.candidate_counts, mean=mean)
+        definition = self.definition
+        if isinstance(definition, QueryDefinition):
+            return self._query_p_value(definition, analysis).log_p
+        tasks = analysis.sample(self.side, self.average, definition.min_candidates)
+        mean = mean_behind(definition, tasks, self.rank_type)
+        return log_p_value(definition, self.base(analysis), tasks.candidate_counts, mean=mean)
+
+    def p_value_error(self, analysis: Analysis) -> float:
+        """Standard error of the p-value from simulating it; 0 where it is computed from the law."""
+        if isinstance(self.definition, QueryDefinition):
+            return self._query_p_value(self.definition, analysis).standard_error
+        return 0.0
+
+    def _query_p_value(self, definition: QueryDefinition, analysis: Analysis) -> QueryPValue:
+        key = (definition, self.rank_type, self.side, self.average)
+        if key not in analysis.query_p_values:
+            sample = analysis.query_sample(definition, self.side, self.average)
+            analysis.query_p_values[key] = query_p_value(definition, sample, query_rank_type(self.rank_type))
+        return analysis.query_p_values[key]
 
     def _in_view(self, base: float, analysis: Analysis) -> float:
         if self.view == "p_value":
             return math.exp(self.log_p_value(analysis))
         return self.in_view(base, self.sample(analysis).candidate_counts)
 
-    def moments(self, counts: CandidateCounts) -> Moments:
+    def moments(self, counts: Counts) -> Moments:
         """Mean and variance of the base value by chance."""
+        if isinstance(self.definition, QueryDefinition):
+            assert isinstance(counts, QuerySample)
+            return query_moments(self.definition, counts)
+        assert isinstance(counts, CandidateCounts)
         return self.expectation.moments(self.definition, counts)
 
     def seen_as(self, *views: View) -> "Iterator[Measure | None]":
@@ -160,7 +208,7 @@ class Measure:
             return math.nan
 
 
-def lacks_meaning(definition: RankDefinition, view: View, rank_type: RankType) -> str | None:
+def lacks_meaning(definition: Definition, view: View, rank_type: RankType) -> str | None:
     """Why a metric cannot be seen so, and what to use instead; None if it can, expectations apart."""
     if not has_view(definition, view):
         instead = " or ".join(repr(known) for known in VIEWS if has_view(definition, known))

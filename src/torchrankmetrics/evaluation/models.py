@@ -6,10 +6,14 @@ import numpy as np
 
 from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.query_pairs import paired_queries
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.inference.paired import PairedRuns
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import apply_view, view_slope
 
@@ -54,11 +58,15 @@ def paired_measure(measure: Measure, rows: list[Rows], num_a: int, keys: IntArra
     Raises:
         ValueError: without tasks on the side that is asked for.
     """
-    used = columns.used(rows[0], measure.side, measure.definition.min_candidates)
-    if not used.any():
+    samples: list[RankSample] | list[QuerySample]
+    if isinstance(measure.definition, QueryDefinition):
+        samples, used = paired_queries(rows, measure.definition, measure.side, measure.average)
+    else:
+        used = np.flatnonzero(columns.used(rows[0], measure.side, measure.definition.min_candidates))
+        samples = [sample_of(part[used], measure.average) for part in rows]
+    if not len(used):
         side = "" if measure.side == "both" else f" of side {measure.side!r}"
         raise ValueError(f"no tasks{side} to compare {measure.definition.name!r} on")
-    samples = [sample_of(part[used], measure.average) for part in rows]
     values = [base_value(measure.definition, sample, measure.rank_type) for sample in samples]
     slope = 1.0
     if measure.view != "base":

@@ -7,10 +7,13 @@ from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
+from torchrankmetrics.evaluation.query_names import CUT, OF_TASKS, WHOLE, parse_query_metric
+from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
@@ -102,7 +105,7 @@ _QUALIFIERS: dict[str, dict[str, Any]] = {"side": _SIDES, "rank_type": _RANK_TYP
 class MetricName:
     """What a name asks for: a measure of which ``view``, ``rank_type``, ``side`` and ``average`` may be not said."""
 
-    definition: RankDefinition
+    definition: Definition
     view: View | None = None
     rank_type: RankType | None = None
     side: Side | None = None
@@ -115,6 +118,7 @@ class MetricName:
         side: Side = "both",
         average: Average = "micro",
         expectation: ExpectationProvider = DEFAULT_EXPECTATION,
+        side_names: tuple[str, str] = ("head", "tail"),
     ) -> Measure:
         """Make the measure; the arguments are for what the name does not say.
 
@@ -122,7 +126,7 @@ class MetricName:
             TypeError, ValueError: as ``Measure``.
         """
         said = self.view or view, self.rank_type or rank_type, self.side or side, self.average or average
-        return Measure(self.definition, *said, expectation)
+        return Measure(self.definition, *said, expectation, side_names)
 
 
 def parse_name(name: str) -> MetricName:
@@ -145,7 +149,7 @@ def parse_name(name: str) -> MetricName:
 
 
 def asked(
-    metric: RankDefinition | str | MetricName | Measure,
+    metric: Definition | str | MetricName | Measure,
     expectation: ExpectationProvider | None = None,
     *,
     view: View | None = None,
@@ -186,14 +190,16 @@ def asked(
 
 
 def base_definition(metric: str | RankDefinition) -> RankDefinition:
-    """Read a base metric: a name that says no view, rank type, side or average; or a definition as it is.
+    """Read a base metric of tasks: a name that says no view, rank type, side or average; or a definition as it is.
 
     Raises:
-        TypeError, ValueError: as ``parse_name``, and for a name that says more.
+        TypeError, ValueError: as ``parse_name``, and for a name that says more or is of a metric of queries.
     """
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     if name != MetricName(name.definition):
         raise ValueError(f"metric must name a base metric, such as {name.definition.name!r}; got {metric!r}")
+    if isinstance(name.definition, QueryDefinition):
+        raise ValueError(f"metric must be of single tasks, such as 'mrr'; {name.definition.name!r} is one of queries")
     return name.definition
 
 
@@ -210,7 +216,7 @@ def _parse_qualified(text: str) -> MetricName | None:
     return found and MetricName(*found, **said)
 
 
-def _parse_view(text: str) -> tuple[RankDefinition, View | None] | None:
+def _parse_view(text: str) -> tuple[Definition, View | None] | None:
     text = _WITH_VIEW.get(text, text)
     if definition := _parse_base(text):
         return definition, None
@@ -227,7 +233,9 @@ def _parse_view(text: str) -> tuple[RankDefinition, View | None] | None:
     return None
 
 
-def _parse_base(text: str) -> RankDefinition | None:
+def _parse_base(text: str) -> Definition | None:
+    if query_metric := parse_query_metric(text):
+        return query_metric
     text = _SYNONYMS.get(text, text)
     if text in _DEFINITIONS:
         return _DEFINITIONS[text]
@@ -238,10 +246,35 @@ def _parse_base(text: str) -> RankDefinition | None:
     return None
 
 
+def all_names() -> list[str]:
+    """Canonical names of all metrics without a view, ``<k>`` and ``<p>`` for their numbers."""
+    cut = [f"{word}_at_<k>" for word in CUT]
+    return [*_DEFINITIONS, "hits_at_<k>", "power_mean_rank_<p>", *cut, *WHOLE]
+
+
+def synonyms_of(name: str) -> list[str]:
+    """What else a metric of ``all_names`` is called, views apart."""
+    word = name.removesuffix("_at_<k>")
+    found = [synonym for synonym, known in _SYNONYMS.items() if known == name]
+    if word in CUT and word != name:
+        cut = [word, *(synonym for synonym, known in QUERY_SYNONYMS.items() if known == word)]
+        found += [f"{one}@<k>" for one in cut]
+    elif name in WHOLE:
+        found += [synonym for synonym, known in QUERY_SYNONYMS.items() if known == name and synonym not in OF_TASKS]
+    return [*found, "hits@<k>", "h@<k>"] if word == "hits" else found
+
+
 def _nearest(text: str) -> str:
-    known = [*_DEFINITIONS, *_SYNONYMS, *_WITH_VIEW, "hits_at_10", f"power_mean_rank_{exponent_name(2)}"]
-    known += [prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in (*_DEFINITIONS, "hits_at_10")]
-    close = difflib.get_close_matches(text, known, n=3, cutoff=0.5)
-    if not close:
-        return "; known are mr, mrr, hits_at_<k>, amri, adjusted_mrr, z_mrr and their kin (see the docs)"
-    return f"; did you mean {' or '.join(repr(name) for name in close)}?"
+    k = (re.findall(r"\d+", text) or ["10"])[-1]
+    power = f"power_mean_rank_{exponent_name(2)}"
+    words = {name: name for name in (*_DEFINITIONS, *WHOLE, power)}
+    words |= _SYNONYMS | {word: name for word, name in QUERY_SYNONYMS.items() if name in WHOLE and word not in OF_TASKS}
+    cut = {**{word: word for word in CUT}, **{word: name for word, name in QUERY_SYNONYMS.items() if name in CUT}}
+    for sign in ("@", "_at_"):
+        words |= {f"{word}{sign}{k}": f"{name}_at_{k}" for word, name in (cut | {"h": "hits", "hits": "hits"}).items()}
+    plain = sorted(set(words.values()))
+    words |= {prefix + name: prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in plain}
+    close = difflib.get_close_matches(text, words | _WITH_VIEW, n=3, cutoff=0.6)
+    listed = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
+    meant = dict.fromkeys(parse_name(word).measure().key for word in close)
+    return f"; did you mean {' or '.join(map(repr, meant))}? {listed}" if meant else f"; {listed}"

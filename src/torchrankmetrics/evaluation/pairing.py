@@ -43,7 +43,7 @@ def paired_rows(
     # an analysis tells of NaN scores, of repeats that differ, and of what an accelerator has flagged
     analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
     if any(named):
-        ordered = [analysis.rows for analysis in analyses]
+        ordered = [analysis.table_rows for analysis in analyses]
         _check_same_ids(ordered, names)
     else:
         ordered = given

@@ -64,7 +64,7 @@ def sampled_metric(metric: Metric, num_negatives: int, *, with_replacement: bool
     >>> evaluate([1, 3, 40], 1001, ["mrr", sampled_metric("mrr", 50)])
     {'mrr': 0.4527..., 'sampled_mrr_50': 0.7798...}
     """
-    return sampled_mean(_mean(metric).definition, num_negatives, with_replacement=with_replacement)
+    return sampled_mean(_mean(metric)[1], num_negatives, with_replacement=with_replacement)
 
 
 def full_bounds(sampled: Evaluation, metric: Metric = "mrr", *, num_candidates: int, level: float = 0.95) -> FullBounds:
@@ -95,10 +95,9 @@ def full_bounds(sampled: Evaluation, metric: Metric = "mrr", *, num_candidates: 
     check_level(level)
     check_int("num_candidates", num_candidates, 2)
     check_evaluation(sampled, "sampled")
-    measure = _mean(metric)
-    sample = measure.sample(Analysis([as_table(sampled).rows]))
+    measure, definition = _mean(metric)
+    sample = Analysis([as_table(sampled).rows]).sample(measure.side, "micro", definition.min_candidates)
     m = _negatives(sample, num_candidates)
-    definition = measure.definition
     ranks = np.arange(1.0, num_candidates + 1)
     counts = np.full(num_candidates, num_candidates)
     values = apply_transform(definition.f, ranks, num_candidates=counts)
@@ -114,15 +113,16 @@ def full_bounds(sampled: Evaluation, metric: Metric = "mrr", *, num_candidates: 
     return FullBounds(measure.key, ends[0], ends[1], level, here, m, num_candidates, sample.num_tasks)
 
 
-def _mean(metric: Metric) -> Measure:
+def _mean(metric: Metric) -> tuple[Measure, RankDefinition]:
     measure = getattr(metric, "measure", metric)
     found = measure if isinstance(measure, Measure) else asked(metric)  # type: ignore[arg-type]
-    mean = found.definition.aggregation == "mean" and known(found.definition.g).direction != 0
-    if found.view != "base" or found.average != "micro" or not mean:
+    definition = found.definition
+    mean = definition.aggregation == "mean" and known(definition.g).direction != 0
+    if found.view != "base" or found.average != "micro" or not mean or not isinstance(definition, RankDefinition):
         raise ValueError(
             f"{found.key!r} cannot be carried between full and sampled ranks: use a mean of f, such as 'mrr'"
         )
-    return found
+    return found, definition
 
 
 def _negatives(sample: RankSample, num_candidates: int) -> int:

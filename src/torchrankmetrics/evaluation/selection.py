@@ -3,6 +3,7 @@
 import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from typing import TypeGuard, cast
 
 from torchrankmetrics.checks import Choice
@@ -10,8 +11,10 @@ from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.sources import Measured
+from torchrankmetrics.sides import ENTITY_SIDES, TaskSide
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
@@ -21,6 +24,9 @@ Asked = str | RankDefinition | Measure | Measured
 Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
 """One, several, or by keys of one's own."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
+_LABEL = re.compile(r"[a-z][a-z0-9]*")
+# what names say before the metric
+_WORDS = {*VIEWS, *RANK_TYPES, "micro", "macro", "z", "p", "adjusted", "normalized", "left", "right"}
 
 
 class Selection:
@@ -29,7 +35,7 @@ class Selection:
     Args:
         views: multiply names that say no view; one string or several, as of the next two.
         rank_types: multiply names that say no rank type.
-        sides: multiply names that say no side.
+        sides: multiply names that say no side; two labels of one's own stand for head and tail.
         expectation: of all of them.
         average: of names that do not say their own.
 
@@ -41,13 +47,14 @@ class Selection:
         self,
         views: View | Sequence[View],
         rank_types: RankType | Sequence[RankType],
-        sides: Side | Sequence[Side],
+        sides: str | Sequence[str],
         expectation: ExpectationProvider,
         average: Average = "micro",
     ) -> None:
         self.views = _listed(views, "views", VIEWS)
         self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
-        self.sides = _listed(sides, "sides", SIDES)
+        self.sides, self.side_names = _sides(sides)
+        self.labels: dict[str, TaskSide] = dict(zip(self.side_names, ENTITY_SIDES, strict=True))
         self.expectation = expectation
         self.average = average
 
@@ -78,15 +85,16 @@ class Selection:
                 seen.add(measure_of(entry).key)
                 yield measure_of(entry).key, entry
                 continue
-            for measure in self._product(_parsed(entry)):
+            for measure in self._product(self._parsed(entry)):
                 if measure.key not in seen:
                     seen.add(measure.key)
                     yield measure.key, measure
         if metrics and not seen:  # nothing was left of the products: the first of them says why
-            _parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
+            self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
     def _one(self, entry: Asked) -> Measure:
-        return _parsed(entry).measure(average=self.average, expectation=self.expectation)
+        name = self._parsed(entry)
+        return name.measure(average=self.average, expectation=self.expectation, side_names=self.side_names)
 
     def _product(self, name: MetricName) -> Iterator[Measure]:
         views = self.views if name.view is None else (name.view,)
@@ -97,7 +105,18 @@ class Selection:
         for side, rank_type, view in itertools.product(sides, rank_types, views):
             if said and lacks_meaning(name.definition, view, rank_type):
                 continue
-            yield Measure(name.definition, view, rank_type, side, name.average or self.average, self.expectation)
+            average = name.average or self.average
+            yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
+
+    def _parsed(self, entry: Asked) -> MetricName:
+        if isinstance(entry, RankDefinition | QueryDefinition):
+            return MetricName(entry)
+        text = cast("str", entry)  # parse_name refuses what is no name
+        own = {} if self.side_names == ("head", "tail") else self.labels
+        for label, side in own.items():
+            if isinstance(text, str) and text.startswith((f"{label}_", f"{label}.")):
+                return replace(parse_name(text[len(label) + 1 :]), side=side)
+        return parse_name(text)
 
 
 def measure_of(entry: Measure | Measured) -> Measure:
@@ -105,14 +124,25 @@ def measure_of(entry: Measure | Measured) -> Measure:
     return entry if isinstance(entry, Measure) else entry.measure
 
 
-def _parsed(entry: Asked) -> MetricName:
-    if isinstance(entry, RankDefinition):
-        return MetricName(entry)
-    return parse_name(cast("str", entry))  # which refuses what is no name
-
-
 def _holds(entry: object) -> TypeGuard[Measure | Measured]:
     return isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
+
+
+def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:
+    """Sides, and what head and tail are called: as they are, or by two labels in the places of theirs."""
+    values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
+    own = [value for value in values if isinstance(value, str) and value not in SIDES]
+    if len(own) < 2:
+        return _listed(cast("Collection[Side]", given), "sides", SIDES), ("head", "tail")
+    fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
+    if len(own) != 2 or {*values} - {"both", *own} or not fit:
+        raise ValueError(
+            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) that stand "
+            f"for head and tail, with 'both' or without; got {given!r}"
+        )
+    first, second = own
+    codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
+    return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
 
 
 def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:

@@ -51,8 +51,9 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
     for side in sides:
-        label = side if len(present) > 1 else present[0] if present else "all"
+        shown: Side = side if len(present) > 1 or not present else present[0]
         for name, line in lines.items():
+            label = replace(line, side=shown).side_name if present else "all"
             views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
@@ -76,17 +77,28 @@ def sampled_notes(analysis: Analysis) -> list[str]:
     ]
 
 
+def _queries_note(analysis: Analysis) -> list[str]:
+    """What a mean over answers is beside one over queries, where queries have several answers."""
+    if not analysis.has_queries:
+        return []
+    try:
+        number = int(analysis.queries.count.sum())
+    except ValueError:  # who asks for a metric of queries is told
+        return []
+    return [f"{number} queries: mrr, mr and hits are means over all their answers, rr and success look at the first"]
+
+
 def _notes(analysis: Analysis) -> list[str]:
     sample = analysis.sample()
     if sample.num_tasks == 0:
         return ["no ranking tasks yet"]
-    notes = [tasks_note(sample)]
+    notes = [tasks_note(sample), *_queries_note(analysis)]
     if sample.tie_mass > 0:
         optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
         gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)
         notes.append(
             f"{100 * sample.tie_mass / sample.total:.1f} % of the true candidates share their score with others "
-            f"(mean pessimistic minus optimistic rank {gap:.2f})"
+            f"(mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 are a common cause"
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")

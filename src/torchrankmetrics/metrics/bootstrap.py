@@ -12,7 +12,7 @@ _IN_STEP = (Tensor, int, float, type(None))
 
 
 def refuse_what_is_not_resampled(
-    preds: Any, target: Any, exclude: Any, group: Any, weight: Any, sample_id: Any
+    preds: Any, target: Any, exclude: Any, group: Any, weight: Any, sample_id: Any, query: Any, indexes: Any
 ) -> None:
     """Refuse, inside torchmetrics' ``BootStrapper``, what it leaves as it is or whose rows are no tasks.
 
@@ -21,8 +21,10 @@ def refuse_what_is_not_resampled(
     """
     if not isinstance(preds, Tensor):
         odd = "preds"
-    elif not isinstance(target, Tensor) or target.ndim != 1:
+    elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):
         odd = "target"
+    elif query is not None or indexes is not None:  # a query that is drawn twice would have its answers twice
+        odd = "query" if indexes is None else "indexes"
     elif exclude is not None and not (
         isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
     ):

@@ -9,12 +9,12 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrankmetrics.evaluation.analysis import Average, Side
+from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.names import all_names, parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Asked, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
@@ -44,7 +44,7 @@ class RankCollection(HoldingCollection):
             are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected".
         sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update.
+            in update. Or two labels of your own that stand for head and tail, ("i2t", "t2i") say, and maybe "both".
         average: "micro" or "macro", of names that do not say theirs.
         expectation: what gives null moments; None: exact.
         storage: "ranks" or "counts", as in ``RankMetric``.
@@ -74,7 +74,7 @@ class RankCollection(HoldingCollection):
         *additional_metrics: One,
         views: View | Sequence[View] = ("base",),
         rank_types: RankType | Sequence[RankType] = ("realistic",),
-        sides: Side | Sequence[Side] = ("both",),
+        sides: str | Sequence[str] = ("both",),
         average: Average = "micro",
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
@@ -89,6 +89,7 @@ class RankCollection(HoldingCollection):
         self._options = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)
+        self._labels = self._selection.labels
         if metrics is None and additional_metrics:
             raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
@@ -148,6 +149,11 @@ class RankCollection(HoldingCollection):
             values[str(key)] = member._forward_cache = member._as_value(analysis)
         return values
 
+    @staticmethod
+    def names() -> list[str]:
+        """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; a view goes before: ``z_mrr``."""
+        return all_names()
+
     @property
     def measures(self) -> dict[str, Measure]:
         """What each key stands for, in the order of the keys."""
@@ -175,7 +181,7 @@ class RankCollection(HoldingCollection):
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""
-        return RankTable(torch.from_numpy(self._synced_analysis().rows.copy(order="K")))
+        return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
     def local_table(self) -> RankTable:
         """The rows of this process, in the order they came (merged with storage="counts"); nothing is synchronised."""
@@ -184,6 +190,11 @@ class RankCollection(HoldingCollection):
     def summary(self) -> Summary:
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
         return summarize(self._synced_analysis(), self.measures.values())
+
+    def p_value_errors(self) -> dict[str, float]:
+        """Standard error of every p-value asked for, from simulating it; 0.0 where the law is at hand. Synchronises."""
+        analysis = self._synced_analysis()
+        return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 
     @without_by
     def breakdown(self, names: Names = None) -> Breakdown:

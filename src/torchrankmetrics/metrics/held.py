@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 from torch import Tensor
@@ -20,7 +20,9 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 _SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
 
@@ -36,6 +38,7 @@ class HoldingCollection(MetricCollection):
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._persistent_rows = False
+        self._labels: Mapping[str, TaskSide] = {}  # of the user's own, for head and tail
         self._self = ref(self)
 
     @with_host_keywords
@@ -45,18 +48,32 @@ class HoldingCollection(MetricCollection):
         target: Target | None = None,
         *,
         exclude: Exclude = None,
-        side: TaskSide | None = None,
+        side: TaskSide | str | None = None,
         group: Integers | None = None,
+        query: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        indexes: Integers | None = None,
         counting: str = "auto",
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
+        predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
         for member in self._checked:
-            member._check_update(preds, side, group)
+            member._check_update(preds, predicted, group)
         block = make_block(
-            preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+            preds,
+            target,
+            exclude,
+            side=predicted,
+            group=group,
+            query=query,
+            weight=weight,
+            sample_id=sample_id,
+            indexes=indexes,
+            counting=counting,
         )
+        if self._has_queries:
+            check_queries(block)
         leader = self._leader
         if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
             self._take()
@@ -135,6 +152,7 @@ class HoldingCollection(MetricCollection):
             (member.measure.side == "both", member.measure.average): member
             for member in reversed(list(self._members()))
         }
+        self._has_queries = any(isinstance(member.definition, QueryDefinition) for member in self._members())
         self._checked = (self._leader, *(member for member in picky.values() if member is not self._leader))
         self._take()
 

@@ -10,6 +10,16 @@ from typing import Any, TypeVar
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import is_told_here
 
+# what other libraries call it
+_WORDS = {
+    "scores": "preds",
+    "mask": "exclude",
+    "filter_mask": "exclude",
+    "relevance": "target",
+    "labels": "target",
+    "qids": "query",
+    "query_id": "query",
+}
 Update = TypeVar("Update", bound=Callable[..., None])
 Breakdown = TypeVar("Breakdown", bound=Callable[..., Any])
 
@@ -67,7 +77,7 @@ def without_by(breakdown: Breakdown) -> Breakdown:
 def _hint(given: dict[str, Any], known: list[str]) -> str:
     for key in given:
         if key not in known:
-            meant = ["preds"] if key == "scores" else difflib.get_close_matches(key, known, n=1)
+            meant = [_WORDS[key]] if key in _WORDS else difflib.get_close_matches(key, known, n=1)
             if meant:
                 return f"did you mean {meant[0]!r}?"
     return f"it takes {', '.join(known)}, of which preds are the scores (B, N), a Ranks or a RankTable"

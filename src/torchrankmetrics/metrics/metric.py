@@ -26,10 +26,12 @@ from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 
@@ -85,7 +87,7 @@ class RankMetric(RowState):
 
     def __init__(
         self,
-        definition: RankDefinition | str | MetricName | Measure,
+        definition: Definition | str | MetricName | Measure,
         *,
         view: View | None = None,
         rank_type: RankType | None = None,
@@ -117,8 +119,10 @@ class RankMetric(RowState):
         exclude: Exclude = None,
         side: TaskSide | None = None,
         group: Integers | None = None,
+        query: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        indexes: Integers | None = None,
         counting: str = "auto",
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
@@ -126,24 +130,40 @@ class RankMetric(RowState):
         Args:
             preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
                 or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device.
-            target: as in ``rank_scores``.
-            exclude: as in ``rank_scores``.
+                theirs: on an accelerator that waits for the device. With ``indexes``, flat scores (T,).
+            target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
+            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
-            group: (tasks,) integers, or one int.
-            weight: (tasks,) numbers >= 0, or one; a zero drops its task.
-            sample_id: (tasks,) integers; repeats of (side, sample id) count once; those within an update are told.
+            group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
+            query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``.
+                Its answers may come in several updates and on several processes; then exclude lists all of them, the
+                own one too, or none. None: the answers of a row of scores are one query, complete in this update.
+            weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
+            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once; those within
+                an update are told.
+            indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
             counting: as in ``rank_scores``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         self._check_free()
-        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id)
+        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
         self._check_update(preds, side, group)
         block = make_block(
-            preds, target, exclude, side=side, group=group, weight=weight, sample_id=sample_id, counting=counting
+            preds,
+            target,
+            exclude,
+            side=side,
+            group=group,
+            query=query,
+            weight=weight,
+            sample_id=sample_id,
+            indexes=indexes,
+            counting=counting,
         )
+        if isinstance(self.measure.definition, QueryDefinition):
+            check_queries(block)
         if self.rows.shared:
             self.rows = list(self.rows)
         self._bound()
@@ -166,20 +186,26 @@ class RankMetric(RowState):
         self._bound()
         return value
 
-    def moments(self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None) -> Moments:
+    def moments(
+        self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None, num_answers: npt.ArrayLike = 1
+    ) -> Moments:
         """Mean and variance of the base value under random ranking; needs no data.
 
         Args:
-            num_candidates: (tasks,) integers >= 1.
-            weight: (tasks,) numbers >= 0; None: equal.
+            num_candidates: (tasks,) integers >= 1, or (queries,).
+            weight: numbers >= 0 of that shape; None: equal.
+            num_answers: (queries,) integers from 1 to num_candidates, or one; for metrics of queries alone.
         """
-        return self.measure.expectation.moments(self.measure.definition, num_candidates, weight)
+        definition = self.measure.definition
+        if isinstance(definition, QueryDefinition):
+            return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
+        return self.measure.expectation.moments(definition, num_candidates, weight)
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 8) tensors.
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 9) tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.
@@ -234,8 +260,9 @@ class RankMetric(RowState):
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
         if measure.side != "both" and side is None and not (isinstance(preds, RankTable) and preds.has_sides()):
+            known = ", ".join(map(repr, measure.side_names))
             raise ValueError(
-                'side must be passed to update ("head", "tail" or "relation"), or stand in every row of its RankTable: '
+                f"side must be passed to update ({known} or 'relation'), or stand in every row of its RankTable: "
                 f"{self.key!r} counts one side only"
             )
         if measure.average == "macro" and group is None and not (isinstance(preds, RankTable) and preds.has_groups()):

@@ -10,7 +10,7 @@ from torchrankmetrics.evaluation.names import MetricName
 from torchrankmetrics.metrics.docstrings import host_form
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.theory import definitions
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.queries.definitions import Definition
 
 
 class NamedMetric(RankMetric):
@@ -29,7 +29,7 @@ class NamedMetric(RankMetric):
             fixed = {"definition"} if cls.measure.view == "base" else {"definition", "view"}
             cls.__doc__ = host_form(cls.__name__, cls.__doc__, RankMetric.__doc__, fixed)
 
-    def _init_as(self, definition: RankDefinition, **kwargs: Any) -> None:
+    def _init_as(self, definition: Definition, **kwargs: Any) -> None:
         view = type(self).measure.view
         super().__init__(MetricName(definition, None if view == "base" else view), **kwargs)
 

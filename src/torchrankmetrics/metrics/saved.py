@@ -19,11 +19,11 @@ def sign(state_dict: Any, prefix: str) -> None:
 
 
 def checked(rows: Tensor | Sequence[Tensor]) -> Tensor:
-    """Give rows from outside as one (n, 8) tensor on the CPU.
+    """Give rows from outside as one (n, 9) tensor on the CPU.
 
     Raises:
         TypeError: if they are not int64 tensors.
-        ValueError, IndexError: if they are not (n, 8), or hold what no update keeps.
+        ValueError, IndexError: if they are not (n, 9), nor (n, 8), or hold what no update keeps.
     """
     tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
     return RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows

@@ -15,7 +15,7 @@ from torchrankmetrics.metrics.store import RowStore
 
 
 class RowState(Metric):
-    """A metric whose one state is ``rows``, a list of int64 (n_i, 8) blocks."""
+    """A metric whose one state is ``rows``, a list of int64 (n_i, 9) blocks."""
 
     _holder: ref[Any] | None
 

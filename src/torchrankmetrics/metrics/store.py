@@ -30,7 +30,7 @@ class _Known:
 
 
 class RowStore(list[Tensor]):
-    """Blocks of rows, int64 (n_i, 8), that are never written in place; torchmetrics ties metrics by sharing the list.
+    """Blocks of rows, int64 (n_i, 9), that are never written in place; torchmetrics ties metrics by sharing the list.
 
     Args:
         blocks: the first blocks.
@@ -66,7 +66,7 @@ class RowStore(list[Tensor]):
         self[:] = blocks
 
     def as_one(self, device: torch.device) -> Tensor:
-        """Give the blocks as one (n, 8) tensor; typed and of the right width without data."""
+        """Give the blocks as one (n, 9) tensor; typed and of the right width without data."""
         return torch.cat(list(self)) if self else empty_rows(device)
 
     def analysis(self) -> Analysis:
@@ -83,7 +83,7 @@ class RowStore(list[Tensor]):
         torchmetrics, a process that gathers waits for all others.
 
         Args:
-            local: gives the rows of this process as one (n, 8) tensor.
+            local: gives the rows of this process as one (n, 9) tensor.
             device: that of the metric: of the same kind on every process, which that of its blocks need not be.
             gather: ``gather_all_tensors`` or a replacement: (tensor, group=...) -> list of tensors.
             group: the process group.

@@ -12,7 +12,7 @@ from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of
+from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, said_of_answers
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, within
 
 _TILE = 1 << 20
@@ -63,6 +63,9 @@ class RankAccumulator:
             expected = tuple(self._tasks.column.shape)
             raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
         self._flags = flags_of(self._tasks, excluded)
+        if tasks.row is not None:
+            told = said_of_answers(self._tasks, excluded)
+            self._flags = told if self._flags is None else told + self._flags
         self._true = true_scores.detach().clone()
         self._ends = within(self._true, absolute) if absolute else None
         self._shape = tuple(shape)

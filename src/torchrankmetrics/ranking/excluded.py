@@ -44,6 +44,17 @@ class KnownSlices:
         left = replace(self, length=low - self.start, longest=min(self.longest, max(column, 0)))
         return left, replace(self, start=low, length=self.start + self.length - low)
 
+    def hold(self, row: Tensor, column: Tensor) -> Tensor:
+        """Whether a row holds a column, bool (tasks,), for int64 rows and columns (tasks,); bisects as ``split``."""
+        last = len(self.columns) - 1
+        low, end = self.start[row], self.start[row] + self.length[row]
+        high, column = end, column + self.first
+        for _ in range(self.longest.bit_length()):
+            middle = (low + high) // 2
+            before = (self.columns[middle.clamp(max=last)] < column) & (low < high)
+            low, high = torch.where(before, middle + 1, low), torch.where(before, high, middle)
+        return (low < end) & (self.columns[low.clamp(max=last)] == column)
+
     def pairs(self) -> Tensor:
         """Write out as (2, P) int64 pairs of (row, column)."""
         row, position = self.entries()
@@ -68,6 +79,15 @@ class Excluded(NamedTuple):
     mask: Tensor | None = None
     restriction: Tensor | None = None
     bad_pairs: Tensor | None = None  # bool 0-d, on an accelerator only
+
+    def lists(self, row: Tensor | None, column: Tensor) -> Tensor:
+        """Whether the known answers and the mask hold the own column of each task, bool (tasks,); nothing waits."""
+        if row is None:
+            row = torch.arange(len(column), device=column.device)
+        listed = torch.zeros_like(column, dtype=torch.bool) if self.mask is None else self.mask[row, column]
+        if self.known is not None and len(self.known.columns):
+            listed = listed | self.known.hold(row, column)
+        return listed
 
     @property
     def columns(self) -> Tensor | None:

@@ -13,9 +13,13 @@ NO_CANDIDATES = 64
 WEIGHT = 128
 SAMPLED = 256
 REPEATED = 512
+FILTERED = 1024
+RAW = 2048
+QUERY = 4096
 
 # NAN is a warning (the ranks are right: NaN never helps), REPEATED one too (the id came before in the same update),
-# SAMPLED a note in the summary; the others are errors
+# SAMPLED a note in the summary; FILTERED and RAW say whether the ranks of the other answers of the query leave this one
+# out or in; the others are errors
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),
@@ -23,8 +27,14 @@ ERRORS = {
     RANK_RANGE: (ValueError, "ranks must lie between 1 and num_candidates"),
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
     NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts) and below 2^62"),
+    QUERY: (ValueError, "query must hold ids from 0 to 2^63 - 1"),
     WEIGHT: (ValueError, "weight must be finite and not negative, and not zero for a whole update"),
 }
+
+
+def of_answers(filtered: bool) -> int:
+    """Flag of a task whose query may have other answers: whether their ranks leave it out, or in."""
+    return FILTERED if filtered else RAW
 
 
 def raise_faults(flags: npt.NDArray[np.int64]) -> None:

@@ -25,9 +25,11 @@ class Ranks:
         optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
         pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
         num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks.
+        filtered: of queries with several answers: True, the other answers are no candidates of a task; False, they are,
+            as in a list of results. None: not said, and metrics of queries refuse several answers.
 
     Raises:
-        TypeError: if anything is not integer.
+        TypeError: if anything is not integer, or filtered is no bool.
         ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, optimistic > pessimistic, or
             num_candidates is not below 2^62. On an accelerator the values are checked at ``compute``, without a
             synchronisation here.
@@ -41,8 +43,15 @@ class Ranks:
     flags: Tensor | None  # int64 (tasks,), what is wrong with a task; None: nothing
 
     def __init__(
-        self, optimistic: Integers, pessimistic: Integers | None = None, num_candidates: Integers | None = None
+        self,
+        optimistic: Integers,
+        pessimistic: Integers | None = None,
+        num_candidates: Integers | None = None,
+        *,
+        filtered: bool | None = None,
     ) -> None:
+        if not isinstance(filtered, bool | None):
+            raise TypeError(f"filtered must be True, False or None, got {filtered!r}")
         if num_candidates is None:
             raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
         low = _integer_vector(optimistic, "optimistic")
@@ -50,6 +59,8 @@ class Ranks:
         self.columns = torch.stack((low, high, _num_candidates(num_candidates, low)))
         self.flags = None
         self._check_values()
+        if filtered is not None:
+            self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
 
     @classmethod
     def trusted(cls, columns: Tensor, flags: Tensor | None) -> "Ranks":

@@ -1,6 +1,7 @@
 """rank_scores: one pass over a score matrix gives the filtered ranks of the true candidates."""
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,10 +11,11 @@ from torchrankmetrics.ranking.arrays import Pairs, as_ids, as_pairs, first_outsi
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.relevance import as_target
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, spread, within
 
-Target = Pairs
-"""What ``rank_scores`` takes as the true candidates: (B,) columns, or pairs of (row, column), one task each."""
+Target = Pairs | Sequence[Any]
+"""What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
 
 
 def rank_scores(
@@ -32,7 +34,8 @@ def rank_scores(
     Args:
         scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole.
         target: (B,) int column of the true candidate of each row; or int64 pairs (2, P) of (row, column), one task
-            each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``).
+            each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``); or several true candidates per
+            row as bool (B, N) or as a list of columns for every row: one task each, row by row.
         exclude: what is not a candidate. Known answers, as int64 pairs (2, P) of (row, column), as bool (B, N), or as
             ``KnownTriples`` returns them: there the target of a task is left in and repeats count once. Or a
             restriction, bool (N,), True = not a candidate: there an excluded target is an error.
@@ -56,7 +59,28 @@ def rank_scores(
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_filtered(scores, target, exclude, None, counting, tolerance)
+    return rank_answers(scores, target, exclude, counting=counting, tolerance=tolerance)[0]
+
+
+def rank_answers(
+    scores: Tensor,
+    target: Target,
+    exclude: Exclude,
+    *,
+    named: bool = False,
+    counting: str = "auto",
+    tolerance: float | Tolerance = 0.0,
+) -> tuple[Ranks, Tensor | None]:
+    """Rank as ``rank_scores``, and give the row of scores of every task, (tasks,); None: task i has row i.
+
+    Where queries may have several answers, with pairs and with queries that are ``named``, the ranks say which of them
+    ``exclude`` lists: those that the ranks of the others leave out.
+    """
+    ranks, tasks, excluded = _rank(scores, target, exclude, None, counting, tolerance)
+    if tasks.row is not None or named:
+        told = said_of_answers(tasks, excluded)
+        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags)
+    return ranks, tasks.row
 
 
 def rank_filtered(
@@ -68,6 +92,17 @@ def rank_filtered(
     tolerance: float | Tolerance = 0.0,
 ) -> Ranks:
     """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
+    return _rank(scores, target, exclude, restriction, counting, tolerance)[0]
+
+
+def _rank(
+    scores: Tensor,
+    target: Target,
+    exclude: Exclude,
+    restriction: Tensor | None,
+    counting: str,
+    tolerance: float | Tolerance,
+) -> "tuple[Ranks, Tasks, Excluded]":
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     _check_scores(scores)
     tasks = check_target(target, scores.shape, scores.device)
@@ -84,7 +119,13 @@ def rank_filtered(
         counts = count_within(count, scores, within(scores[row, tasks.column], width), *given)
     else:
         counts = count(scores, None, *given)
-    return Ranks.from_counts(counts, flags)
+    return Ranks.from_counts(counts, flags), tasks, excluded
+
+
+def said_of_answers(tasks: "Tasks", excluded: Excluded) -> Tensor:
+    """Flags of tasks whose queries may have several answers, int64 (tasks,)."""
+    listed = excluded.lists(tasks.row, tasks.column)
+    return torch.where(listed, fault.FILTERED, fault.RAW)
 
 
 class Tasks(NamedTuple):
@@ -128,6 +169,8 @@ def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -
     """Read a target of any form for scores of a shape (B, N) on a device."""
     B, N = shape
     row: Tensor | None = None
+    if not (isinstance(target, Tensor) and target.ndim == 1):
+        target = as_target(target, shape, device)
     if isinstance(target, Tensor) and target.ndim == 1:
         target = as_ids(target, "target")
         if target.shape[0] != B:

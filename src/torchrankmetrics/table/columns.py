@@ -6,13 +6,14 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TaskSide
 
 Rows = npt.NDArray[np.int64]
 Table = TypeVar("Table", Tensor, Rows)
 
-WIDTH = 8
-ABSENT = -(1 << 63)  # no group, no sample id
+WIDTH = 9
+ABSENT = -(1 << 63)  # no group, no sample id, a query by itself
 SIDE_CODES: dict[TaskSide | None, int] = {None: 0, "head": 1, "tail": 2, "relation": 3}
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 
@@ -32,7 +33,7 @@ class _Column:
 
 
 class Columns(Generic[Table]):
-    """Rows (n, 8), a tensor or an array, by the names of their columns."""
+    """Rows (n, 9), a tensor or an array, by the names of their columns."""
 
     optimistic = _Column(0)
     pessimistic = _Column(1)
@@ -43,6 +44,7 @@ class Columns(Generic[Table]):
     sample_id = _Column(5)
     weight_bits = _Column(6)  # of a float64
     count = _Column(7)
+    query = _Column(8)
 
     def __init__(self, rows: Table) -> None:
         self.rows: Table = rows
@@ -59,9 +61,16 @@ class Columns(Generic[Table]):
 
 
 def without_flag(rows: Rows, flag: int) -> Rows:
-    """Copy rows (n, 8) and take a flag from them."""
+    """Copy rows (n, 9) and take a flag, or several, from them."""
     rows = rows.copy(order="K")
     Columns(rows).side_and_flags &= ~(flag << SIDE_BITS)
+    return rows
+
+
+def without_queries(rows: Rows) -> Rows:
+    """Copy rows (n, 9) and forget which of them are answers of one query."""
+    rows = without_flag(rows, fault.FILTERED | fault.RAW)
+    Columns(rows).query = ABSENT
     return rows
 
 

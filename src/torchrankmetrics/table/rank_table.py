@@ -17,6 +17,7 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
+from torchrankmetrics.table.identity import name_again
 from torchrankmetrics.table.rows import empty_rows, rows_of
 
 if TYPE_CHECKING:  # of what is looked up when it is asked
@@ -29,14 +30,15 @@ if TYPE_CHECKING:  # of what is looked up when it is asked
 
 
 class RankTable:
-    """Ranks with what is known of their tasks: one int64 row of eight columns each, the state of every metric.
+    """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
 
     Args:
-        rows: (n, 8) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count.
+        rows: (n, 9) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query; or
+            (n, 8), as up to 0.1, without query.
 
     Raises:
         TypeError: if rows are not int64.
-        ValueError: if rows are not (n, 8).
+        ValueError: if they are neither (n, 9) nor (n, 8).
 
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
@@ -46,6 +48,8 @@ class RankTable:
     def __init__(self, rows: Tensor) -> None:
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
             raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+        if rows.ndim == 2 and rows.shape[1] == WIDTH - 1:
+            rows = torch.cat([rows, torch.full_like(rows[:, :1], ABSENT)], 1)
         if rows.ndim != 2 or rows.shape[1] != WIDTH:
             raise ValueError(f"rows must be (n, {WIDTH}), got {tuple(rows.shape)}")
         self.rows = rows
@@ -59,9 +63,10 @@ class RankTable:
         group: Integers | None = None,
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
+        query: Integers | None = None,
     ) -> "RankTable":
-        """Build from ranks; arguments and errors as in ``RankMetric.update``."""
-        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id))
+        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task."""
+        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query))
 
     @classmethod
     def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
@@ -86,8 +91,9 @@ class RankTable:
 
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail, 3 relation), group, sample_id, count; numbers weight; booleans nan (a score was NaN) and
-                sampled (negatives were sampled). Only optimistic and num_candidates are required. A single number
+                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
+                NaN), sampled (negatives were sampled), filtered and raw (the other answers of the query are no
+                candidates of this task, or are). Only optimistic and num_candidates are required. A single number
                 serves all rows, but for optimistic and sample_id.
 
         Raises:
@@ -109,7 +115,7 @@ class RankTable:
 
         Args:
             path: of the file.
-            max_bytes: refuse what would take more memory: its arrays, and 64 bytes a row. A small file may hold many.
+            max_bytes: refuse what would take more memory: its arrays, and 72 bytes a row. A small file may hold many.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -153,6 +159,14 @@ class RankTable:
     def sample_id(self) -> Tensor:
         """(n,) int64 sample ids; rows without one hold the smallest int64."""
         return Columns(self.rows).sample_id
+
+    @property
+    def query(self) -> Tensor:
+        """(n,) int64: tasks of one (side, query) are the answers of one query.
+
+        The smallest int64 stands for a query by itself, other negative ids for queries that got no name from the user.
+        """
+        return Columns(self.rows).query
 
     @property
     def weight(self) -> Tensor:
@@ -241,17 +255,19 @@ def _questions() -> Any:
 
 
 def _with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
-    """Copies whose sample ids follow each other: those of a part begin where those before it end."""
-    apart, end = [], 0
+    """Copies whose sample ids, and names of queries, follow each other: those of a part begin where the last end."""
+    apart, ends = [], {"sample_id": 0, "query": 0}
     for rows in parts:
         rows = rows.clone()
-        ids = Columns(rows).sample_id
-        named = ids != ABSENT
-        if named.any():
-            low, high = int(ids[named].min()), int(ids[named].max())
-            if end + high - low >= 1 << 63:
-                raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
-            ids[named] += end - low
-            end += high - low + 1
+        for name in ends:
+            ids = getattr(Columns(rows), name)
+            named = ids != ABSENT if name == "sample_id" else ids >= 0
+            if named.any():
+                low, high = int(ids[named].min()), int(ids[named].max())
+                if ends[name] + high - low >= 1 << 63:
+                    raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
+                ids[named] += ends[name] - low
+                ends[name] += high - low + 1
+        name_again(rows)
         apart.append(rows)
     return apart

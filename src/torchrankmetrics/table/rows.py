@@ -1,4 +1,4 @@
-"""The rows of state: eight int64 columns per ranking task, of constant shape whatever is known about the task."""
+"""The rows of state: nine int64 columns per ranking task, of constant shape whatever is known about the task."""
 
 from functools import cache
 
@@ -15,11 +15,13 @@ from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH,
 
 _ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
-_UNKNOWN = {side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1]] * 1024) for side, code in SIDE_CODES.items()}
+_UNKNOWN = {
+    side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()
+}
 
 
 def empty_rows(device: torch.device | str = "cpu") -> Tensor:
-    """Give the (0, 8) int64 block of a process without data."""
+    """Give the (0, 9) int64 block of a process without data."""
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
 
@@ -30,9 +32,11 @@ def rows_of(
     group: Integers | None = None,
     weight: Numbers | None = None,
     sample_id: Integers | None = None,
+    query: Integers | None = None,
+    shared: bool = False,
     flag_repeats: bool = False,
 ) -> Tensor:
-    """Write ranks and what is known of their tasks as an int64 (tasks, 8) block.
+    """Write ranks and what is known of their tasks as an int64 (tasks, 9) block.
 
     Args:
         ranks: the ranks.
@@ -40,12 +44,15 @@ def rows_of(
         group: (tasks,) integers, or one int for all.
         weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
+        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query.
+        shared: whether tasks without it may be of one query, which is named later; else each is a query by itself.
         flag_repeats: flag the rows whose sample id came before in these: rows of one update.
 
     Raises:
-        TypeError: if groups or sample ids are not integers, or weights not numbers.
-        ValueError: if the side is unknown, a shape or device differs, an id does not fit in int64, or a weight is
-            negative, infinite, NaN, or all are zero (on an accelerator the values are checked at ``compute``).
+        TypeError: if groups, sample ids or queries are not integers, or weights not numbers.
+        ValueError: if the side is unknown, a shape or device differs, an id does not fit in int64, a query is negative,
+            or a weight is negative, infinite, NaN, or all are zero (on an accelerator values are checked at
+            ``compute``).
     """
     if not isinstance(ranks, Ranks):
         raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
@@ -60,6 +67,13 @@ def rows_of(
         per_task["group"] = _integers(group, "group", ranked, scalar=True)
     if sample_id is not None:
         per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
+    if query is None:
+        if flags is not None and not shared:
+            flags = flags & ~(fault.FILTERED | fault.RAW)
+    else:
+        per_task["query"], wrong = _queries(query, ranked)
+        if wrong is not None:
+            flags = wrong * fault.QUERY if flags is None else flags | wrong * fault.QUERY
     if weight is not None:
         per_task["weight_bits"], wrong = _weights(weight, ranked)
         if wrong is not None:
@@ -124,6 +138,18 @@ def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tens
     tensor = as_ids(values, name)
     _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
     return tensor if isinstance(values, Tensor) else tensor.to(ranked.device)
+
+
+def _queries(values: Integers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Names of the queries; and, on an accelerator, which are wrong."""
+    query = _integers(values, "query", ranked, scalar=True)
+    wrong = query < 0
+    if not query.is_cpu:
+        return query, wrong
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"query must hold ids of at least 0, got {int(query[first])} for task {first}")
+    return query, None
 
 
 def _weights(values: Numbers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:

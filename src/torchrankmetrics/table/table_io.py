@@ -23,11 +23,11 @@ from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, weights
 
 Array = npt.NDArray[Any]
-VERSION = 1
+VERSIONS = (1, 2)  # the second has queries
 VERSION_FIELD = "rank_table_version"
-_INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count")
-_DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1}
-_FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED}
+_INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
+_DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
+_FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED, "filtered": fault.FILTERED, "raw": fault.RAW}
 _NAMES = (*_INTEGERS, "weight", *_FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
@@ -90,13 +90,17 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             if n and flag.dtype != bool:
                 raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
             side |= (flag.astype(np.int64) * bit) << SIDE_BITS
+    said = table.flags & (fault.FILTERED | fault.RAW)
+    _refuse(said == fault.FILTERED | fault.RAW, said, "filtered and raw must not both be true")
+    _refuse((said > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
     return torch.from_numpy(table.rows)
 
 
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     """Write a file that is either whole or not there."""
-    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSION)}
-    fields |= {name: _smallest(array) for name, array in to_arrays(rows).items()}
+    arrays = to_arrays(rows)
+    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSIONS["query" in arrays])}
+    fields |= {name: _smallest(array) for name, array in arrays.items()}
     content = io.BytesIO()
     np.savez_compressed(content, **fields)
     write_whole(path, content.getvalue())
@@ -113,8 +117,11 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
     with _members(path, max_bytes) as (archive, members):
         arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
         version = arrays.pop(VERSION_FIELD)
-        if version.ndim or version.dtype.kind not in "iu" or int(version) != VERSION:
-            raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {VERSION}")
+        if version.ndim or version.dtype.kind not in "iu" or int(version) not in VERSIONS:
+            known = " and ".join(map(str, VERSIONS))
+            raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {known}")
+        if int(version) == 1 and "query" in arrays:
+            raise ValueError(f"it has queries, which a file of {VERSION_FIELD} 1 has not")
         return from_arrays(arrays)
 
 

@@ -1,7 +1,7 @@
 """The candidate counts of ranking tasks, compressed to distinct (N, weight) pairs; and the moments they give."""
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,10 +24,12 @@ class Moments:
     Attributes:
         mean: E of the metric.
         variance: V >= 0; exactly zero where the metric cannot vary.
+        optimum: the best value with these counts, where that depends on them; None: that of the definition.
     """
 
     mean: float
     variance: float
+    optimum: float | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,12 @@ import numpy as np
 
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.quadrature.panels import panel_means
+from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import known
 
 
-def has_expected(definition: RankDefinition) -> bool:
+def has_expected(definition: Definition) -> bool:
     """Whether the expectation over tie orders is known: means of f, and the geometric means."""
     return definition.is_mean_of_f or definition.is_geometric_mean
 

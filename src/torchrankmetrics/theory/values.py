@@ -7,13 +7,16 @@ import numpy as np
 from torchrankmetrics.theory.aggregation import aggregate, weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.means import query_value
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.ties import value_over_tie_orders
 from torchrankmetrics.theory.transforms import apply_transform
 
 
-def base_value(definition: RankDefinition, sample: RankSample, rank_type: RankType = "realistic") -> float:
-    """Value of the metric on the tasks of a sample that have one; NaN without any (a count is 0).
+def base_value(definition: Definition, sample: RankSample | QuerySample, rank_type: RankType = "realistic") -> float:
+    """Value of the metric on the tasks or queries of a sample that have one; NaN without any (a count is 0).
 
     Raises:
         ValueError: if the rank type is not defined for the metric, or f or g is not finite.
@@ -23,6 +26,10 @@ def base_value(definition: RankDefinition, sample: RankSample, rank_type: RankTy
     >>> round(base_value(MEAN_RECIPROCAL_RANK, RankSample(ranks, ranks, None)), 4)
     0.5833
     """
+    if isinstance(definition, QueryDefinition):
+        assert isinstance(sample, QuerySample)
+        return query_value(definition, sample, rank_type)
+    assert isinstance(sample, RankSample)
     if definition.aggregation == "count":
         return float(sample.num_tasks)
     sample = sample.at_least(definition.min_candidates)

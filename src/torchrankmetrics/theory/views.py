@@ -9,13 +9,14 @@ import torch
 
 from torchrankmetrics.theory.candidates import FloatArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
 
 
-def has_view(definition: RankDefinition, view: View) -> bool:
+def has_view(definition: Definition, view: View) -> bool:
     """Whether a view has a meaning for a metric.
 
     Base always; the others need a null, z-score and p-value a direction too, and the index an optimum besides.
@@ -27,14 +28,14 @@ def has_view(definition: RankDefinition, view: View) -> bool:
     return definition.has_null and (view == "normalized" or definition.higher_is_better is not None)
 
 
-def direction(definition: RankDefinition, view: View) -> bool | None:
+def direction(definition: Definition, view: View) -> bool | None:
     """Whether a higher value of the view is better; None for dispersion, counts and the tie rate."""
     if view in ("adjusted_index", "z_score"):
         return True
     return False if view == "p_value" else definition.higher_is_better
 
 
-def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, float | None]:
+def value_bounds(definition: Definition, view: View) -> tuple[float | None, float | None]:
     """Lowest and highest value whatever the ranks and candidate counts; None: no bound, or none that is known.
 
     A metric without direction has none here: plots call a bound the best value.
@@ -44,6 +45,8 @@ def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, 
     higher = definition.higher_is_better
     if view == "z_score" or higher is None:
         return None, None
+    if isinstance(definition, QueryDefinition):
+        return _query_bounds(definition, view)
     if view == "adjusted_index":
         # r -> N + 1 - r turns the mean rank around its mean by chance: the worst is as far from it as the best
         return -1.0 if definition.exponents == (1, 1) else None, 1.0
@@ -51,6 +54,15 @@ def value_bounds(definition: RankDefinition, view: View) -> tuple[float | None, 
     if view == "normalized":  # M / E: of the bounds only zero stays where it is
         return 0.0 if higher and worst == 0 else None, None
     return (worst, definition.optimum) if higher else (definition.optimum, worst)
+
+
+def _query_bounds(definition: QueryDefinition, view: View) -> tuple[float | None, float | None]:
+    """Those of metrics that lie in [0, 1]; of a mean of any f none is known but the best index."""
+    if view == "adjusted_index":
+        return None, 1.0
+    if definition.f is not None and not known(definition.f).is_share:
+        return None, None
+    return 0.0, None if view == "normalized" else 1.0
 
 
 def _value_at_infinity(definition: RankDefinition) -> float | None:
@@ -62,7 +74,7 @@ def _value_at_infinity(definition: RankDefinition) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def apply_view(definition: RankDefinition, view: View, value: float, moments: Moments) -> float:
+def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
     """Put a base value into a view: an affine map of the value, NaN where it is undefined.
 
     normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), turned so that larger is
@@ -77,22 +89,30 @@ def apply_view(definition: RankDefinition, view: View, value: float, moments: Mo
     >>> apply_view(MEAN_RANK, "adjusted_index", 1.0, Moments(mean=4.0, variance=2.0))
     1.0
     """
-    return float(apply_view_to_each(definition, view, value, moments.mean, moments.variance))
+    return float(apply_view_to_each(definition, view, value, moments.mean, moments.variance, moments.optimum))
 
 
 def apply_view_to_each(
-    definition: RankDefinition, view: View, value: npt.ArrayLike, mean: npt.ArrayLike, variance: npt.ArrayLike
+    definition: Definition,
+    view: View,
+    value: npt.ArrayLike,
+    mean: npt.ArrayLike,
+    variance: npt.ArrayLike,
+    optimum: npt.ArrayLike | None = None,
 ) -> FloatArray:
-    """Put base values (m,), each with its own moments (m,), into a view; see ``apply_view``."""
+    """Put base values (m,), each with its own moments (m,), into a view; see ``apply_view``.
+
+    Of metrics of queries the optimum is one of the moments.
+    """
     values = np.asarray(value, dtype=np.float64)
     if view == "base":
         return values
-    offset, scale = _offset_and_scale(definition, view, np.asarray(mean), np.asarray(variance))
+    offset, scale = _offset_and_scale(definition, view, np.asarray(mean), np.asarray(variance), optimum)
     with np.errstate(all="ignore"):
         return np.where(scale == 0, math.nan, (values - offset) / scale + 0.0)  # + 0.0: at chance 0, not -0
 
 
-def view_slope(definition: RankDefinition, view: View, moments: Moments) -> float:
+def view_slope(definition: Definition, view: View, moments: Moments) -> float:
     """Slope of an affine view: what an error of the base value is multiplied by; NaN where the view is undefined.
 
     Raises:
@@ -100,18 +120,20 @@ def view_slope(definition: RankDefinition, view: View, moments: Moments) -> floa
     """
     if view == "base":
         return 1.0
-    scale = float(_offset_and_scale(definition, view, np.asarray(moments.mean), np.asarray(moments.variance))[1])
+    mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
+    scale = float(_offset_and_scale(definition, view, mean, variance, moments.optimum)[1])
     return 1 / scale if scale != 0 else math.nan
 
 
 def _offset_and_scale(
-    definition: RankDefinition, view: View, mean: FloatArray, variance: FloatArray
+    definition: Definition, view: View, mean: FloatArray, variance: FloatArray, optimum: npt.ArrayLike | None
 ) -> tuple[FloatArray, FloatArray]:
     if view == "normalized":
         return np.zeros_like(mean), mean
     if view == "adjusted_index":
-        assert definition.optimum is not None
-        return mean, np.where(variance == 0, 0.0, definition.optimum - mean)
+        best = definition.optimum if isinstance(definition, RankDefinition) else optimum
+        assert best is not None
+        return mean, np.where(variance == 0, 0.0, np.asarray(best) - mean)
     if view == "z_score":
         return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
     raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")

@@ -19,6 +19,8 @@ from torchrankmetrics.theory.inference.intervals import (
     support_of_mean,
 )
 from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.queries.definitions import Definition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.views import View, apply_view, view_slope
 
@@ -27,8 +29,8 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 
 def estimate(
-    definition: RankDefinition,
-    sample: RankSample,
+    definition: Definition,
+    sample: RankSample | QuerySample,
     rank_type: RankType,
     level: float,
     method: Method,
@@ -40,6 +42,8 @@ def estimate(
     if sample.num_tasks == 0:
         return Estimate(math.nan, math.nan, math.nan)
     if not is_mean(definition, rank_type):
+        assert isinstance(definition, RankDefinition)
+        assert isinstance(sample, RankSample)
         support = percentile_support(definition, sample, cluster)
         replicates = replicate_values(definition, sample, rank_type, resamples, seed, cluster)
         return Estimate(*percentile_interval(replicates, level), support)
@@ -51,7 +55,7 @@ def estimate(
     return interval_through(definition.g, units, error, (low, high), limits, support_of_mean(definition, units))
 
 
-def in_view(base: Estimate, definition: RankDefinition, view: View, moments: Moments) -> Estimate:
+def in_view(base: Estimate, definition: Definition, view: View, moments: Moments) -> Estimate:
     """The interval of a base value in an affine view, whose moments by chance are given and have no error."""
     slope = view_slope(definition, view, moments)
     ends = [apply_view(definition, view, end, moments) for end in (base.low, base.high)]

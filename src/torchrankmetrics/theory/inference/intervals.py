@@ -7,10 +7,13 @@ import numpy as np
 from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition, Transform
+from torchrankmetrics.theory.definitions import IDENTITY, Transform
 from torchrankmetrics.theory.inference.units import Units, is_share, support_of
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
+from torchrankmetrics.theory.views import value_bounds
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Estimate:
     support: float = math.inf
 
 
-def normal_interval(definition: RankDefinition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
+def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
     """Interval of a metric g(mean of f) from the normal approximation to the mean of f.
 
     The standard error is sqrt(n/(n-1) sum of v^2 (f - M)^2), the jackknife's over clusters where units are clusters,
@@ -47,7 +50,7 @@ def normal_interval(definition: RankDefinition, units: Units, level: float, limi
     return interval_through(definition.g, units, error, ends, limits, support_of_mean(definition, units))
 
 
-def support_of_mean(definition: RankDefinition, units: Units) -> float:
+def support_of_mean(definition: Definition, units: Units) -> float:
     """``support_of`` the mean of f; Wilson's interval of single tasks, and of shares without any spread, needs none."""
     spread = np.abs(units.influence[:, 0])
     scale = float(np.abs(units.sums).max(initial=0.0)) / units.total
@@ -157,10 +160,14 @@ def degrees_of_freedom(units: Units) -> float:
     return min(max(estimate, 1.0), units.size - 1)
 
 
-def mean_limits(definition: RankDefinition, sample: RankSample) -> tuple[float, float]:
+def mean_limits(definition: Definition, sample: RankSample | QuerySample) -> tuple[float, float]:
     """Smallest and largest possible mean of f: shares 0 and 1; powers, log and AUC at ranks 1 and N; else infinite."""
     if is_share(definition):
         return 0.0, 1.0
+    if isinstance(definition, QueryDefinition):
+        low, high = value_bounds(definition, "base")
+        return -math.inf if low is None else low, math.inf if high is None else high
+    assert isinstance(sample, RankSample)
     f, N = definition.f, sample.num_candidates
     if N is None or not known(f).smooth:
         return -math.inf, math.inf

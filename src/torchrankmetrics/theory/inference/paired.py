@@ -19,6 +19,8 @@ from torchrankmetrics.theory.inference.differences import (
 from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.queries.definitions import Definition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
@@ -34,9 +36,9 @@ class PairedRuns:
         keys: (m,) int64, what is drawn together; None: every task is on its own.
     """
 
-    definition: RankDefinition
+    definition: Definition
     rank_type: RankType
-    samples: Sequence[RankSample]
+    samples: Sequence[RankSample] | Sequence[QuerySample]
     num_a: int
     keys: IntArray | None
 
@@ -133,7 +135,8 @@ class PairedRuns:
 
     def _by_bootstrap(self, level: float, resamples: int, seed: int) -> Difference:
         draws = self._replicates(resamples, seed)
-        support = min(percentile_support(self.definition, sample, self.keys) for sample in self.samples)
+        definition, samples = self._of_tasks
+        support = min(percentile_support(definition, sample, self.keys) for sample in samples)
         low, high = percentile_interval(draws, level)[1:]
         return Difference(low, high, None, "bootstrap interval only", None, support)
 
@@ -145,7 +148,14 @@ class PairedRuns:
             )
         # equal seeds draw equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
+        definition, samples = self._of_tasks
         first, second = (
-            replicate_values(self.definition, sample, self.rank_type, resamples, seed, keys) for sample in self.samples
+            replicate_values(definition, sample, self.rank_type, resamples, seed, keys) for sample in samples
         )
         return first - second
+
+    @property
+    def _of_tasks(self) -> tuple[RankDefinition, list[RankSample]]:
+        """What has no formula: a metric of tasks, as those of queries are means."""
+        assert isinstance(self.definition, RankDefinition)
+        return self.definition, [sample for sample in self.samples if isinstance(sample, RankSample)]

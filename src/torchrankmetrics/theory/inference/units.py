@@ -6,7 +6,11 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.first import Success
+from torchrankmetrics.theory.queries.means import query_values
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.tails.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform, known
@@ -132,7 +136,7 @@ def _in_clusters(values: FloatArray, weight: FloatArray, count: IntArray, cluste
     return Units(of_cluster, sums, np.ones(len(key), dtype=np.int64), clustered=True)
 
 
-def is_mean(definition: RankDefinition, rank_type: RankType = "realistic") -> bool:
+def is_mean(definition: Definition, rank_type: RankType = "realistic") -> bool:
     """Whether a metric is a monotone function of a mean over tasks, so that its error has a formula."""
     if definition.aggregation == "tie_rate":
         return True
@@ -141,16 +145,22 @@ def is_mean(definition: RankDefinition, rank_type: RankType = "realistic") -> bo
     return rank_type != "expected" or definition.is_mean_of_f
 
 
-def is_share(definition: RankDefinition) -> bool:
-    """Whether the mean is a share of tasks: hits at k, and the tie rate."""
+def is_share(definition: Definition) -> bool:
+    """Whether the mean is a share of tasks or queries: hits and success at k, and the tie rate."""
+    if isinstance(definition, QueryDefinition):
+        return isinstance(definition.query_kind, Success)
     return definition.aggregation == "tie_rate" or (known(definition.f).is_share and definition.g == IDENTITY)
 
 
-def task_values(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
-    """Values of f at every entry of a sample, (m,) float64; for "expected" their means over tie orders.
+def task_values(definition: Definition, sample: RankSample | QuerySample, rank_type: RankType) -> FloatArray:
+    """Values of f at every entry of a sample, or of every query, (m,) float64; "expected": means over tie orders.
 
     The metric must have ``is_mean``; the values of the tie rate are 1 for a tied entry and 0 for others.
     """
+    if isinstance(definition, QueryDefinition):
+        assert isinstance(sample, QuerySample)
+        return query_values(definition, sample, rank_type)
+    assert isinstance(sample, RankSample)
     if definition.aggregation == "tie_rate":
         return (sample.pessimistic > sample.optimistic).astype(np.float64)
     if rank_type == "expected":

@@ -3,20 +3,22 @@
 import functools
 import re
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.kinds import AtMost
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.kinds import IDENTITY, AtMost
 from torchrankmetrics.theory.queries.average_precision import AveragePrecision
 from torchrankmetrics.theory.queries.first import FirstReciprocal, Success
 from torchrankmetrics.theory.queries.gains import Cut, Discount
 from torchrankmetrics.theory.queries.kind import QueryKind
 from torchrankmetrics.theory.queries.linear import AreaUnderCurve, MeanOf, NormalizedDCG, Precision, RPrecision
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.theory.transforms import RankTransform, apply_transform, known
+from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, apply_transform, known
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class QueryDefinition:
     f: RankTransform | None = None
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
+    # what it is in the words of a ``RankDefinition``: a mean, over queries in the place of tasks
+    aggregation: ClassVar[Literal["mean"]] = "mean"
+    g: ClassVar[KnownTransform] = IDENTITY
+    has_null: ClassVar[bool] = True
+    uses_candidates: ClassVar[bool] = True
+    min_candidates: ClassVar[int] = 1
+    is_mean_of_f: ClassVar[bool] = True
+    is_geometric_mean: ClassVar[bool] = False
+    is_extreme: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -83,6 +94,10 @@ class QueryDefinition:
         placed = sample.placed(rank_type)
         return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
+    def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether the metric is defined for queries of so many candidates and answers, (Q,) bool."""
+        return self.query_kind.has_value(num_candidates, num_answers)
+
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
         """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
 
@@ -115,10 +130,11 @@ class QueryDefinition:
         return self.kind
 
 
+Definition = RankDefinition | QueryDefinition
 _FAR = 1 << 20  # where the direction of a metric is read off
 
 R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
-QUERY_AUC = QueryDefinition("auc", kind=AreaUnderCurve())
+QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
 
 
 def recall_at(k: int) -> QueryDefinition:

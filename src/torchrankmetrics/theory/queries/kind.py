@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -25,6 +26,10 @@ class QueryKind:
     def values(self, sample: QuerySample) -> FloatArray:
         """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
         raise NotImplementedError
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether the metric is defined with m answers of N candidates, (u,) bool."""
+        return np.ones(len(N), dtype=bool)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """Mean and variance >= 0 by chance: (u,) int64 twice in, sorted by N, then m; (u,) float64 twice out."""

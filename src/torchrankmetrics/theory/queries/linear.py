@@ -8,6 +8,7 @@ the hypergeometric one.
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.kinds import AUC, AtMost
@@ -47,6 +48,10 @@ class MeanOf(QueryKind):
         if isinstance(self.f, AtMost):
             return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
         return super().law(N, m, most)
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        """See ``QueryKind``."""
+        return np.asarray(self.f.min_candidates <= N)
 
     def divisor(self, m: IntArray) -> FloatArray:
         """What the sum over m answers is divided by."""
@@ -121,6 +126,10 @@ class AreaUnderCurve(QueryKind):
     1 - sum of (r_(i) - i) / (m (N - m)), ties at half credit; by chance Mann and Whitney's statistic (1947,
     doi:10.1214/aoms/1177730491).
     """
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        """See ``QueryKind``: none where all are answers."""
+        return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
         """See ``QueryKind``."""

@@ -4,10 +4,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import FloatArray, Moments, in_range
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
-from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample
+from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, query_rank_type
+from torchrankmetrics.theory.sample import RankType
 
 
 @dataclass(frozen=True)
@@ -35,18 +37,47 @@ def query_mean(definition: QueryDefinition, sample: QuerySample, rank_type: Quer
     Raises:
         ValueError: for an unknown rank type.
     """
-    values = definition.values(sample, rank_type)
-    used = ~np.isnan(values) & (sample.weight > 0)
+    moments = query_moments(definition, sample)
+    used = _has_value(definition, sample)
+    assert moments.optimum is not None
+    value = query_value(definition, sample, rank_type)
+    return QueryMean(value, moments, moments.optimum, int(sample.count[used].sum()))
+
+
+def query_value(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> float:
+    """Average a metric over the queries that have a value; NaN without any. Errors as ``query_mean``."""
+    values = query_values(definition, sample, rank_type)
+    return _weighted(sample, _has_value(definition, sample), values)
+
+
+def query_values(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> FloatArray:
+    """Value of every query, (Q,) float64, NaN where there is none; realistic means expected here."""
+    return definition.values(sample, query_rank_type(rank_type))
+
+
+def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:
+    """Mean, variance and best value of the average by chance; of the sample only N, m and weights play a part."""
+    used = _has_value(definition, sample)
     if not used.any():
-        return QueryMean(math.nan, Moments(math.nan, 0.0), math.nan, 0)
-    N, m, count = sample.num_candidates[used], sample.num_answers[used], sample.counts[used]
-    weight = in_range(sample.weight[used])
-    mass = weight * count
-    mean, variance = definition.moments(N, m)
-    total = math.fsum(mass.tolist())
-    moments = Moments(_sum(mass, mean) / total, _sum(mass * (weight / total), variance) / total)
-    optimum = _sum(mass, definition.optimum(N, m)) / total
-    return QueryMean(_sum(mass, values[used]) / total, moments, optimum, int(count.sum()))
+        return Moments(math.nan, 0.0, math.nan)
+    mean, variance = definition.moments(sample.num_candidates, sample.num_answers)
+    share = in_range(sample.weight[used])
+    share /= math.fsum((share * sample.count[used]).tolist())
+    optimum = definition.optimum(sample.num_candidates, sample.num_answers)
+    squared = _sum(share * share * sample.count[used], variance[used])
+    return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
+
+
+def _has_value(definition: QueryDefinition, sample: QuerySample) -> npt.NDArray[np.bool_]:
+    """The queries of positive weight that have a value."""
+    return definition.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
+
+
+def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
+    if not used.any():
+        return math.nan
+    mass = in_range(sample.weight[used]) * sample.count[used]
+    return _sum(mass, x[used]) / math.fsum(mass.tolist())
 
 
 def _sum(mass: FloatArray, x: FloatArray) -> float:

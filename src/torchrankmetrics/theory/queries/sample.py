@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.theory.sample import RankType
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
@@ -27,7 +28,7 @@ class QuerySample:
         answers: (blocks,) int64 >= 1, true candidates among those of the block.
         num_candidates: (Q,) int64, N, all answers included.
         weight: (Q,) float64 >= 0, of ONE query.
-        counts: (Q,) int64 > 0, how many equal queries this one stands for.
+        count: (Q,) int64 > 0, how many equal queries this one stands for.
     """
 
     starts: IntArray
@@ -36,7 +37,7 @@ class QuerySample:
     answers: IntArray
     num_candidates: IntArray
     weight: FloatArray
-    counts: IntArray
+    count: IntArray
 
     @classmethod
     def from_rows(
@@ -46,7 +47,7 @@ class QuerySample:
         pessimistic: IntArray,
         num_candidates: IntArray,
         weight: FloatArray | None = None,
-        counts: IntArray | None = None,
+        count: IntArray | None = None,
     ) -> "QuerySample":
         """Build a sample from one row per answer, in any order; queries come in the order of their labels.
 
@@ -56,19 +57,19 @@ class QuerySample:
             pessimistic: (n,) int64, no smaller.
             num_candidates: (n,) int64, equal within a query.
             weight: (n,) float64 >= 0, likewise; None: 1.
-            counts: (n,) int64 > 0, likewise; None: 1.
+            count: (n,) int64 > 0, likewise; None: 1.
 
         Raises:
             ValueError: if a block holds more answers than places, blocks overlap, a rank is not in 1..N, or rows of a
                 query differ in what they must agree on; the message names the query.
         """
         weight = np.ones(len(query)) if weight is None else weight
-        counts = np.ones(len(query), dtype=np.int64) if counts is None else counts
+        count = np.ones(len(query), dtype=np.int64) if count is None else count
         order = np.lexsort((pessimistic, optimistic, query))
         query, low, high = query[order], optimistic[order], pessimistic[order]
-        N, weight, counts = num_candidates[order], weight[order], counts[order]
+        N, weight, count = num_candidates[order], weight[order], count[order]
         same = query[1:] == query[:-1]
-        for name, values in (("num_candidates", N), ("weight", weight), ("counts", counts)):
+        for name, values in (("num_candidates", N), ("weight", weight), ("count", count)):
             differ = same & (values[1:] != values[:-1])
             _refuse(differ, query[1:], lambda i, name=name, v=values: f"{name} {v[i]} and {v[i + 1]} in its rows")
         outside = (low < 1) | (high < low) | (high > N)
@@ -92,7 +93,7 @@ class QuerySample:
         )
         starts = np.flatnonzero(np.r_[np.ones(min(1, len(label)), dtype=bool), label[1:] != label[:-1]])
         one = first[starts]
-        return cls(np.r_[starts, len(label)], low, high, answers, N[one], weight[one], counts[one])
+        return cls(np.r_[starts, len(label)], low, high, answers, N[one], weight[one], count[one])
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
@@ -100,6 +101,21 @@ class QuerySample:
         size = len(places)
         ones = np.ones(size, dtype=np.int64)
         return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
+
+    @classmethod
+    def of_counts(
+        cls, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike, weight: npt.ArrayLike | None = None
+    ) -> "QuerySample":
+        """Queries of which only N, m and the weight are known, (Q,) each: what chance depends on.
+
+        Raises:
+            ValueError: unless 1 <= m <= N < 2^62, or for weights that are negative, infinite or NaN.
+        """
+        N, m = check_pairs(num_candidates, num_answers)
+        w = np.broadcast_to(np.asarray(1.0 if weight is None else weight, dtype=np.float64), N.shape)
+        if not (np.isfinite(w) & (w >= 0)).all():
+            raise ValueError(f"weight must be finite and not negative, got {w[~(np.isfinite(w) & (w >= 0))][0]}")
+        return replace(cls.tied(N, m, N), weight=w)
 
     @classmethod
     def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
@@ -128,6 +144,16 @@ class QuerySample:
     def __len__(self) -> int:
         return len(self.num_candidates)
 
+    @property
+    def num_tasks(self) -> int:
+        """Number of queries, repeats counted."""
+        return int(self.count.sum())
+
+    @property
+    def candidate_counts(self) -> "QuerySample":
+        """What chance depends on: itself, for its N and m."""
+        return self
+
     @cached_property
     def num_answers(self) -> IntArray:
         """Number m of true candidates of every query, (Q,) int64."""
@@ -153,6 +179,11 @@ class QuerySample:
         """Add what blocks have, (blocks,), up for every query, (Q,)."""
         result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
         return result
+
+
+def query_rank_type(rank_type: RankType) -> QueryRankType:
+    """Read a rank type of tasks: the realistic one, the middle of a block, is no place of several answers."""
+    return "expected" if rank_type == "realistic" else rank_type
 
 
 def _refuse(bad: npt.NDArray[np.bool_], query: IntArray, what: Any) -> None:

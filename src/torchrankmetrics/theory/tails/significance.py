@@ -21,6 +21,7 @@ from torchrankmetrics.theory.definitions import (
     RankTransform,
     WithCandidates,
 )
+from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.tails.joint import law_by_candidates
 from torchrankmetrics.theory.tails.laws import MOST_GROUPS, AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
 from torchrankmetrics.theory.tails.rounding import rounded_weights
@@ -31,13 +32,15 @@ from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, 
 _PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
 
-def has_p_value(definition: RankDefinition) -> bool:
+def has_p_value(definition: Definition) -> bool:
     """Whether the law of the metric is at hand: a mean of any f under a monotone g, or the largest or smallest rank.
 
     >>> from torchrankmetrics.theory.definitions import HARMONIC_MEAN_RANK, MEDIAN_RANK
     >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
     (True, False)
     """
+    if isinstance(definition, QueryDefinition):
+        return True
     if not definition.has_null or definition.higher_is_better is None:
         return False
     if definition.is_extreme:

@@ -1,0 +1,247 @@
+"""Several answers per query: any form, split and sharding gives the value of plain loops over raw scores."""
+
+import copy
+import pickle
+import random
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
+
+import reference_queries
+from bits import bits
+from fuzzing import cases
+from torchrankmetrics import RankCollection, RankTable
+from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.table.columns import Columns
+
+OF_QUERIES = [*reference_queries.NAMES, "pessimistic_ap", "optimistic_ndcg_at_3", "adjusted_ap", "z_rr"]
+OF_TASKS = ["mr", "mrr", "hits_at_2", "gmr", "z_mrr", "amri", "tie_rate", "count", "macro_mrr", "expected_mrr"]
+N = 6
+
+
+@st.composite
+def queries(draw, most=5):
+    """Rows of scores with ties, answers, and which columns are excluded: other ones, and some of the answers or all."""
+    rows = []
+    for _ in range(draw(st.integers(1, most))):
+        row = draw(st.lists(st.integers(0, 3), min_size=N, max_size=N))
+        answers = sorted(draw(st.sets(st.integers(0, N - 1), min_size=1, max_size=4)))
+        listed = draw(st.sampled_from([set(), set(answers), draw(st.sets(st.sampled_from(answers)))]))
+        others = draw(st.sets(st.sampled_from([j for j in range(N) if j not in answers]), max_size=2))
+        rows.append((row, answers, listed | others))
+    return rows
+
+
+def batch(rows, form):
+    """Preds, target and keywords of an update with these queries."""
+    scores = torch.tensor([row for row, _, _ in rows]).float()
+    relevant = torch.zeros(len(rows), N, dtype=torch.bool)
+    excluded = torch.zeros(len(rows), N, dtype=torch.bool)
+    for i, (_, answers, out) in enumerate(rows):
+        relevant[i, answers], excluded[i, list(out)] = True, True
+    if form == "flat":
+        kept = ~excluded | relevant
+        owner = torch.arange(len(rows))[:, None].expand_as(kept)
+        order = torch.randperm(int(kept.sum()), generator=torch.Generator().manual_seed(len(rows)))
+        return scores[kept][order], relevant[kept][order], {"indexes": owner[kept][order] * 7 - 3}
+    target = {
+        "bool": relevant,
+        "pairs": relevant.nonzero().T,
+        "tuple": tuple(relevant.nonzero().T),
+        "lists": [answers for _, answers, _ in rows],
+        "sets": [set(answers) for _, answers, _ in rows],
+        "numpy": relevant.numpy(),
+    }[form]
+    return scores, target, {"exclude": excluded if len(rows) % 2 else excluded.nonzero().T}
+
+
+def single(collection, rows, **known):
+    """The same tasks, one row of scores each, as they were given before queries were known."""
+    tasks = [(row, answer, out) for row, answers, out in rows for answer in answers]
+    scores = torch.tensor([row for row, _, _ in tasks]).float()
+    excluded = torch.zeros(len(tasks), N, dtype=torch.bool)
+    for i, (_, _, out) in enumerate(tasks):
+        excluded[i, list(out)] = True
+    collection.update(scores, torch.tensor([answer for _, answer, _ in tasks]), exclude=excluded, **known)
+
+
+def check(collection, rows, weights=None):
+    weighted = [(*query, 1 if weights is None else weights[i]) for i, query in enumerate(rows)]
+    values = collection.compute()
+    for key in reference_queries.NAMES:
+        expected = reference_queries.mean(key, weighted)
+        assert values[key].item() == pytest.approx(expected, rel=1e-12, abs=1e-15, nan_ok=True), key
+    for rank_type, key in (("pessimistic", "ap"), ("optimistic", "ndcg_at_3")):
+        expected = reference_queries.mean(key, weighted, rank_type)
+        assert values[f"{rank_type}_{key}"].item() == pytest.approx(expected, rel=1e-12), key
+
+
+@pytest.mark.filterwarnings("ignore:.*undefined")
+@given(queries(), st.sampled_from(["bool", "pairs", "tuple", "lists", "sets", "numpy", "flat"]))
+def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
+    collection = RankCollection(OF_QUERIES)
+    preds, target, options = batch(rows, form)
+    if form == "flat":  # there the other answers are candidates, and what is no candidate is not there
+        rows = [(row, answers, set(out) - set(answers)) for row, answers, out in rows]
+    collection.update(preds, target, **options)
+    check(collection, rows)
+
+
+@pytest.mark.filterwarnings("ignore:.*undefined")
+@given(queries(), st.data())
+def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
+    weights = data.draw(st.lists(st.sampled_from([0.1, 0.7, 3.0]), min_size=len(rows), max_size=len(rows)))
+    groups = data.draw(st.lists(st.integers(0, 2), min_size=len(rows), max_size=len(rows)))
+    per_task = [(weights[i], groups[i]) for i, (_, answers, _) in enumerate(rows) for _ in answers]
+    before, after = RankCollection(OF_TASKS), RankCollection([*OF_TASKS, *OF_QUERIES])
+    each, group = zip(*per_task, strict=True)
+    single(before, rows, weight=each, group=group)
+    preds, target, options = batch(rows, "pairs")
+    after.update(preds, target, weight=each, group=group, **options)
+    expected = bits(before)
+    assert {key: value for key, value in bits(after).items() if key in expected} == expected
+    check(after, rows, weights)
+    if data.draw(st.booleans()):
+        other = RankCollection([*OF_TASKS, *OF_QUERIES])
+        preds, target, options = batch(rows, "bool")
+        other.update(preds, target, weight=weights, group=groups, **options)
+        assert bits(other) == bits(after)
+
+
+@pytest.mark.filterwarnings("ignore:.*undefined")
+@given(queries(most=8), st.booleans(), st.booleans(), st.integers(0, 2**32))
+def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_them(rows, ids, counts, seed):
+    rng = random.Random(seed)
+    whole = RankCollection([*OF_TASKS, *OF_QUERIES])
+    known = {"group": 0}
+    first = [0]
+    for _, answers, _ in rows:
+        first.append(first[-1] + len(answers))
+    preds, target, options = batch(rows, "pairs")
+    whole.update(preds, target, sample_id=list(range(first[-1])) if ids else None, **options, **known)
+    shards = [RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts" if counts else "ranks") for _ in range(3)]
+    order = rng.sample(range(len(rows)), len(rows))
+    while order:
+        taken, order = order[: (size := rng.randint(1, 3))], order[size:]
+        preds, target, options = batch([rows[i] for i in taken], "pairs")
+        sample_id = [first[i] + j for i in taken for j in range(len(rows[i][1]))] if ids else None
+        for shard in rng.sample(shards, 2 if ids else 1):  # with ids a repeat counts once
+            shard.update(preds, target, sample_id=sample_id, **options, **known)
+    one, *others = shards
+    for other in others:
+        one.merge_state(other)
+    assert bits(one) == bits(whole)
+    assert (one.table().rows == whole.table().rows).all()
+
+
+@pytest.mark.filterwarnings("ignore:.*undefined")
+@given(queries(most=6), st.integers(0, 2**32), st.booleans())
+def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, seed, listed):
+    """Where the filter lists all answers, or none, a part has the same ranks as the whole."""
+    rng = random.Random(seed)
+    rows = [(row, a, (set(out) - set(a)) | (set(a) if listed else set())) for row, a, out in rows]
+    whole, parts = (RankCollection([*OF_TASKS, *OF_QUERIES]) for _ in range(2))
+    preds, target, options = batch(rows, "pairs")
+    whole.update(preds, target, group=0, **options)
+    names = rng.sample(range(2**63 - 1), len(rows))
+    tasks = [(i, row, answer, out) for i, (row, answers, out) in enumerate(rows) for answer in answers]
+    rng.shuffle(tasks)
+    held = [parts, RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts")]
+    while tasks:
+        taken, tasks = tasks[: (size := rng.randint(1, 4))], tasks[size:]
+        excluded = torch.zeros(len(taken), N, dtype=torch.bool)
+        for i, (_, _, _, out) in enumerate(taken):
+            excluded[i, list(out)] = True
+        scores = torch.tensor([row for _, row, _, _ in taken]).float()
+        columns = torch.tensor([answer for _, _, answer, _ in taken])
+        query = torch.tensor([names[i] for i, _, _, _ in taken])
+        rng.choice(held).update(scores, columns, query=query, exclude=excluded, group=0)
+    parts.merge_state(held[1])
+    assert bits(parts) == bits(whole)
+    check(parts, rows)
+
+
+class QueryMachine(RuleBasedStateMachine):
+    """Collections that see queries in every way, are copied, pickled, saved and merged, beside lists of queries."""
+
+    held = Bundle("held")
+
+    @initialize(target=held, storage=st.sampled_from(["ranks", "counts"]))
+    def begin(self, storage):
+        self.patch = pytest.MonkeyPatch()
+        self.patch.setattr(metric_module, "_COMPACT_FROM", 4)
+        self.next_name = 0
+        return self.fresh(storage)
+
+    @rule(target=held, storage=st.sampled_from(["ranks", "counts"]))
+    def another(self, storage):
+        return self.fresh(storage)
+
+    def fresh(self, storage):
+        return {"metric": RankCollection([*OF_TASKS[:5], *OF_QUERIES], storage=storage), "rows": []}
+
+    @rule(
+        one=held,
+        rows=queries(3),
+        form=st.sampled_from(["bool", "pairs", "lists"]),
+        named=st.booleans(),
+        inside=st.booleans(),
+        weight=st.sampled_from([None, 1.0, 2.5]),
+        table=st.booleans(),
+    )
+    def see(self, one, rows, form, named, inside, weight, table):
+        preds, target, options = batch(rows, form)
+        if named:
+            options["query"] = torch.arange(self.next_name, self.next_name + len(rows))
+            self.next_name += len(rows)
+        with torch.inference_mode(inside):
+            if table:
+                apart = RankCollection(["mrr"])
+                apart.update(preds, target, weight=weight, **options)
+                one["metric"].update(apart.local_table())
+            else:
+                one["metric"].update(preds, target, weight=weight, **options)
+        one["rows"] += [(*query, weight or 1.0) for query in rows]
+
+    @rule(one=held, other=held)
+    def merge(self, one, other):
+        if one is other:
+            return
+        named = any((Columns(x["metric"].local_table().rows).query >= 0).any() for x in (one, other))
+        if named:  # a name that is there twice would be one query with its answers twice
+            return
+        one["metric"].merge_state(other["metric"])
+        one["rows"] += other["rows"]
+
+    @rule(one=held, how=st.sampled_from([copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.clone()]))
+    def replace(self, one, how):
+        one["metric"] = how(one["metric"])
+
+    @rule(one=held)
+    def through_a_table(self, one):
+        table = RankTable.from_numpy(one["metric"].table().to_numpy())
+        fresh = RankCollection([*OF_TASKS[:5], *OF_QUERIES])
+        fresh.update(table)
+        assert bits(fresh) == bits(one["metric"]) or not one["rows"]
+
+    @rule(one=held)
+    def reset(self, one):
+        one["metric"].reset()
+        one["rows"] = []
+
+    @rule(one=held)
+    def compute(self, one):
+        if one["rows"]:
+            *rows, weights = zip(*one["rows"], strict=True)
+            check(one["metric"], list(zip(*rows, strict=True)), weights)
+
+    def teardown(self):
+        if hasattr(self, "patch"):
+            self.patch.undo()
+
+
+test_queries_through_everything = pytest.mark.filterwarnings("ignore:.*undefined")(QueryMachine.TestCase)
+QueryMachine.TestCase.settings = cases(15, 1_000, steps=12)

@@ -1,0 +1,578 @@
+"""Metrics of queries through the whole house: names, input, files, sides, chance, intervals and comparisons."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics.retrieval import RetrievalMAP, RetrievalMRR, RetrievalNormalizedDCG, RetrievalRecall
+
+import reference_queries
+from bits import bits
+from torchrankmetrics import (
+    AveragePrecision,
+    FirstReciprocalRank,
+    NormalizedDCG,
+    PrecisionAtK,
+    QueryAUC,
+    QueryDefinition,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    RecallAtK,
+    RPrecision,
+    SuccessAtK,
+    adjust,
+    compare,
+    evaluate,
+    rank_embeddings,
+    rank_scores,
+)
+from torchrankmetrics.evaluation.names import all_names, parse_name
+from torchrankmetrics.table.columns import Columns
+from torchrankmetrics.table.rows import rows_of
+
+SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
+ANSWERS = [[0, 2], [1, 2], [0, 1, 3]]
+RELEVANT = torch.tensor([[1, 0, 1, 0], [0, 1, 1, 0], [1, 1, 0, 1]]).bool()
+
+
+def random_batch(seed, queries=40, candidates=30, ties=True):
+    generator = torch.Generator().manual_seed(seed)
+    relevant = torch.rand(queries, candidates, generator=generator) < 0.1
+    relevant[:, 0] = True
+    scores = torch.rand(queries, candidates, generator=generator) + 0.2 * relevant
+    return (scores * 20).round() if ties else scores, relevant
+
+
+# names
+
+
+@pytest.mark.parametrize(
+    ("asked", "key"),
+    {
+        "hr@10": "success_at_10",
+        "hit_rate@5": "success_at_5",
+        "Hit@1": "success_at_1",
+        "MAP": "ap",
+        "map@100": "ap_at_100",
+        "mrr@10": "rr_at_10",
+        "MRR": "mrr",
+        "recall@20": "recall_at_20",
+        "p@5": "precision_at_5",
+        "Precision@5": "precision_at_5",
+        "nDCG@10": "ndcg_at_10",
+        "ndcg": "ndcg",
+        "rprec": "r_precision",
+        "hits@10": "hits_at_10",
+        "h@10": "hits_at_10",
+        "auc": "auc",
+        "query_auc": "query_auc",
+        "z_ndcg@10": "z_ndcg_at_10",
+        "zmap": "z_ap",
+        "p_mrr@10": "p_rr_at_10",
+        "adjusted_recall@10": "adjusted_recall_at_10",
+        "tail.worst.map": "tail_pessimistic_ap",
+        "expected_ap": "ap",
+        "realistic_ap": "ap",
+        "macro_rr": "macro_rr",
+    }.items(),
+)
+def test_words_of_the_field_come_out_as_one_name(asked, key):
+    assert parse_name(asked).measure().key == key
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    {
+        "r@10": "recall_at_10.*success_at_10",
+        "recall": "recall_at_10",
+        "hr": "success_at_10",
+        "ngcd@10": "'ndcg_at_10'",
+        "recal@20": "'recall_at_20'",
+        "hrt@10": "'success_at_10'",
+        "mapp": "'ap'",
+        "ndcg@0": "k must be",
+        "nothing like it": r"RankCollection.names\(\)",
+    }.items(),
+)
+def test_unknown_names_are_told_the_nearest_that_is_right(wrong, told):
+    with pytest.raises(ValueError, match=told) as raised:
+        parse_name(wrong)
+    assert "hmr" not in str(raised.value)
+    for name in re.findall(r"did you mean (.*)\?", str(raised.value)):
+        for suggestion in re.findall(r"'(\w+)'", name):
+            assert parse_name(suggestion).measure().key == suggestion
+
+
+def test_all_names_are_names():
+    names = [name.replace("<k>", "3").replace("<p>", "2") for name in RankCollection.names()]
+    assert names == [name.replace("<k>", "3").replace("<p>", "2") for name in all_names()]
+    assert list(RankCollection(names).keys()) == names
+
+
+# classes
+
+
+@pytest.mark.parametrize(
+    ("metric", "key"),
+    [
+        (RecallAtK(2), "recall_at_2"),
+        (PrecisionAtK(3), "precision_at_3"),
+        (SuccessAtK(1), "success_at_1"),
+        (FirstReciprocalRank(), "rr"),
+        (FirstReciprocalRank(k=2), "rr_at_2"),
+        (AveragePrecision(), "ap"),
+        (AveragePrecision(k=2), "ap_at_2"),
+        (NormalizedDCG(), "ndcg"),
+        (NormalizedDCG(k=3), "ndcg_at_3"),
+        (RPrecision(), "r_precision"),
+        (QueryAUC(), "query_auc"),
+    ],
+)
+def test_classes_are_their_names_and_plain_loops(metric, key):
+    metric.update(SCORES, ANSWERS)
+    queries = [(row.tolist(), answers, (), 1) for row, answers in zip(SCORES, ANSWERS, strict=True)]
+    assert metric.key == key
+    assert metric.higher_is_better
+    assert metric.compute().item() == pytest.approx(reference_queries.mean(key, queries), rel=1e-13)
+    assert bits(RankMetric(key).forward(SCORES, ANSWERS)) == bits(metric)
+
+
+def test_a_mean_of_any_f_over_the_answers_has_every_view():
+    f = QueryDefinition("dcg_mean", f=lambda r: 1 / torch.log2(1 + r))
+    views = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+    found = {view: RankMetric(f, view=view)(SCORES, ANSWERS).item() for view in views}
+    base = np.mean([np.mean([1 / math.log2(1 + r) for r in ranks]) for ranks in ((1, 2), (2, 3), (1, 3, 4))])
+    assert found["base"] == pytest.approx(base, rel=1e-13)
+    chance = np.mean([1 / math.log2(1 + r) for r in range(1, 5)])
+    assert found["normalized"] == pytest.approx(base / chance, rel=1e-13)
+    best = np.mean([np.mean([1 / math.log2(1 + r) for r in range(1, m + 1)]) for m in (2, 2, 3)])
+    assert found["adjusted_index"] == pytest.approx((base - chance) / (best - chance), rel=1e-12)
+    assert 0 < found["p_value"] < 1
+    moments = RankMetric(f).moments([4, 4, 4], num_answers=[2, 2, 3])
+    assert found["z_score"] == pytest.approx((base - moments.mean) / math.sqrt(moments.variance), rel=1e-12)
+
+
+def test_the_error_of_a_simulated_p_value_is_told():
+    scores, relevant = random_batch(2)
+    collection = RankCollection(["p_recall@3", "p_ap", "mrr"])
+    collection.update(scores - 4 * relevant, relevant)
+    p = collection.compute()["p_ap"].item()
+    assert 0.05 < p < 1
+    expected = {"p_recall_at_3": 0.0, "p_ap": pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9)}
+    assert collection.p_value_errors() == expected
+
+
+# laws
+
+
+PAIRS = {
+    "recall_at_3": "hits_at_3",
+    "success_at_3": "hits_at_3",
+    "rr": "mrr",
+    "ap": "mrr",
+    "query_auc": "auc",
+}
+
+
+@pytest.mark.parametrize("rank_type", ["expected", "optimistic", "pessimistic"])
+def test_with_one_answer_each_metric_is_its_metric_of_tasks(rank_type):
+    scores, _ = random_batch(3)
+    target = torch.arange(len(scores)) % scores.shape[1]
+    views = ("base", "normalized", "adjusted_index", "z_score")
+    if rank_type != "optimistic":
+        views += ("p_value",)
+    of_queries, of_tasks = (
+        RankCollection(list(dict.fromkeys(names)), views=views, rank_types=(rank_type,))
+        for names in (PAIRS, PAIRS.values())
+    )
+    for collection in (of_queries, of_tasks):
+        collection.update(scores, target)
+    one, other = of_queries.compute(), of_tasks.compute()
+    for query, task in PAIRS.items():
+        for view in ("", "normalized_", "adjusted_", "z_", "p_")[: len(views)]:
+            left = one[("" if rank_type == "expected" else rank_type + "_") + view + query]
+            right = other[f"{rank_type}_{view}{task}"]
+            assert left.item() == pytest.approx(right.item(), rel=1e-10, abs=1e-12), (view, query)
+
+
+def test_a_constant_scorer_has_index_zero():
+    _, relevant = random_batch(5)
+    names = [name.replace("<k>", "3").replace("<p>", "2") for name in all_names()]
+    names = [name for name in names if isinstance(parse_name(name).definition, QueryDefinition)]
+    collection = RankCollection(names, views=("adjusted_index", "z_score"))
+    collection.update(torch.zeros(relevant.shape), relevant)
+    assert len(collection) == 22
+    for key, value in collection.compute().items():
+        assert abs(value.item()) < 1e-11, key
+
+
+def test_torchmetrics_retrieval_agrees_without_ties():
+    scores, relevant = random_batch(7, ties=False)
+    indexes = torch.arange(len(scores))[:, None].expand_as(scores)
+    flat = scores.flatten(), relevant.flatten()
+    collection = RankCollection(["map", "rr", "ndcg@10", "recall@5"])
+    collection.update(*flat, indexes=indexes.flatten())
+    peers = [RetrievalMAP(), RetrievalMRR(), RetrievalNormalizedDCG(top_k=10), RetrievalRecall(top_k=5)]
+    for value, peer in zip(collection.compute().values(), peers, strict=True):
+        assert value.item() == pytest.approx(peer(*flat, indexes=indexes.flatten()).item(), rel=1e-6)
+
+
+def test_metrics_of_tasks_are_left_as_they_were_beside_queries():
+    scores, relevant = random_batch(9)
+    alone, beside = RankCollection(["mrr", "hits@3"]), RankCollection(["mrr", "hits@3", "map"])
+    alone.update(scores, relevant.nonzero().T, exclude=relevant)
+    beside.update(scores, relevant, exclude=relevant)
+    assert bits(alone).items() <= bits(beside).items()
+
+
+def test_filtered_ranks_are_places_again():
+    """Ranks 1, 1, 1 that leave the other answers out are the places 1, 2, 3."""
+    table = RankTable.from_ranks(Ranks([1, 1, 1], None, 5, filtered=True), query=4)
+    assert evaluate(table, metrics=["ap", "mrr", "precision@3"]) == {"ap": 1.0, "mrr": 1.0, "precision_at_3": 1.0}
+    places = Ranks([1, 3, 7], None, 9, filtered=False)
+    assert evaluate(places, query=0, metrics=["ap"])["ap"] == pytest.approx((1 + 2 / 3 + 3 / 7) / 3)
+
+
+def test_unnamed_queries_merge_and_count_and_storage_stays_bounded():
+    collection = RankCollection(["ap", "mrr"], storage="counts")
+    for _ in range(50):
+        collection.update(SCORES.repeat(4, 1), RELEVANT.repeat(4, 1))
+    table = collection.table()
+    assert len(table) == int(RELEVANT.sum()) - 1  # the answers of the second query are tied
+    assert table.num_tasks == 50 * 4 * int(RELEVANT.sum())
+    once = RankCollection(["ap", "mrr"])
+    once.update(SCORES, RELEVANT)
+    assert collection.compute()["ap"].item() == pytest.approx(once.compute()["ap"].item(), rel=1e-14)
+
+
+def test_repeats_of_answers_count_once():
+    once, twice = (RankCollection(["ap", "mrr", "count"]) for _ in range(2))
+    once.update(SCORES, RELEVANT, sample_id=range(7))
+    for rows in ([0, 1], [1, 2], [2, 0]):
+        first = [0, 2, 4]
+        ids = [first[row] + i for row in rows for i in range(len(ANSWERS[row]))]
+        twice.update(SCORES[rows], [ANSWERS[row] for row in rows], sample_id=ids)
+    assert bits(once) == bits(twice)
+
+
+def test_a_nan_never_helps():
+    scores, relevant = SCORES.clone(), RELEVANT
+    scores[2, 0] = scores[2, 3] = math.nan  # two answers of three
+    collection = RankCollection(["ap", "mrr"])
+    collection.update(scores, relevant)
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        values = collection.compute()
+    # the third query: two answers last, and they count as better than the one that has a score
+    worst = evaluate(Ranks([2, 3, 4], None, 4, filtered=False), query=0, metrics=["ap"])["ap"]
+    rest = evaluate(SCORES[:2], ANSWERS[:2], metrics=["ap"])["ap"]
+    assert values["ap"].item() == pytest.approx((2 * rest + worst) / 3)
+
+
+# input
+
+
+def test_what_cannot_be_a_query_is_refused_before_anything_changes():
+    two = torch.tensor([[0, 0], [0, 1]])
+    cases = {
+        "weight": (lambda m: m.update(SCORES, two, weight=[1.0, 2.0]), "differ in weight"),
+        "group": (lambda m: m.update(SCORES, two, group=[1, 2]), "differ in .*group"),
+        "named weight": (lambda m: m.update(SCORES[:2], [0, 1], query=[5, 5], weight=[1.0, 2.0]), "differ in weight"),
+        "negative": (lambda m: m.update(SCORES, [0, 1, 2], query=[1, -1, 2]), "query must hold ids of at least 0"),
+        "names": (lambda m: m.update(SCORES, two, query=[1, 2]), r"query must be \(3,\)"),
+        "floats": (lambda m: m.update(SCORES, [0, 1, 2], query=[0.5, 1.0, 2.0]), "query must hold integers"),
+        "graded": (lambda m: m.update(SCORES, RELEVANT.float()), "graded relevance is not taken"),
+        "matrix of ints": (lambda m: m.update(SCORES, RELEVANT.long()), "graded relevance is not taken"),
+        "graded flat": (lambda m: m.update(SCORES[0], [0, 3, 1, 0], indexes=[0] * 4), "graded relevance is not taken"),
+        "turned pairs": (lambda m: m.update(SCORES, two.new_zeros(5, 2)), "target.T"),
+        "other shape": (lambda m: m.update(SCORES, RELEVANT[:, :3]), r"target as bool must be \(B, N\)"),
+        "lists": (lambda m: m.update(SCORES, [[0], [1]]), "one for each of 3 rows"),
+        "list of lists of lists": (lambda m: m.update(SCORES, [[[0]], [[1]], [[2]]]), r"target\[0\] must be"),
+        "flat without indexes": (lambda m: m.update(SCORES[0], RELEVANT[0]), "need indexes"),
+        "flat of other length": (lambda m: m.update(SCORES[0], RELEVANT[0], indexes=[0, 1]), r"indexes must be \(T,\)"),
+        "flat answer out": (
+            lambda m: m.update(SCORES[0], RELEVANT[0], indexes=[0] * 4, exclude=RELEVANT[0]),
+            "must not hold answers",
+        ),
+        "not said": (lambda m: m.update(Ranks([1, 3], None, 4), query=0), "filtered=True"),
+        "more than places": (lambda m: m.update(Ranks([2, 2], None, 4, filtered=False), query=0), "more answers than"),
+        "overlap": (lambda m: m.update(Ranks([1, 2], [3, 2], 4, filtered=False), query=0), "tied with each other"),
+        "other N": (lambda m: m.update(Ranks([1, 3], None, [4, 5], filtered=False), query=0), "differ in num_cand"),
+        "numpy": (lambda m: m.update(SCORES.numpy(), ANSWERS), "torch.from_numpy"),
+        "mask": (lambda m: m.update(SCORES, ANSWERS, mask=RELEVANT), "did you mean 'exclude'"),
+        "indexes beside ranks": (lambda m: m.update(Ranks([1], None, 4), indexes=[0]), "indexes must not be given"),
+    }
+    for metric in (AveragePrecision(), RankCollection(["mrr", "ndcg@2"])):
+        metric.update(SCORES, ANSWERS)
+        before = bits(metric)
+        for name, (call, message) in cases.items():
+            with pytest.raises((ValueError, TypeError), match=message):
+                call(metric)
+            assert bits(metric) == before, name
+
+
+def test_metrics_of_tasks_alone_may_weigh_the_answers_of_a_query_apart():
+    pairs = torch.tensor([[0, 0, 1], [0, 2, 1]])
+    collection = RankCollection(["mrr"])
+    collection.update(SCORES, pairs, weight=[1.0, 2.0, 1.0])
+    assert collection.compute()["mrr"].item() == pytest.approx((1 + 2 / 2 + 1 / 2.5) / 4)
+    with pytest.raises(ValueError, match="differ in weight or group"):
+        evaluate(collection.table(), metrics=["ap"])
+
+
+def test_a_query_without_answers_is_told_and_not_counted():
+    relevant = RELEVANT.clone()
+    relevant[1] = False
+    expected = evaluate(SCORES[[0, 2]], RELEVANT[[0, 2]], metrics=["ap"])
+    for target, options in ((relevant, {}), ([[0, 2], [], {0, 1, 3}], {})):
+        with pytest.warns(RankMetricWarning, match="without an answer"):
+            assert evaluate(SCORES, target, metrics=["ap"], **options) == expected
+    with pytest.warns(RankMetricWarning, match="without an answer"):
+        found = evaluate(
+            scores=SCORES.flatten(), target=relevant.flatten(), indexes=np.repeat(range(3), 4), metrics=["ap"]
+        )
+    assert found == expected
+
+
+def test_padding_is_excluded():
+    padded = torch.cat([SCORES, torch.full((3, 2), 9.0)], 1)
+    exclude = torch.zeros(3, 6, dtype=torch.bool)
+    exclude[:, 4:] = True
+    assert evaluate(padded, ANSWERS, exclude=exclude, metrics=["ap", "ndcg", "query_auc"]) == evaluate(
+        SCORES, ANSWERS, metrics=["ap", "ndcg", "query_auc"]
+    )
+
+
+def test_flat_scores_say_of_each_score_what_is_known():
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(0))
+    owner = torch.arange(3).repeat_interleave(4)
+    group, weight = owner * 10, torch.tensor([1.0, 2.0, 3.0])[owner]
+    flat = RankCollection(["ap", "macro_mrr"])
+    known = {
+        "group": group[order],
+        "weight": weight[order],
+        "query": owner[order],
+        "sample_id": torch.arange(12)[order],
+    }
+    flat.update(SCORES.flatten()[order], RELEVANT.flatten()[order], indexes=owner[order] + 7, **known)
+    whole = RankCollection(["ap", "macro_mrr"])
+    ids = RELEVANT.flatten().nonzero()[:, 0]
+    whole.update(SCORES, RELEVANT, group=[0, 10, 20], weight=[1.0, 2.0, 3.0], query=[0, 1, 2], sample_id=ids)
+    assert bits(flat) == bits(whole)
+    assert (flat.table().rows == whole.table().rows).all()
+
+
+def test_flat_scores_keep_the_law_of_nan():
+    scores = SCORES.clone()
+    scores[0, 1] = scores[1, 1] = math.nan
+    tables = []
+    for update in ({"preds": scores, "target": RELEVANT}, {"preds": scores.flatten(), "target": RELEVANT.flatten()}):
+        collection = RankCollection(["mr"])
+        extra = {} if update["preds"].ndim == 2 else {"indexes": torch.arange(3).repeat_interleave(4)}
+        collection.update(**update, **extra)
+        tables.append(collection.local_table().ranks)
+    assert repr(tables[0]) == repr(tables[1])
+
+
+# rows
+
+
+def test_files_have_version_2_only_where_there_are_queries(tmp_path):
+    path = tmp_path / "a.npz"
+    for target, version in ((RELEVANT, 2), (torch.tensor([0, 1, 2]), 1)):
+        collection = RankCollection(["ap", "mrr"])
+        collection.update(SCORES, target, exclude=RELEVANT)
+        collection.table().save(path)
+        with np.load(path) as file:
+            assert int(file["rank_table_version"]) == version
+            assert ("query" in file) == ("filtered" in file) == (version == 2)
+        loaded = RankTable.load(path)
+        assert (loaded.rows == collection.table().rows).all()
+        assert evaluate(loaded, metrics=["ap"])["ap"].hex() == bits(collection)["ap"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"query": [0, 0], "filtered": [True, False], "raw": [True, True]}, "must not both be true"),
+        ({"filtered": [True, True]}, "belong to rows with a query"),
+        ({"query": [0.5, 1.0]}, "query must hold integers"),
+        ({"query": [0, 1], "raw": [1, 0]}, "raw must hold booleans"),
+    ],
+)
+def test_columns_of_queries_are_checked(columns, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        RankTable.from_numpy({"optimistic": [1, 2], "num_candidates": 5, **columns})
+
+
+def test_rows_of_eight_columns_load():
+    old = rows_of(Ranks([1, 4], None, 9), side="head")[:, :8]
+    table = RankTable(old)
+    assert table.rows.shape == (2, 9)
+    assert evaluate(table, metrics=["ap", "mrr"]) == {"ap": 0.625, "mrr": 0.625}
+    collection = RankCollection(["ap", "mrr"])
+    collection.persistent(True)
+    collection.load_state_dict({"rows": old})
+    assert collection.compute()["ap"] == 0.625
+    metric = AveragePrecision()
+    metric.update(SCORES, ANSWERS)
+    metric.merge_state({"rows": [old]})
+    assert metric.rows[0].shape[1] == 9
+
+
+def test_tables_of_several_data_sets_keep_their_queries_apart():
+    tables = []
+    for seed in (1, 2):
+        for named in (False, True):
+            scores, relevant = random_batch(seed)
+            collection = RankCollection(["ap"])
+            query = torch.arange(len(scores)) if named else None
+            collection.update(scores, relevant, sample_id=range(int(relevant.sum())), query=query)
+            tables.append(collection.table())
+    joined = RankTable.concatenate(tables, offset_ids=True)
+    expected = np.mean([evaluate(table, metrics=["ap"])["ap"] for table in tables])
+    assert evaluate(joined, metrics=["ap"])["ap"] == pytest.approx(expected, rel=1e-13)
+    grouped = RankTable.concatenate([table.with_group(i) for i, table in enumerate(tables)], offset_ids=True)
+    macro = evaluate(grouped, metrics=["macro_ap"])["macro_ap"]
+    assert macro == pytest.approx(expected, rel=1e-13)
+
+
+def test_rows_taken_from_a_query_leave_it_incomplete():
+    collection = RankCollection(["mrr"])
+    collection.update(SCORES, RELEVANT)
+    with pytest.raises(ValueError, match="lack answers"):
+        evaluate(RankTable(collection.table().rows[1:]), metrics=["ap"])
+
+
+def test_ranks_say_themselves_which_answers_are_filtered():
+    pairs = RELEVANT.nonzero().T
+    for exclude in (None, RELEVANT, pairs[:, ::2]):
+        ranks = rank_scores(SCORES, pairs, exclude=exclude)
+        direct, told = RankCollection(["ap", "mrr"]), RankCollection(["ap", "mrr"])
+        direct.update(SCORES, pairs, exclude=exclude)
+        told.update(ranks, query=pairs[0])
+        assert bits(direct) == bits(told)
+        embedded = RankCollection(["ap", "mrr"])
+        embedded.update(rank_embeddings(SCORES, torch.eye(4), pairs, exclude=exclude), query=pairs[0])
+        assert bits(direct) == bits(embedded)
+
+
+# what is asked of them
+
+
+def filled(boost, seed=1, **known):
+    collection = RankCollection(["ap", "success@3", "mrr", "z_ndcg@10"])
+    generator = torch.Generator().manual_seed(seed)
+    for part in range(3):
+        relevant = torch.rand(20, 15, generator=generator) < 0.15
+        relevant[:, 0] = True
+        noise = torch.rand(20, 15, generator=generator)
+        about = {"group": torch.arange(20) % 4}
+        if "ids" in known:
+            about["sample_id"] = torch.arange(int(relevant.sum())) + 1000 * part
+        if "names" in known:
+            about["query"] = torch.arange(20) + 20 * part
+        collection.update(noise + boost * relevant, relevant, **about)
+    return collection
+
+
+def per_query(boost, seed=1):
+    """Average precision of every query, from plain loops."""
+    generator = torch.Generator().manual_seed(seed)
+    found = []
+    for _ in range(3):
+        relevant = torch.rand(20, 15, generator=generator) < 0.15
+        relevant[:, 0] = True
+        scores = torch.rand(20, 15, generator=generator) + boost * relevant
+        for row, answers in zip(scores.tolist(), relevant, strict=True):
+            found.append(reference_queries.value("ap", None, row, answers.nonzero()[:, 0].tolist()))
+    return np.array(found)
+
+
+def test_intervals_take_a_query_for_the_unit():
+    found = filled(0.2).confidence_intervals()["ap"]
+    values = per_query(0.2)
+    assert found.value == pytest.approx(values.mean(), rel=1e-12)
+    assert found.standard_error == pytest.approx(values.std(ddof=1) / math.sqrt(60), rel=1e-12)
+    with pytest.warns(RankMetricWarning, match="fewer than 5"):
+        clustered = filled(0.2).confidence_intervals(cluster="group")["ap"]
+    groups = values.reshape(3, 5, 4).sum((0, 1)) / 15 - values.mean()
+    jackknife = math.sqrt(3 / 4 * ((groups / 4 / (1 - 1 / 4)) ** 2).sum())
+    assert clustered.standard_error == pytest.approx(jackknife, rel=1e-10)
+    with pytest.raises(ValueError, match="its units are queries"):
+        filled(0.2, ids=True).confidence_intervals(cluster="sample_id")
+
+
+@pytest.mark.filterwarnings("ignore:the interval of")
+@pytest.mark.parametrize("known", [{}, {"ids": True}, {"names": True}, {"ids": True, "names": True}], ids=str)
+def test_models_are_compared_query_by_query(known):
+    difference = per_query(0.2) - per_query(0.1)
+    found = compare(filled(0.2, **known), filled(0.1, **known), ["ap", "success@3", "mrr", "z_ndcg@10"])
+    assert found["ap"].num_tasks == 60
+    assert found["ap"].difference == pytest.approx(difference.mean(), rel=1e-12)
+    assert found["success_at_3"].test == "exact McNemar"
+    several = compare({"a": filled(0.2, **known), "b": filled(0.1, **known), "c": filled(0.0, **known)}, ["ap", "mrr"])
+    assert several.rows[0].difference == pytest.approx(difference.mean(), rel=1e-12)
+
+
+def test_models_with_other_queries_are_not_compared():
+    one, other = RankCollection(["ap"]), RankCollection(["ap"])
+    one.update(SCORES, ANSWERS, sample_id=range(7))
+    pairs = RELEVANT.nonzero().T
+    other.update(SCORES[pairs[0]], pairs[1], sample_id=range(7))
+    with pytest.raises(ValueError, match="differ in which tasks are answers of one query"):
+        compare(one, other, "ap")
+
+
+def test_a_breakdown_has_the_queries_of_each_group():
+    table = filled(0.2).breakdown()
+    values = per_query(0.2).reshape(3, 5, 4)
+    assert table["ap"] == pytest.approx(values.mean((0, 1)).tolist(), rel=1e-12)
+
+
+def test_the_summary_says_what_mrr_is_beside_queries():
+    notes = filled(0.2).summary().notes
+    assert any("60 queries: mrr, mr and hits are means over all their answers" in note for note in notes)
+    single = RankCollection(["mrr"])
+    single.update(SCORES, torch.tensor([0, 1, 2]))
+    assert not any("queries" in note for note in single.summary().notes)
+    assert any("bfloat16" in note for note in single.summary().notes)
+
+
+def test_two_labels_of_the_users_own_stand_for_head_and_tail():
+    owner = torch.arange(12) // 4  # four captions of each of three images
+    scores = torch.rand(3, 12, generator=torch.Generator().manual_seed(1))
+    own = owner == torch.arange(3)[:, None]
+    collection = RankCollection(["success@1", "both_ap", "i2t_rr"], sides=("i2t", "t2i"))
+    collection.update(scores, own, side="i2t")
+    collection.update(scores.T, owner, side="t2i")
+    values = collection.compute()
+    assert list(values) == ["i2t_success_at_1", "t2i_success_at_1", "ap", "i2t_rr"]
+    assert values["i2t_success_at_1"].item() == evaluate(scores, own, metrics=["success@1"])["success_at_1"]
+    assert values["t2i_success_at_1"].item() == evaluate(scores.T, owner, metrics=["hits@1"])["hits_at_1"]
+    assert {row.side for row in collection.summary().rows} == {"i2t", "t2i", "both"}
+    assert set(Columns(collection.table().rows).side.tolist()) == {1, 2}
+    assert evaluate(scores, own, metrics=["rr"], sides=("i2t", "t2i"), side="i2t")["i2t_rr"] == values["i2t_rr"]
+    with pytest.raises(ValueError, match=r"side must be passed to update \('i2t', 't2i'"):
+        collection.update(scores, own)
+    for wrong in (("i2t", "z"), ("a", "b", "c"), ("A", "b"), ("a", "b", "head")):
+        with pytest.raises(ValueError, match="two labels of your own"):
+            RankCollection(sides=wrong)
+    for wrong in (("i2t",), ("i2t", "head")):
+        with pytest.raises(ValueError, match="sides must be of 'both', 'head'"):
+            RankCollection(sides=wrong)
+
+
+def test_what_knows_tasks_only_refuses_metrics_of_queries():
+    with pytest.raises(ValueError, match="metric must be of single tasks"):
+        adjust(0.4, "ndcg@10", 100)
+    with pytest.raises(TypeError, match="a RankDefinition, a QueryDefinition or a name"):
+        RankMetric(3)
+    assert isinstance(RankMetric("mrr").definition, RankDefinition)
+    with pytest.raises(ValueError, match="num_candidates is needed"):
+        evaluate([1, 2], metrics=["ap"])
