@@ -12,8 +12,10 @@ from torchrankmetrics.rendering import Cell, Column, Rendered, Styled, Tabular
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.study.tasks import DataSet, Read
 from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
+from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform
 
 
@@ -213,7 +215,10 @@ def _tail_bound(z_score: Measure, read: Read) -> float:
     if not z > 0:
         return 1.0
     sample, definition = z_score.sample(read.analysis), z_score.definition
-    bound, (low, high) = 1 / (1 + z * z), mean_limits(definition, sample)
+    bound = 1 / (1 + z * z)
+    if not isinstance(sample, RankSample) or not isinstance(definition, RankDefinition):
+        return bound
+    low, high = mean_limits(definition, sample)
     if definition.is_mean_of_f and math.isfinite(low) and math.isfinite(high):
         N = sample.known_candidates
         first, last = (apply_transform(definition.f, r, num_candidates=N) for r in (np.ones(len(N)), N.astype(float)))
