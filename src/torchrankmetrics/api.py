@@ -60,6 +60,7 @@ from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.study.rank_study import RankStudy
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
@@ -111,6 +112,7 @@ __all__ = [
     "RankMetric",
     "RankMetricWarning",
     "RankStandardDeviation",
+    "RankStudy",
     "RankTable",
     "RankVariance",
     "Ranks",

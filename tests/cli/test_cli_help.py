@@ -14,7 +14,7 @@ from torchrankmetrics.cli.app import app
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS
 
-COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit"]
+COMMANDS = ["report", "compare", "plan", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 

@@ -28,10 +28,10 @@ NEIGHBOURS: dict[str, set[str]] = {
     "significance": {"evaluation", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
-    "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
-    "__init__": {"api"},
     "plots": {"checks", "evaluation", "table", "theory"},
     "study": {"checks", "errors", "evaluation", "files", "plots", "ranking", "rendering", "table", "theory"},
+    "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "study", "table", "theory"},
+    "__init__": {"api"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
     "cli": {

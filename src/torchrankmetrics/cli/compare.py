@@ -39,6 +39,10 @@ def compare_command(
             "--against", help="Of three models and more, the one to compare with the others: its name, or best."
         ),
     ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option("--margin", help="Of two models: are they equal to within it, in the units of the metrics?"),
+    ] = None,
     max_bytes: MaxBytesOption = MAX_BYTES,
     form: FormatOption = None,
     output: OutputOption = None,
@@ -54,20 +58,28 @@ def compare_command(
     `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
 
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --against best`
+
+    `torchrankmetrics compare new.npz old.npz -m mrr --margin 0.01`
     """
     from torchrankmetrics.evaluation.compare import compare
+    from torchrankmetrics.evaluation.equivalence import equivalence, equivalences
 
     if cluster is not None:
         check_choice("--cluster", cluster, ("group", "sample_id"))
     paths = [a, b, *(others or [])]
     if len(paths) == 2:
         refuse(given(context, "against"), "of two models there is one pair")
+    elif margin is not None:
+        raise ValueError("--margin is of two models")
     names = split_list(metrics, "--metric")
     models = [load(path, max_bytes) for path in paths]
     options: dict[str, Any] = {"resamples": resamples, "permutations": permutations, "seed": seed}
     options |= {"level": level, "cluster": cluster}
     with busy("resampling"):
-        if len(models) == 2:
+        if margin is not None:
+            table = equivalences([equivalence(models[0], models[1], name, margin=margin, **options) for name in names])
+            table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
+        elif len(models) == 2:
             table = compare(models[0], models[1], names, **options).tabular()
             table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
         else:

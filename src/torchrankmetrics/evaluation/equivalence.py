@@ -1,12 +1,14 @@
 """equivalence: is one model as good as another, to within a margin?"""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torchrankmetrics.checks import check_int, is_number
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.compare import Metric, Models, paired
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
+from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.theory.inference.equivalence import one_sided
 
 
@@ -64,6 +66,19 @@ class Equivalence:
             f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
             f"{self.test}); {self.num_tasks} tasks"
         )
+
+
+def equivalences(found: Sequence[Equivalence]) -> Tabular:
+    """A table with a row per metric, of the same models and margin."""
+    columns = ("metric", "a", "b", "a - b", "low", "high", "p equivalent", "p a not worse", "equivalent", "test")
+    rows: list[tuple[Cell, ...]] = []
+    for one in found:
+        ends = (one.difference, one.low, one.high, one.p_equivalent, one.p_not_worse)
+        rows.append((one.metric, one.a, one.b, *ends, "yes" if one.equivalent else "not shown", one.test))
+    first = found[0]
+    level, inner = 100 * first.level, 100 * (2 * first.level - 1)
+    note = f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {level:g} %, intervals at {inner:g} %"
+    return Tabular.named(columns, rows, (note,), keys=1)
 
 
 def equivalence(

@@ -1,10 +1,9 @@
 """What a study is asked for."""
 
 from dataclasses import dataclass
-from typing import Any
 
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import Selection, measure_of
+from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import View
 
@@ -20,7 +19,7 @@ class Options:
     cluster: str | None
 
 
-def measures_of(metrics: Any, view: View | None) -> list[Measure]:
+def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
     """Read what a table is asked for.
 
     Raises:

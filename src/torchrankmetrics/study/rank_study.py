@@ -2,14 +2,14 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.selection import Asked, Metrics
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
@@ -18,7 +18,7 @@ from torchrankmetrics.study.files import find_files, natural, paths_of
 from torchrankmetrics.study.options import CLUSTERS, Options, measures_of
 from torchrankmetrics.study.page import page_of
 from torchrankmetrics.study.ranking import Ranking, ranking
-from torchrankmetrics.study.runs import Run, rows_of_source, source_of
+from torchrankmetrics.study.runs import Given, Run, rows_of_source, source_of
 from torchrankmetrics.study.tables import StudyTable, study_table
 from torchrankmetrics.study.tasks import DataSet
 from torchrankmetrics.theory.views import View
@@ -45,9 +45,9 @@ class RankStudy:
         self._models: dict[str, None] = {}  # in their order
         self._datasets: dict[str, None] = {}
         self._read: OrderedDict[str, DataSet] = OrderedDict()
-        self._measured: dict[tuple[Any, ...], Measured] = {}
+        self._measured: dict[tuple[Hashable, ...], Measured] = {}
 
-    def add(self, table: Any, *, model: str, dataset: str, seed: int | str = 0) -> None:
+    def add(self, table: Given, *, model: str, dataset: str, seed: int | str = 0) -> None:
         """Add the ranks of a run.
 
         Args:
@@ -63,7 +63,7 @@ class RankStudy:
             ValueError: if it has no ranking tasks, or the study has such a run.
         """
         source = source_of(table)
-        file = Path(table).as_posix() if isinstance(source, Path) else None
+        file = source.as_posix() if isinstance(source, Path) else None
         if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
             file = Path(file).name
         self._add(Run(str(model), str(dataset), str(seed), source, file, rows_of_source(source)))
@@ -143,7 +143,7 @@ class RankStudy:
 
     def table(
         self,
-        metrics: Any = "mrr",
+        metrics: Metrics = "mrr",
         view: View | None = None,
         *,
         level: float = 0.95,
@@ -179,7 +179,7 @@ class RankStudy:
 
     def summary(
         self,
-        metrics: Any = ("mrr", "adjusted_mrr", "amri", "adjusted_auc"),
+        metrics: Metrics = ("mrr", "adjusted_mrr", "amri", "adjusted_auc"),
         view: View | None = None,
         *,
         level: float = 0.95,
@@ -196,7 +196,7 @@ class RankStudy:
         self,
         a: str,
         b: str,
-        metric: Any = "mrr",
+        metric: Asked = "mrr",
         view: View | None = None,
         *,
         level: float = 0.95,
@@ -223,7 +223,7 @@ class RankStudy:
         found = {name: self._cells(name, one, level, cluster) for name in self.datasets}
         return differences(a, b, one, found, level)
 
-    def mean_ranks(self, metric: Any = "mrr", view: View | None = None, *, level: float = 0.95) -> Ranking:
+    def mean_ranks(self, metric: Asked = "mrr", view: View | None = None, *, level: float = 0.95) -> Ranking:
         """Ranks of the models averaged over data sets, with Friedman's test and Nemenyi's critical difference.
 
         Raises:
@@ -234,7 +234,7 @@ class RankStudy:
     def report(
         self,
         path: str | os.PathLike[str] | None = None,
-        metrics: Any = ("mrr", "hits@10"),
+        metrics: Metrics = ("mrr", "hits@10"),
         view: View | None = None,
         *,
         level: float = 0.95,

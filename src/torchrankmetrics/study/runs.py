@@ -3,9 +3,9 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Protocol
 
-from torchrankmetrics.evaluation.sources import Collected, as_table
+from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
@@ -44,7 +44,22 @@ class Run:
         return f"{self.model} on {self.dataset}, seed {self.seed}"
 
 
-def source_of(ranks: Any) -> RankTable | Path:
+class HoldsTable(Protocol):
+    """What PyKEEN's evaluation gives with a ``RankCollectionEvaluator``."""
+
+    table: RankTable
+
+
+class HoldsResults(Protocol):
+    """What PyKEEN's pipeline gives with one."""
+
+    metric_results: HoldsTable
+
+
+Given = Evaluation | HoldsTable | HoldsResults | str | os.PathLike[str]
+
+
+def source_of(ranks: Given) -> RankTable | Path:
     """What ``RankStudy.add`` is given as a table, or as the path of one.
 
     Raises:
