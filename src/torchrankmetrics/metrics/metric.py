@@ -135,8 +135,8 @@ class RankMetric(RowState):
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come in several
-                updates; then exclude lists them all, the own one too, or none. None: those of a row are a whole query.
+            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come apart;
+                then exclude lists them all, the own one too, or none. None: the answers of a row are a whole query.
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
             sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
             indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
