@@ -1,4 +1,4 @@
-"""Every Python block of the README and of docs/ is executed, top to bottom, one namespace per page."""
+"""Every Python block of docs/ is executed, top to bottom, one namespace per page."""
 
 from doctest import ELLIPSIS, NORMALIZE_WHITESPACE
 
@@ -7,5 +7,5 @@ from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
 pytest_collect_file = Sybil(
     parsers=[PythonCodeBlockParser(doctest_optionflags=ELLIPSIS | NORMALIZE_WHITESPACE), SkipParser()],
-    patterns=["README.md", "docs/*.md"],
+    patterns=["docs/*.md"],
 ).pytest()
