@@ -6,9 +6,9 @@ python docs/notebook.py examples/scores_to_table.py
 # %% [markdown]
 # # From scores to the paper's table
 #
-# Two scorers that were never trained, one small graph, and every step from a matrix of scores to a table in LaTeX with all that a
-# referee asks for: filtered ranks, chance, intervals, a paired test, and where the difference comes from. Put your model in the
-# place of `score_tails` and `score_heads`; nothing else changes.
+# Two scorers that were never trained, one small graph, and every step from a matrix of scores to a table in LaTeX
+# with all that a referee asks for: filtered ranks, chance, intervals, a paired test, and where the difference
+# comes from. Put your model in the place of `score_tails` and `score_heads`; nothing else changes.
 
 # %%
 import tempfile
@@ -21,13 +21,15 @@ from torchrankmetrics import KnownTriples, RankCollection, RankTable, compare, e
 
 data = get_dataset(dataset="kinships")
 train, valid, test = (part.mapped_triples for part in (data.training, data.validation, data.testing))
-print(f"{len(train)} + {len(valid)} + {len(test)} triples, {data.num_entities} entities, {data.num_relations} relations")
+print(
+    f"{len(train)} + {len(valid)} + {len(test)} triples, {data.num_entities} entities, {data.num_relations} relations"
+)
 
 # %% [markdown]
 # ## What chance gives
 #
-# Known answers of a query are no candidates. How many candidates are left in each task needs no model, and neither does the
-# expectation of a metric under uniformly random ranks.
+# Known answers of a query are no candidates. How many candidates are left in each task needs no model, and
+# neither does the expectation of a metric under uniformly random ranks.
 
 # %%
 known = KnownTriples(train, valid, test, num_entities=data.num_entities)
@@ -39,9 +41,9 @@ for name, metric in chance.items():
 # %% [markdown]
 # ## Scores become ranks
 #
-# `frequency` scores an entity by how often it occurs with the relation, `neighbours` by how often it does so for entities that share
-# answers with that of the query. `rank_triples` ranks both sides of every test triple. The relation becomes the group, the index of the
-# triple the sample id: they are what later questions need.
+# `frequency` scores an entity by how often it occurs with the relation, `neighbours` by how often it does so for
+# entities that share answers with that of the query. `rank_triples` ranks both sides of every test triple. The
+# relation becomes the group, the index of the triple the sample id: they are what later questions need.
 
 # %%
 links = torch.zeros(data.num_relations, data.num_entities, data.num_entities)
@@ -66,8 +68,9 @@ for name, (score_tails, score_heads) in scorers.items():
 print(models["neighbours"].summary())
 
 # %% [markdown]
-# The first column is what papers print. The adjusted index is 0 by chance and 1 for perfect ranks. Ties are reported because a model
-# that gives many candidates one score has three different ranks; the realistic one is between the others.
+# The first column is what papers print. The adjusted index is 0 by chance and 1 for perfect ranks. Ties are
+# reported because a model that gives many candidates one score has three different ranks; the realistic one is
+# between the others.
 
 # %%
 fig, ax = plots.rank_ecdf(models)
@@ -84,8 +87,8 @@ print(intervals["neighbours"])
 # %% [markdown]
 # ## Is one better?
 #
-# The models were tested on the same tasks, so the tasks are paired. Three metrics are three chances to be wrong: the last p-value of a
-# line is Holm's.
+# The models were tested on the same tasks, so the tasks are paired. Three metrics are three chances to be wrong:
+# the last p-value of a line is Holm's.
 
 # %%
 difference = compare(models["neighbours"], models["frequency"], ["mrr", "hits@10", "amri"], cluster="sample_id")
@@ -101,14 +104,15 @@ fig, ax = plots.forest(difference)
 # %%
 relations = list(data.training.relation_id_to_label.values())
 before, after = (models[name].breakdown(names=relations) for name in ("frequency", "neighbours"))
-gain = dict(zip(before["group"], zip(before["count"], before["adjusted_mrr"], after["adjusted_mrr"]), strict=False))
-for relation, (count, old, new) in sorted(gain.items(), key=lambda item: -item[1][0])[:5]:
+rows = zip(before["group"], before["count"], before["adjusted_mrr"], after["adjusted_mrr"], strict=True)
+for relation, count, old, new in sorted(rows, key=lambda row: -row[1])[:5]:
     print(f"{relation:8} {count:4} tasks   adjusted MRR {old:.3f} -> {new:.3f}")
 
 # %% [markdown]
 # ## The table, in LaTeX
 #
-# Values with their intervals, chance in a line of its own, and all that a reader needs to compute it again in the caption.
+# Values with their intervals, chance in a line of its own, and all that a reader needs to compute it again in the
+# caption.
 
 # %%
 columns = {"mrr": "MRR", "hits_at_10": "H@10", "amri": "AMRI"}
@@ -118,17 +122,22 @@ lines += [" & ".join(["model", *columns.values()]) + r" \\", r"\midrule"]
 for name, rows in intervals.items():
     cells = [f"{rows[key].value:.3f} [{rows[key].low:.3f}, {rows[key].high:.3f}]" for key in columns]
     lines += [" & ".join([name, *cells]) + r" \\"]
-lines += [" & ".join(["chance", *(f"{by_chance[key]:.3f}" for key in columns)]) + r" \\", r"\bottomrule", r"\end{tabular}"]
+lines += [
+    " & ".join(["chance", *(f"{by_chance[key]:.3f}" for key in columns)]) + r" \\",
+    r"\bottomrule",
+    r"\end{tabular}",
+]
 print("\n".join(lines))
 print(
-    f"% Kinships, both sides, filtered by train, valid and test: {len(counts)} ranks among {counts.min()} to {counts.max()}"
-    " candidates;\n% realistic ranks; 95 % intervals, triples drawn"
+    "% Kinships, both sides, filtered by train, valid and test; realistic ranks; 95 % intervals, triples drawn;\n"
+    f"% {len(counts)} ranks among {counts.min()} to {counts.max()} candidates"
 )
 
 # %% [markdown]
 # ## For the appendix
 #
-# The ranks themselves are a few kilobytes. Whoever has them can ask every other question later: another metric, one side, another test.
+# The ranks themselves are a few kilobytes. Whoever has them can ask every other question later: another metric,
+# one side, another test.
 
 # %%
 with tempfile.TemporaryDirectory() as folder:

@@ -27,7 +27,9 @@ def test_executed_notebook_is_that_of_its_script() -> None:
     saved = json.loads(SCRIPT.with_suffix(".ipynb").read_text(encoding="utf-8"))
     document = without_pixels(notebook.executed(SCRIPT))
     assert document == without_pixels(saved), "run python docs/notebook.py examples/scores_to_table.py"
-    drawn = sum(output["output_type"] == "display_data" for cell in saved["cells"] for output in cell.get("outputs", []))
+    drawn = sum(
+        output["output_type"] == "display_data" for cell in saved["cells"] for output in cell.get("outputs", [])
+    )
     assert drawn == 2
 
 
