@@ -10,12 +10,13 @@ from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.sources import Measured
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
-Asked = str | Measure | Measured
+Asked = str | RankDefinition | Measure | Measured
 """What one metric is asked for by: a name, or what holds a measure, as a ``RankMetric`` does."""
 Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
 """One, several, or by keys of one's own."""
@@ -56,7 +57,7 @@ class Selection:
         What a product and a name both ask for comes once.
 
         Args:
-            metrics: a name, a ``Measure`` or something with a ``measure``; several of them; or a dict of key -> one.
+            metrics: a name, a definition, a ``Measure`` or what has a ``measure``; several; or a dict of key -> one.
 
         Raises:
             TypeError, ValueError: as ``RankCollection``.
@@ -105,6 +106,8 @@ def measure_of(entry: Measure | Measured) -> Measure:
 
 
 def _parsed(entry: Asked) -> MetricName:
+    if isinstance(entry, RankDefinition):
+        return MetricName(entry)
     return parse_name(cast("str", entry))  # which refuses what is no name
 
 

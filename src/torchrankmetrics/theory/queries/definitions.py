@@ -1,0 +1,175 @@
+"""What a metric of queries is: a name, a kind, a direction; values, null moments and optimum follow from the kind."""
+
+import functools
+import re
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.kinds import AtMost
+from torchrankmetrics.theory.queries.average_precision import AveragePrecision
+from torchrankmetrics.theory.queries.first import FirstReciprocal, Success
+from torchrankmetrics.theory.queries.gains import Cut, Discount
+from torchrankmetrics.theory.queries.kind import QueryKind
+from torchrankmetrics.theory.queries.linear import AreaUnderCurve, MeanOf, NormalizedDCG, Precision, RPrecision
+from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, check_pairs
+from torchrankmetrics.theory.transforms import RankTransform, apply_transform, known
+
+
+@dataclass(frozen=True)
+class QueryDefinition:
+    """A metric of one query with m true candidates of N, averaged over queries.
+
+    Args:
+        name: canonical name, ``[a-z][a-z0-9_]*``.
+        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as that of a
+            ``RankDefinition``: the metric is the mean of f over the answers of a query.
+        kind: what else a metric may be, instead of f.
+        higher_is_better: direction; by default read off f at ranks 1 and 2^20.
+
+    Raises:
+        ValueError: if the name is no key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
+
+    >>> import torch
+    >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    >>> sample = QuerySample.from_rows(np.array([0, 0]), np.array([1, 3]), np.array([1, 3]), np.array([5, 5]))
+    >>> dcg.values(sample)
+    array([0.75])
+    """
+
+    name: str
+    f: RankTransform | None = None
+    kind: QueryKind | None = None
+    higher_is_better: bool | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
+        if self.f is None and self.kind is None:
+            raise ValueError(f"{self.name!r} needs f=, a transform of ranks whose mean over the answers it is")
+        if self.f is not None:
+            f = known(self.f)
+            if self.kind not in (None, MeanOf(f)):
+                raise ValueError(
+                    f"{self.name!r} is either the mean of f= over the answers or of another kind=, not both"
+                )
+            if self.higher_is_better is None:
+                far = np.array([1.0, float(_FAR)])
+                best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
+                if best == worst:
+                    raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
+                object.__setattr__(self, "higher_is_better", best > worst)
+            object.__setattr__(self, "kind", MeanOf(f))
+        elif self.higher_is_better is None:
+            object.__setattr__(self, "higher_is_better", True)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
+        """Value of every query, (Q,) float64; NaN where the metric is undefined (``auc`` if all are answers).
+
+        Args:
+            sample: the queries.
+            rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
+                doi:10.1007/978-3-540-78646-7_38), or with the answers of a block first or last in it.
+
+        Raises:
+            ValueError: for another rank type, or if f is not finite.
+        """
+        placed = sample.placed(rank_type)
+        return self.query_kind.values(placed) if len(sample) else np.empty(0)
+
+    def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
+
+        Args:
+            num_candidates: (Q,) integers N.
+            num_answers: (Q,) integers m in 1..N.
+
+        Returns:
+            (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.
+
+        Raises:
+            ValueError: unless 1 <= m <= N < 2^62.
+        """
+        N, m = check_pairs(num_candidates, num_answers)
+        (N, m), index = _distinct(N, m)
+        if not len(N):
+            return np.empty(0), np.empty(0)
+        mean, variance = _null_moments(self, N.tobytes(), m.tobytes())
+        return mean[index], variance[index]
+
+    def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
+        """Value of the ranking that has the answers first, (Q,) float64; arguments and errors of ``moments``."""
+        (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
+        return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
+
+    @property
+    def query_kind(self) -> QueryKind:
+        """The kind of metric that it is."""
+        assert self.kind is not None
+        return self.kind
+
+
+_FAR = 1 << 20  # where the direction of a metric is read off
+
+R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
+QUERY_AUC = QueryDefinition("auc", kind=AreaUnderCurve())
+
+
+def recall_at(k: int) -> QueryDefinition:
+    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``."""
+    return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
+
+
+def precision_at(k: int) -> QueryDefinition:
+    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``."""
+    return QueryDefinition(f"precision_at_{_places(k)}", kind=Precision(AtMost(k)))
+
+
+def success_at(k: int) -> QueryDefinition:
+    """Define success at k, whether an answer is among the first k. Raises as ``hits_at``."""
+    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
+
+
+def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
+    """Define the reciprocal rank of the first answer, 0 where that is beyond k. Raises as ``hits_at``."""
+    return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
+
+
+def average_precision(k: int | None = None) -> QueryDefinition:
+    """Define average precision, (1/m) sum of i / r_(i) over the answers up to k. Raises as ``hits_at``."""
+    return QueryDefinition(_cut_name("ap", k), kind=AveragePrecision(k))
+
+
+def normalized_dcg(k: int | None = None) -> QueryDefinition:
+    """Define binary nDCG, sum of 1 / log2(1 + r_i) up to k over that of the perfect ranking. Raises as ``hits_at``."""
+    f = Discount() if k is None else Cut(Discount(), _places(k))
+    return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCG(f))
+
+
+def _cut_name(name: str, k: int | None) -> str:
+    return name if k is None else f"{name}_at_{_places(k)}"
+
+
+def _places(k: int) -> int:
+    return check_int("k", k, 1, 1 << 63)
+
+
+def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:
+    """The distinct pairs, sorted by N, then m, and the index of the pair of every query."""
+    order = np.lexsort((m, N))
+    N, m = N[order], m[order]
+    new = np.r_[np.ones(min(1, len(N)), dtype=bool), (N[1:] != N[:-1]) | (m[1:] != m[:-1])]
+    index = np.empty(len(N), dtype=np.int64)
+    index[order] = np.cumsum(new) - 1
+    return (N[new], m[new]), index
+
+
+@functools.lru_cache(maxsize=512)
+def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
+    return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))

@@ -1,0 +1,96 @@
+"""Laws of one query by chance: the hypergeometric count of hits, the first hit, and the rank sum."""
+
+import functools
+import math
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import FloatArray, IntArray
+from torchrankmetrics.theory.queries.first_place import log_miss
+from torchrankmetrics.theory.tails.lattice import common_span
+from torchrankmetrics.theory.tails.listed import Law
+
+_FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
+_LEAST = 1e-300  # what is kept of the probability of an atom that must not vanish
+_MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
+
+
+def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
+    """Law of #{answers within the first k} / divisor, hypergeometric.
+
+    Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
+    """
+    k = min(k, N)
+    low, high = max(0, m + k - N), min(m, k)
+    center = m * k / N
+    width = _FAR * (1 + math.sqrt(center * (1 - k / N)))
+    first, last = max(low, math.floor(center - width)), min(high, math.ceil(center + width))
+    j = np.arange(first, last, dtype=np.float64)
+    log_ratio = np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1))
+    log_p = np.r_[0.0, np.cumsum(log_ratio)]
+    probability = np.exp(log_p - log_p.max())
+    probability /= probability.sum()
+    hits = np.arange(first, last + 1)
+    if last < high:  # the best value has its place, however unlikely
+        hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
+    # what is less likely than a float can say is more likely
+    values, probability = _merged(hits / divisor, np.maximum(probability, _LEAST), most)
+    return Law(values, probability, 1 / divisor)
+
+
+def first_law(N: int, m: int, k: int | None, most: int) -> Law:
+    """Law of 1 / r_(1), 0 beyond k; far places share an atom, at the best of them."""
+    last = N - m + 1 if k is None else min(k, N - m + 1)
+    near = min(last, most // 2)
+    x = np.arange(1, near + 1)
+    if near < last:
+        x = np.unique(np.r_[x, np.geomspace(near, last, most - near).astype(np.int64)])
+    edges = np.r_[x, last + 1]
+    log_beyond = log_miss(np.full(len(edges), N), np.full(len(edges), m), edges - 1)
+    probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
+    values = 1.0 / x
+    if last < N - m + 1:
+        values, probability = np.r_[values, 0.0], np.r_[probability, math.exp(log_beyond[-1])]
+    kept = probability > 0
+    values = values[kept][::-1]
+    return Law(values, probability[kept][::-1], common_span(np.diff(values)))
+
+
+def success_law(N: int, m: int, k: int) -> Law:
+    """Law of [r_(1) <= k]."""
+    log_no_hit = float(log_miss(np.array([N]), np.array([m]), np.array([min(k, N)]))[0])
+    values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
+    possible = probability > 0
+    return Law(values[possible], probability[possible], 1.0)
+
+
+@functools.lru_cache(maxsize=512)
+def rank_sum_law(N: int, m: int, most: int) -> Law | None:
+    """Law of AUC, the share u / (m n) of n = N - m others behind the answers; None where the recurrence is long.
+
+    The last place holds an answer with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
+
+    Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
+    """
+    n = N - m
+    if n == 0 or m * n > min(_MOST_STEPS, most):
+        return None
+    rows = [np.ones(1)] * (n + 1)
+    for i in range(1, m + 1):
+        row = np.ones(1)
+        new = [row]
+        for j in range(1, n + 1):
+            both = np.zeros(i * j + 1)
+            both[: (i - 1) * j + 1] += i / (i + j) * rows[j]
+            both[i:] += j / (i + j) * new[j - 1]
+            new.append(both)
+        rows = new
+    return Law(np.arange(m * n + 1) / (m * n), rows[n], 1 / (m * n))
+
+
+def _merged(values: FloatArray, probability: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+    """At most about ``most`` atoms: neighbours at the best of them."""
+    if len(values) <= most:
+        return values, probability
+    last: IntArray = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
+    return values[last], np.add.reduceat(probability, np.r_[0, last[:-1] + 1])

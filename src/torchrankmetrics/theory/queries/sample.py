@@ -1,0 +1,177 @@
+"""The ranks of the answers of queries, as mathematics sees them: blocks of tied candidates, query after query."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
+
+QueryRankType = Literal["expected", "optimistic", "pessimistic"]
+QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
+
+
+@dataclass(frozen=True, eq=False)
+class QuerySample:
+    """Queries as blocks of tied answers: what a metric of queries sees.
+
+    Ranks are raw: the other answers of a query stay among its candidates. Some answers of a block are true; which of
+    its places they hold is open, every choice equally likely. Every query has a block.
+
+    Attributes:
+        starts: (Q + 1,) int64; the blocks of query q are ``starts[q]:starts[q + 1]``, ascending.
+        optimistic: (blocks,) int64, the first place of a block.
+        pessimistic: (blocks,) int64, the last one.
+        answers: (blocks,) int64 >= 1, true candidates among those of the block.
+        num_candidates: (Q,) int64, N, all answers included.
+        weight: (Q,) float64 >= 0, of ONE query.
+        counts: (Q,) int64 > 0, how many equal queries this one stands for.
+    """
+
+    starts: IntArray
+    optimistic: IntArray
+    pessimistic: IntArray
+    answers: IntArray
+    num_candidates: IntArray
+    weight: FloatArray
+    counts: IntArray
+
+    @classmethod
+    def from_rows(
+        cls,
+        query: IntArray,
+        optimistic: IntArray,
+        pessimistic: IntArray,
+        num_candidates: IntArray,
+        weight: FloatArray | None = None,
+        counts: IntArray | None = None,
+    ) -> "QuerySample":
+        """Build a sample from one row per answer, in any order; queries come in the order of their labels.
+
+        Args:
+            query: (n,) int64 labels.
+            optimistic: (n,) int64 >= 1, raw ranks.
+            pessimistic: (n,) int64, no smaller.
+            num_candidates: (n,) int64, equal within a query.
+            weight: (n,) float64 >= 0, likewise; None: 1.
+            counts: (n,) int64 > 0, likewise; None: 1.
+
+        Raises:
+            ValueError: if a block holds more answers than places, blocks overlap, a rank is not in 1..N, or rows of a
+                query differ in what they must agree on; the message names the query.
+        """
+        weight = np.ones(len(query)) if weight is None else weight
+        counts = np.ones(len(query), dtype=np.int64) if counts is None else counts
+        order = np.lexsort((pessimistic, optimistic, query))
+        query, low, high = query[order], optimistic[order], pessimistic[order]
+        N, weight, counts = num_candidates[order], weight[order], counts[order]
+        same = query[1:] == query[:-1]
+        for name, values in (("num_candidates", N), ("weight", weight), ("counts", counts)):
+            differ = same & (values[1:] != values[:-1])
+            _refuse(differ, query[1:], lambda i, name=name, v=values: f"{name} {v[i]} and {v[i + 1]} in its rows")
+        outside = (low < 1) | (high < low) | (high > N)
+        _refuse(outside, query, lambda i: f"ranks {low[i]}..{high[i]} outside of 1..{N[i]}, its num_candidates")
+        new = np.r_[np.ones(min(1, len(query)), dtype=bool), ~same | (low[1:] != low[:-1]) | (high[1:] != high[:-1])]
+        first = np.flatnonzero(new)
+        answers = np.diff(np.r_[first, len(query)])
+        label, low, high = query[first], low[first], high[first]
+        _refuse(
+            answers > high - low + 1,
+            label,
+            lambda i: (
+                f"{answers[i]} answers at the places {low[i]}..{high[i]}; ranks must be raw, with the other "
+                "answers of the query among its candidates"
+            ),
+        )
+        _refuse(
+            (label[1:] == label[:-1]) & (low[1:] <= high[:-1]),
+            label,
+            lambda i: f"tie blocks {low[i]}..{high[i]} and {low[i + 1]}..{high[i + 1]} that overlap",
+        )
+        starts = np.flatnonzero(np.r_[np.ones(min(1, len(label)), dtype=bool), label[1:] != label[:-1]])
+        one = first[starts]
+        return cls(np.r_[starts, len(label)], low, high, answers, N[one], weight[one], counts[one])
+
+    @classmethod
+    def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
+        """Queries whose answers are anywhere among their first places: a constant scorer, or the perfect one."""
+        size = len(places)
+        ones = np.ones(size, dtype=np.int64)
+        return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
+
+    @classmethod
+    def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
+        """Queries with as many answers and candidates each, at ranks (Q, m), ascending, without ties."""
+        size, m = ranks.shape
+        one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
+        starts = np.arange(size + 1) * m
+        return cls(starts, flat, flat, np.ones(size * m, dtype=np.int64), one * num_candidates, np.ones(size), one)
+
+    def placed(self, rank_type: QueryRankType) -> "QuerySample":
+        """The queries with the answers of every block first, last, or (expected) anywhere in it.
+
+        Raises:
+            ValueError: for another rank type.
+        """
+        match rank_type:
+            case "expected":
+                return self
+            case "optimistic":
+                return replace(self, pessimistic=self.optimistic + self.answers - 1)
+            case "pessimistic":
+                return replace(self, optimistic=self.pessimistic - self.answers + 1)
+        known = ", ".join(map(repr, QUERY_RANK_TYPES))
+        raise ValueError(f"rank_type of a metric of queries must be one of {known}; got {rank_type!r}")
+
+    def __len__(self) -> int:
+        return len(self.num_candidates)
+
+    @cached_property
+    def num_answers(self) -> IntArray:
+        """Number m of true candidates of every query, (Q,) int64."""
+        return self.sums(self.answers)
+
+    @cached_property
+    def size(self) -> IntArray:
+        """Number b of places of every block, (blocks,) int64."""
+        return self.pessimistic - self.optimistic + 1
+
+    @cached_property
+    def query(self) -> IntArray:
+        """Index of the query of every block, (blocks,) int64."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @cached_property
+    def before(self) -> IntArray:
+        """Answers of the query in its earlier blocks, (blocks,) int64."""
+        passed = np.cumsum(self.answers) - self.answers
+        return passed - passed[self.starts[:-1]][self.query]
+
+    def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Add what blocks have, (blocks,), up for every query, (Q,)."""
+        result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
+        return result
+
+
+def _refuse(bad: npt.NDArray[np.bool_], query: IntArray, what: Any) -> None:
+    if bad.any():
+        i = int(np.argmax(bad))
+        raise ValueError(f"query {query[i]} has {what(i)}")
+
+
+def check_pairs(num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    """N and m of queries as (Q,) int64.
+
+    Raises:
+        ValueError: unless 1 <= m <= N < 2^62.
+    """
+    N, m = np.broadcast_arrays(np.asarray(num_candidates, dtype=np.int64), np.asarray(num_answers, dtype=np.int64))
+    N, m = np.atleast_1d(N), np.atleast_1d(m)
+    bad = (m < 1) | (m > N) | (N > MOST_CANDIDATES)
+    if bad.any():
+        raise ValueError(
+            f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
+        )
+    return N, m

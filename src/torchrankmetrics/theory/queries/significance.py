@@ -1,0 +1,133 @@
+"""p-values of means over queries: from the law of one query where it is at hand, else by simulation.
+
+Queries are independent by chance, so that the mean is a sum of independent variables; those of one answer have the law
+of their task metric.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.theory.candidates import CandidateCounts, IntArray, distinct_rows, in_range
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.theory.queries.means import query_mean
+from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
+from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample
+from torchrankmetrics.theory.tails.joint import JointLaw
+from torchrankmetrics.theory.tails.laws import SumLaw
+from torchrankmetrics.theory.tails.listed import Law, ListedSumLaw
+from torchrankmetrics.theory.tails.significance import log_p_value, sum_law
+from torchrankmetrics.theory.tails.upper import log_upper_tail
+
+_MOST_LAWS = 1 << 14  # distinct pairs of N and m
+_MOST_ATOMS = 1 << 19  # of all laws together
+_MOST_VALUES = 1 << 17  # of all atoms: laws of one weight share them
+_ATOMS = 128, 2048  # of one law, at least and at most
+_TOLERANCE = 1e-9  # relative distance within which the mean reaches an atom
+_ROUNDING = 4e-15
+
+
+@dataclass(frozen=True)
+class QueryPValue:
+    """P(a mean over queries at least as good as the observed one, by chance).
+
+    Attributes:
+        log_p: its natural logarithm, in [-inf, 0].
+        samples: 0 if it was computed from the law; else the number B of simulated outcomes, of which it counts those
+            that are as good and the observed one, (1 + #) / (1 + B): valid, and never below 1 / (1 + B).
+    """
+
+    log_p: float
+    samples: int = 0
+
+    @property
+    def p(self) -> float:
+        """The p-value; 0.0 may be an underflow of ``log_p``."""
+        return math.exp(self.log_p)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the simulation; 0 without one."""
+        return math.sqrt(self.p * (1 - self.p) / self.samples) if self.samples else 0.0
+
+
+def query_p_value(
+    definition: QueryDefinition,
+    sample: QuerySample,
+    rank_type: QueryRankType = "expected",
+    *,
+    samples: int = 10_000,
+    seed: int = 0,
+) -> QueryPValue:
+    """Probability by chance of a mean over queries at least as good as that of a sample.
+
+    From the law of one query for recall, precision, success, the first hit and R-precision; for others where every
+    query has one answer or so few candidates that its law can be listed (AUC: up to 2048 pairs). Else simulated.
+
+    Args:
+        definition: the metric.
+        sample: the queries; those without a value are left out.
+        rank_type: of the observed value; by chance nothing ties.
+        samples: how many outcomes are simulated at most; fewer where they take more than 2^25 ranks.
+        seed: of the simulation.
+
+    Raises:
+        ValueError: if no query has a value, or ``samples`` is below 1.
+    """
+    if samples < 1:
+        raise ValueError(f"samples must be at least 1, got {samples}")
+    observed = query_mean(definition, sample, rank_type)
+    if observed.num_queries == 0:
+        raise ValueError(f"{definition.name!r} needs a query that has a value to have a p-value")
+    if observed.moments.variance == 0:
+        return QueryPValue(0.0)
+    (N, m, weight), count = _merged(definition, sample)
+    better = 1 if definition.higher_is_better else -1
+    kind = definition.query_kind
+    f, scale = kind.of_one_answer
+    if (m == 1).all():
+        task = RankDefinition(definition.name, f=f, optimum=None, higher_is_better=better > 0)
+        return QueryPValue(log_p_value(task, observed.value / scale, CandidateCounts.of(N, weight, count)))
+    share = weight / float((weight * count).sum())
+    slack = _TOLERANCE * abs(observed.value - observed.moments.mean) + _ROUNDING * abs(observed.value)
+    laws = _laws(definition, N, m, len(np.unique(weight)))
+    if laws is None:
+        least = better * observed.value - slack
+        reached, drawn = simulated_tail(kind, N, m, better * share, count, least, samples, seed)
+        return QueryPValue(math.log((1 + reached) / (1 + drawn)), drawn)
+    one = m == 1
+    singles = CandidateCounts(N[one], share[one] * scale, count[one])
+
+    def law(sign: int) -> SumLaw:
+        several = ListedSumLaw(laws, share[~one], count[~one], sign)
+        return JointLaw([sum_law(f, singles, sign), several]) if one.any() else several
+
+    return QueryPValue(log_upper_tail(law(better), law(-better), better * observed.value, slack))
+
+
+def _merged(definition: QueryDefinition, sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
+    """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
+    used = (sample.weight > 0) & ~np.isnan(definition.moments(sample.num_candidates, sample.num_answers)[0])
+    N, m = sample.num_candidates[used], sample.num_answers[used]
+    return distinct_rows((N, m, in_range(sample.weight[used])), sample.counts[used])
+
+
+def _laws(definition: QueryDefinition, N: IntArray, m: IntArray, weights: int) -> Sequence[Law] | None:
+    """Laws of the queries of several answers; None if one is not at hand, or they are too many."""
+    pairs = [pair for pair in zip(N.tolist(), m.tolist(), strict=True) if pair[1] > 1]
+    distinct = dict.fromkeys(pairs)
+    if len(pairs) > _MOST_LAWS:
+        return None
+    most = min(max(min(_MOST_ATOMS // len(pairs), _MOST_VALUES // weights), _ATOMS[0]), _ATOMS[1])
+    laws: dict[tuple[int, int], Law] = {}
+    for pair in distinct:
+        law = definition.query_kind.law(*pair, most)
+        if law is None:
+            return None
+        laws[pair] = law
+    return [laws[pair] for pair in pairs]

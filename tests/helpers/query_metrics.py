@@ -1,0 +1,37 @@
+"""Every metric of queries beside its plain definition, and samples from blocks of ties."""
+
+import numpy as np
+import pytest
+
+import query_laws as exact
+from torchrankmetrics.theory.definitions import Power
+from torchrankmetrics.theory.queries import definitions as d
+from torchrankmetrics.theory.queries.sample import QuerySample
+
+CUT = [
+    (d.recall_at, exact.recall),
+    (d.precision_at, exact.precision),
+    (d.success_at, exact.success),
+    (d.first_reciprocal_rank, exact.rr),
+    (d.average_precision, exact.ap),
+    (d.normalized_dcg, exact.ndcg),
+]
+UNCUT = [
+    (d.first_reciprocal_rank(), exact.rr),
+    (d.average_precision(), exact.ap),
+    (d.normalized_dcg(), exact.ndcg),
+    (d.R_PRECISION, exact.r_precision),
+    (d.QUERY_AUC, exact.auc),
+    (d.QueryDefinition("mean_rank", f=Power(1)), lambda ranks, N: sum(ranks) / len(ranks)),
+    (d.QueryDefinition("root", f=lambda r: r.rsqrt()), lambda ranks, N: sum(r**-0.5 for r in ranks) / len(ranks)),
+]
+# definition, and the value of ranks among N candidates
+METRICS = UNCUT + [(make(k), lambda ranks, N, f=f, k=k: f(ranks, N, k)) for make, f in CUT for k in (1, 2, 3, 5, 12)]
+every_metric = pytest.mark.parametrize(("definition", "value"), METRICS, ids=[one.name for one, _ in METRICS])
+
+
+def sample_of(*queries, weight=None):
+    """A sample of queries (N, blocks), each block (first place, last place, answers), from its rows in disorder."""
+    rows = [(q, low, high, N) for q, (N, blocks) in enumerate(queries) for low, high, t in blocks for _ in range(t)]
+    columns = np.array(rows, dtype=np.int64)[np.random.default_rng(len(rows)).permutation(len(rows))].T
+    return QuerySample.from_rows(*columns, weight if weight is None else np.asarray(weight, float)[columns[0]])

@@ -1,0 +1,249 @@
+"""p-values of means over queries: all outcomes of small ones, plain convolutions of large ones, and simulation."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import hypergeom
+
+import query_laws as exact
+from query_metrics import every_metric, sample_of
+from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
+from torchrankmetrics.theory.queries import definitions as d
+from torchrankmetrics.theory.queries import significance
+from torchrankmetrics.theory.queries.laws import first_law, hit_law, rank_sum_law
+from torchrankmetrics.theory.queries.means import query_mean
+from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
+from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.queries.significance import query_p_value
+from torchrankmetrics.theory.tails.significance import log_p_value
+
+SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
+OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]
+
+
+def untied(*queries, weight=None):
+    """A sample of queries (N, ranks)."""
+    return sample_of(*((N, [(int(r), int(r), 1) for r in ranks]) for N, ranks in queries), weight=weight)
+
+
+@every_metric
+@pytest.mark.parametrize("weight", [(1.0, 1.0, 1.0), (1.0, 0.5, 3.0)])
+def test_p_is_the_share_of_all_outcomes_that_are_as_good(definition, value, weight):
+    parts = [
+        np.array([w * float(value(ranks, N)) for ranks in outcomes])
+        for (N, _), outcomes, w in zip(SHAPES, OUTCOMES, weight, strict=True)
+    ]
+    every = parts[0][:, None, None] + parts[1][:, None] + parts[2]
+    sign = 1 if definition.higher_is_better else -1
+    random = np.random.default_rng(0)
+    for _ in range(12):
+        chosen = [int(random.integers(len(outcomes))) for outcomes in OUTCOMES]
+        ranks = [outcomes[i] for outcomes, i in zip(OUTCOMES, chosen, strict=True)]
+        sample = untied(*((N, r) for (N, _), r in zip(SHAPES, ranks, strict=True)), weight=weight)
+        got = query_p_value(definition, sample)
+        want = (sign * every >= sign * every[tuple(chosen)] - 1e-12).mean()
+        assert got.samples == got.standard_error == 0
+        assert got.p == pytest.approx(want, rel=1e-13)
+
+
+@every_metric
+def test_by_chance_p_falls_to_alpha_with_probability_alpha_at_most(definition, value):
+    shapes = [(5, 2), (4, 2)]
+    outcomes = itertools.product(*(exact.outcomes(N, m) for N, m in shapes))
+    queries = (zip((N for N, _ in shapes), ranks, strict=True) for ranks in outcomes)
+    p = np.sort([query_p_value(definition, untied(*some)).p for some in queries])
+    reached = np.searchsorted(p, p * (1 + 1e-12), side="right") / len(p)
+    assert (reached <= p * (1 + 1e-12)).all()
+
+
+@pytest.mark.parametrize(
+    ("definition", "task"),
+    [
+        (d.recall_at(10), hits_at(10)),
+        (d.success_at(10), hits_at(10)),
+        (d.R_PRECISION, hits_at(1)),
+        (d.average_precision(), MEAN_RECIPROCAL_RANK),
+        (d.QUERY_AUC, MEAN_AUC),
+    ],
+    ids=lambda one: one.name,
+)
+def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
+    random = np.random.default_rng(3)
+    N = random.integers(50, 3000, 400)
+    low = np.minimum(random.integers(1, 200, 400), N)
+    high = np.minimum(low + random.integers(0, 3, 400), N)
+    sample = QuerySample.from_rows(np.arange(400), low, high, N)
+    got = query_p_value(definition, sample)
+    assert got.log_p == pytest.approx(log_p_value(task, query_mean(definition, sample).value, N), rel=1e-12)
+    precision = query_p_value(d.precision_at(10), sample)
+    assert precision.log_p == pytest.approx(query_p_value(d.recall_at(10), sample).log_p, rel=1e-12)
+
+
+@pytest.mark.parametrize("lift", [1.0, 2.0, 6.0])
+def test_p_of_hits_is_a_convolution_of_hypergeometric_laws(lift):
+    """200 queries of 1, 2 and 4 answers: recall in quarters, precision in tenths, success by ones."""
+    random = np.random.default_rng(8)
+    queries = [
+        (int(N), int(m)) for N, m in zip(random.integers(300, 900, 200), random.choice([1, 2, 4], 200), strict=True)
+    ]
+    sample = untied(*((N, random.permutation(np.arange(1, int(N / lift) + 1))[:m]) for N, m in queries))
+    for definition, law, places in (
+        (d.recall_at(10), lambda N, m: np.kron(hypergeom.pmf(range(m + 1), N, m, 10), np.eye(4 // m)[0]), 4),
+        (d.precision_at(10), lambda N, m: hypergeom.pmf(range(m + 1), N, m, 10), 10),
+        (d.success_at(10), lambda N, m: np.array([hypergeom.pmf(0, N, m, 10), hypergeom.sf(0, N, m, 10)]), 1),
+    ):
+        total = np.ones(1)
+        for N, m in queries:
+            total = np.convolve(total, law(N, m))
+        hits = round(query_mean(definition, sample).value * len(queries) * places)
+        assert query_p_value(definition, sample).p == pytest.approx(total[hits:].sum(), rel=1e-9)
+
+
+@pytest.mark.parametrize("places", [(1, 1), (3, 40), (700, 2), (2500, 3100), (60, 4990)])
+def test_p_of_first_hits_far_down_is_a_little_larger_never_smaller(places):
+    N, m = 5000, 3
+    rest = np.array([4999, 5000])
+    sample = untied(*((N, [place, *rest][:m]) for place in places))
+    beyond = np.cumprod(1 - m / (N - np.arange(N, dtype=np.longdouble)[: N - m + 1]))
+    within = np.r_[0.0, 1 - beyond]
+    law = np.diff(within)
+    reached = np.longdouble(sum(1 / p for p in places))
+    needed = reached - 1 / np.arange(1, N - m + 2, dtype=np.longdouble)
+    with np.errstate(divide="ignore"):
+        last = np.where(needed > 0, np.minimum(np.floor(1 / needed * (1 + 1e-9)), N - m + 1), N - m + 1).astype(int)
+    want = float((law * within[last]).sum())
+    got = query_p_value(d.first_reciprocal_rank(), sample).p
+    assert want * (1 - 1e-8) <= got <= want * 1.05
+
+
+def test_the_law_of_many_first_hits_agrees_with_simulation():
+    shapes = [(400, 3)] * 40 + [(5000, 8)] * 40 + [(90, 1)] * 20
+    random = np.random.default_rng(5)
+    sample = untied(*((N, random.permutation(N // 2)[:m] + 1) for N, m in shapes))
+    for definition in (d.first_reciprocal_rank(), d.first_reciprocal_rank(20)):
+        got = query_p_value(definition, sample)
+        N, m = (np.array(column) for column in ([90, 400, 5000], [1, 3, 8]))
+        reached, drawn = simulated_tail(
+            definition.query_kind,
+            N,
+            m,
+            np.full(3, 0.01),
+            np.array([20, 40, 40]),
+            query_mean(definition, sample).value - 1e-12,
+            20_000,
+            1,
+        )
+        assert 0.001 < got.p < 0.999
+        assert abs(reached / drawn - got.p) < 4 * math.sqrt(got.p / drawn)
+
+
+@pytest.mark.parametrize(("N", "m", "k"), [(10**6, 40, 1000), (10**7, 3, 100), (500, 480, 50), (10**5, 5 * 10**4, 10)])
+def test_hypergeometric_laws_agree_with_their_moments_and_scipy(N, m, k):
+    law = hit_law(N, m, k, 1.0, 1 << 12)
+    assert law.probability.sum() == pytest.approx(1, rel=1e-13)
+    assert law.values @ law.probability == pytest.approx(m * k / N, rel=1e-12)
+    likely = law.probability > 1e-12
+    # scipy's logarithms of factorials leave 1e-8
+    want = hypergeom.pmf(law.values[likely].astype(int), N, m, k)
+    np.testing.assert_allclose(law.probability[likely], want, rtol=1e-7)
+
+
+def test_laws_with_more_atoms_than_wanted_are_better_never_worse():
+    for few, all_ in (
+        (hit_law(10**5, 4000, 5000, 1.0, 50), hit_law(10**5, 4000, 5000, 1.0, 1 << 14)),
+        (first_law(10**5, 7, None, 100), first_law(10**5, 7, None, 1 << 18)),
+    ):
+        assert len(few.values) <= 101
+        assert few.probability.sum() == pytest.approx(1, rel=1e-12)
+        upper = [np.cumsum(law.probability[::-1])[::-1] for law in (few, all_)]
+        above = np.searchsorted(few.values, all_.values)
+        at_least = np.where(above < len(few.values), np.r_[upper[0], 0.0][above], 0.0)
+        assert (at_least >= upper[1] * (1 - 1e-10)).all()
+
+
+@pytest.mark.parametrize(("N", "m"), [(9, 4), (7, 1), (8, 7)])
+def test_the_rank_sum_law_is_that_of_all_outcomes(N, m):
+    values, count = np.unique([float(exact.auc(ranks, N)) for ranks in exact.outcomes(N, m)], return_counts=True)
+    law = rank_sum_law(N, m, 1 << 12)
+    np.testing.assert_allclose(law.values, values, rtol=1e-15, atol=1e-16)
+    np.testing.assert_allclose(law.probability, count / count.sum(), rtol=1e-13)
+    assert rank_sum_law(10**6, 3, 1 << 12) is None
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [d.average_precision(), d.normalized_dcg(3), d.QUERY_AUC, d.QueryDefinition("mr", f=Power(1)), d.recall_at(2)],
+    ids=lambda one: one.name,
+)
+def test_simulation_agrees_with_the_law_and_is_never_below_its_resolution(definition, monkeypatch):
+    sample = untied((7, [2, 4]), (6, [1, 3, 5]), (5, [2]), weight=[1.0, 2.0, 0.5])
+    want = query_p_value(definition, sample).p
+    monkeypatch.setattr(significance, "_laws", lambda *_: None)
+    got = query_p_value(definition, sample, samples=4_000)
+    assert got.samples == 4_000
+    assert abs(got.p - want) < 4 * got.standard_error + 1 / 4_000
+    assert query_p_value(definition, sample, samples=4_000) == got
+    best = query_p_value(definition, untied((400, range(1, 7)), (500, range(1, 5))), samples=50)
+    assert best.p == pytest.approx(1 / 51)
+
+
+def test_metrics_without_a_law_at_hand_are_simulated_with_their_error_told():
+    random = np.random.default_rng(2)
+    sample = untied(*((1000, random.permutation(300)[:4] + 1) for _ in range(30)))
+    for definition in (d.average_precision(), d.normalized_dcg(10), d.QUERY_AUC):
+        got = query_p_value(definition, sample, samples=999)
+        assert got.samples == 999
+        assert 1 / 1000 <= got.p < 0.2
+        assert got.standard_error == pytest.approx(math.sqrt(got.p * (1 - got.p) / 999))
+        assert not definition.query_kind.has_law
+    assert all(one.query_kind.has_law for one in (d.recall_at(1), d.precision_at(2), d.success_at(3), d.R_PRECISION))
+
+
+@settings(max_examples=20)
+@given(st.data())
+def test_p_falls_as_the_first_answer_rises(data):
+    N = data.draw(st.integers(20, 2000))
+    m = data.draw(st.integers(2, 5))
+    place = data.draw(st.integers(2, N - m))
+    others = list(range(N - m + 2, N + 1))
+    for definition in (d.first_reciprocal_rank(), d.success_at(5), d.R_PRECISION, d.recall_at(7)):
+        worse, better = (
+            query_p_value(definition, untied((N, [at, *others]), (50, [3, 9]))).p for at in (place, place - 1)
+        )
+        assert better <= worse * (1 + 1e-9)
+
+
+def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
+    assert query_p_value(d.recall_at(10), untied((5, [1, 2]), (7, [3]))).p == 1
+    with pytest.raises(ValueError, match="'auc' needs a query that has a value"):
+        query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
+    with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
+        query_p_value(d.QUERY_AUC, untied((3, [1, 2])), samples=0)
+
+
+def test_weights_and_shapes_that_differ_are_no_hindrance():
+    random = np.random.default_rng(4)
+    shapes = list(zip(random.integers(200, 400, 100).tolist(), random.integers(1, 6, 100).tolist(), strict=True))
+    queries = [(N, random.permutation(N)[:m] + 1) for N, m in shapes]
+    N, m = np.array(shapes).T
+    weight = random.choice([0.5, 1.0, 2.5], 100)
+    for definition in (d.recall_at(10), d.precision_at(10), d.R_PRECISION, d.first_reciprocal_rank(20)):
+        got = query_p_value(definition, untied(*queries, weight=weight))
+        observed = query_mean(definition, untied(*queries, weight=weight))
+        order = np.lexsort((m, N))
+        reached, drawn = simulated_tail(
+            definition.query_kind,
+            N[order],
+            m[order],
+            (weight / weight.sum())[order],
+            np.ones(100, dtype=np.int64),
+            observed.value * (1 - 1e-12),
+            5_000,
+            0,
+        )
+        assert got.samples == 0
+        assert abs(reached / drawn - got.p) < 4 * math.sqrt(got.p / drawn)

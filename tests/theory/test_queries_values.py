@@ -1,0 +1,231 @@
+"""Values of queries of several answers: tie orders and best rankings enumerated; the task metric with one answer."""
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import query_laws as exact
+from query_metrics import CUT, METRICS, every_metric, sample_of
+from torchrankmetrics.theory.definitions import (
+    MEAN_AUC,
+    MEAN_RANK,
+    MEAN_RECIPROCAL_RANK,
+    Power,
+    RankDefinition,
+    hits_at,
+)
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.kinds import AtMost, WithCandidates
+from torchrankmetrics.theory.queries import definitions as d
+from torchrankmetrics.theory.queries.gains import Cut, Discount
+from torchrankmetrics.theory.queries.means import query_mean
+from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.values import base_value
+
+RR_AT_3 = RankDefinition("rr_at_3", f=Cut(Power(-1), 3), optimum=1.0, higher_is_better=True)
+GAIN = RankDefinition("gain", f=Discount())
+# the task metric that a metric of queries is with one answer, and what it is multiplied by
+ONE_ANSWER = [
+    (d.recall_at(3), hits_at(3), 1),
+    (d.precision_at(3), hits_at(3), 1 / 3),
+    (d.success_at(3), hits_at(3), 1),
+    (d.R_PRECISION, hits_at(1), 1),
+    (d.first_reciprocal_rank(), MEAN_RECIPROCAL_RANK, 1),
+    (d.average_precision(), MEAN_RECIPROCAL_RANK, 1),
+    (d.first_reciprocal_rank(3), RR_AT_3, 1),
+    (d.average_precision(3), RR_AT_3, 1),
+    (d.normalized_dcg(), GAIN, 1),
+    (d.QUERY_AUC, MEAN_AUC, 1),
+    (d.QueryDefinition("mr", f=Power(1)), MEAN_RANK, 1),
+]
+
+
+@st.composite
+def tied_queries(draw):
+    blocks, place = [], 1
+    for _ in range(draw(st.integers(1, 3))):
+        place += draw(st.integers(0, 2))
+        size = draw(st.integers(1, 4))
+        blocks.append((place, place + size - 1, draw(st.integers(1, size))))
+        place += size
+    return place - 1 + draw(st.integers(0, 2)), blocks
+
+
+@given(queries=st.lists(tied_queries(), min_size=1, max_size=3))
+def test_expected_values_are_the_means_over_all_tie_orders(queries):
+    sample = sample_of(*queries)
+    for definition, value in METRICS:
+        for got, (N, blocks) in zip(definition.values(sample), queries, strict=True):
+            every = [value(ranks, N) for ranks in exact.orders(blocks)]
+            want = np.nan if every[0] is None else float(exact.moments(every)[0])
+            assert got == pytest.approx(want, rel=2e-15, abs=1e-15, nan_ok=True), definition.name
+
+
+@given(queries=st.lists(tied_queries(), min_size=1, max_size=3))
+def test_optimistic_and_pessimistic_values_have_the_answers_first_and_last_in_their_blocks(queries):
+    sample = sample_of(*queries)
+    for rank_type, first in (("optimistic", lambda o, p, t: o), ("pessimistic", lambda o, p, t: p - t + 1)):
+        for definition, value in METRICS:
+            for got, (N, blocks) in zip(definition.values(sample, rank_type), queries, strict=True):
+                ranks = [first(*block) + i for block in blocks for i in range(block[2])]
+                want = value(ranks, N)
+                assert got == pytest.approx(np.nan if want is None else float(want), rel=1e-15, nan_ok=True)
+
+
+@every_metric
+def test_the_optimum_is_the_value_of_the_answers_at_the_first_places(definition, value):
+    pairs = [(N, m) for N in range(1, 8) for m in range(1, N + 1)]
+    N, m = np.array(pairs).T
+    want = [value(range(1, m + 1), N) for N, m in pairs]
+    want = [np.nan if x is None else float(x) for x in want]
+    np.testing.assert_allclose(definition.optimum(N, m), want, rtol=1e-15)
+    perfect = sample_of(*((N, [(r, r, 1) for r in range(1, m + 1)]) for N, m in pairs))
+    np.testing.assert_allclose(definition.values(perfect), want, rtol=1e-15)
+
+
+@pytest.mark.parametrize(("definition", "task", "scale"), ONE_ANSWER, ids=[one[0].name for one in ONE_ANSWER])
+@given(
+    ranks=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(1, 20)), min_size=1, max_size=5),
+    weighted=st.booleans(),
+)
+def test_with_one_answer_a_metric_of_queries_is_its_task_metric(definition, task, scale, ranks, weighted):
+    low = np.array([o for o, _, _ in ranks])
+    high = low + [tied for _, tied, _ in ranks]
+    N = high + [more for _, _, more in ranks]
+    weight = np.arange(1.0, len(N) + 1) if weighted else np.ones(len(N))
+    sample = QuerySample.from_rows(np.arange(len(N)), low, high, N, weight)
+    for rank_type in ("expected", "optimistic", "pessimistic"):
+        want = base_value(task, RankSample(low, high, N, weight), rank_type)
+        assert query_mean(definition, sample, rank_type).value == pytest.approx(scale * want, rel=1e-15)
+    got, want = query_mean(definition, sample).moments, DEFAULT_EXPECTATION.moments(task, N, weight)
+    assert got.mean == pytest.approx(scale * want.mean, rel=1e-15)
+    assert got.variance == pytest.approx(scale**2 * want.variance, rel=4e-15)
+
+
+@every_metric
+def test_a_constant_scorer_has_the_mean_by_chance(definition, value):
+    m = np.array([1, 2, 3, 50, 1, 7, 4000, 3])
+    N = np.array([1, 5, 5, 100, 10**7, 10**7, 10**7, 4 * 10**6])
+    blind = QuerySample.tied(N, m, N)
+    values = definition.values(blind)
+    mean, _ = definition.moments(N, m)
+    np.testing.assert_allclose(values, mean, rtol=1e-14, atol=1e-15)
+    got = query_mean(definition, blind)
+    assert abs((got.value - got.moments.mean) / (got.optimum - got.moments.mean)) < 1e-12
+
+
+def test_a_long_block_costs_no_pass_over_its_places():
+    """The rest of a cut list: places 1001..10^6 hold 9 answers; against sums over every place."""
+    low, high, t = 1001, 10**6, 9
+    place = np.arange(low, high + 1, dtype=np.longdouble)
+    size = high - low + 1
+    share = t / np.longdouble(size)
+    spread = 3 + (place - low) * (np.longdouble(t - 1) / (size - 1))
+    sample = sample_of((high, [(1, 1, 1), (7, 9, 1), (low, high, t)]))
+    head = 1 + sum((1 + 1) / np.longdouble(r) / 3 for r in (7, 8, 9))
+    want = (head + share * (spread / place).sum()) / 11
+    assert d.average_precision().values(sample)[0] == pytest.approx(float(want), rel=1e-15)
+    cut = place <= 5000
+    want = (head + share * (spread / place)[cut].sum()) / 11
+    assert d.average_precision(5000).values(sample)[0] == pytest.approx(float(want), rel=1e-15)
+    # the first of 9 in that block: P(first > x) = prod over i < 9 of (size - x - i) / (size - i)
+    only = sample_of((high, [(low, high, t)]))
+    beyond = np.ones(size + 1, dtype=np.longdouble)
+    for i in range(t):
+        beyond *= np.maximum(size - np.arange(size + 1, dtype=np.longdouble) - i, 0) / (size - i)
+    want = ((beyond[:-1] - beyond[1:]) / place).sum()
+    assert d.first_reciprocal_rank().values(only)[0] == pytest.approx(float(want), rel=1e-14)
+    assert d.success_at(9000).values(only)[0] == pytest.approx(float(1 - beyond[8000]), rel=1e-14)
+
+
+def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_without_a_value():
+    queries = [(4, [(1, 1, 1), (3, 4, 1)]), (2, [(1, 2, 2)]), (5, [(2, 2, 1)])]
+    sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), counts=np.array([4, 1, 1]))
+    values = d.QUERY_AUC.values(sample)
+    assert np.isnan(values).tolist() == [False, True, False]
+    got = query_mean(d.QUERY_AUC, sample)
+    assert got.num_queries == 5
+    assert got.value == pytest.approx((4 * 0.5 * values[0] + 2 * values[2]) / 4, rel=1e-15)
+    one, other = 5 / (12 * 2 * 2), 6 / (12 * 1 * 4)
+    assert got.moments.variance == pytest.approx((4 * 0.25 * one + 4 * other) / 16, rel=1e-14)
+    assert (got.moments.mean, got.optimum) == (0.5, 1.0)
+    repeated = sample_of(*[queries[0]] * 4, queries[2], weight=[0.5] * 4 + [2.0])
+    assert query_mean(d.QUERY_AUC, repeated) == got
+    nothing = query_mean(d.QUERY_AUC, sample_of(queries[1]))
+    assert (np.isnan(nothing.value), nothing.num_queries) == (True, 0)
+
+
+@settings(max_examples=20)
+@given(data=st.data(), queries=st.lists(tied_queries(), min_size=2, max_size=6))
+def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
+    shuffled = data.draw(st.permutations(queries))
+    for definition, _ in METRICS:
+        one, other = (query_mean(definition, sample_of(*some)) for some in (queries, shuffled))
+        assert repr(one) == repr(other)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([(7, 1, 1, 9), (7, 1, 1, 9)], r"query 7 has 2 answers at the places 1..1; ranks must be raw"),
+        ([(7, 1, 3, 9), (8, 3, 4, 9), (7, 3, 4, 9)], r"query 7 has tie blocks 1..3 and 3..4 that overlap"),
+        ([(7, 1, 1, 9), (8, 10, 10, 9)], r"query 8 has ranks 10..10 outside of 1..9, its num_candidates"),
+        ([(7, 0, 1, 9)], r"query 7 has ranks 0..1 outside of 1..9"),
+        ([(7, 1, 1, 9), (3, 1, 1, 9), (7, 2, 2, 8)], r"query 7 has num_candidates 9 and 8 in its rows"),
+    ],
+)
+def test_rows_that_are_no_query_are_refused_by_name(rows, message):
+    with pytest.raises(ValueError, match=message):
+        QuerySample.from_rows(*np.array(rows, dtype=np.int64).T)
+
+
+def test_rows_of_a_query_must_agree_in_weight_and_count():
+    columns = np.array([(7, 1, 1, 9), (7, 2, 2, 9)], dtype=np.int64).T
+    with pytest.raises(ValueError, match=r"query 7 has weight 1.0 and 2.0"):
+        QuerySample.from_rows(*columns, np.array([1.0, 2.0]))
+    with pytest.raises(ValueError, match=r"query 7 has counts 1 and 2"):
+        QuerySample.from_rows(*columns, None, np.array([1, 2]))
+
+
+def test_no_queries_have_no_values():
+    nothing = QuerySample.from_rows(*np.empty((4, 0), dtype=np.int64))
+    for definition, _ in METRICS:
+        assert definition.values(nothing).shape == definition.moments([], [])[1].shape == (0,)
+
+
+def test_definitions_are_values():
+    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "auc"]
+    assert [make(10).name for make, _ in CUT] == [
+        f"{name}_at_10" for name in ("recall", "precision", "success", "rr", "ap", "ndcg")
+    ]
+    for make, _ in CUT:
+        assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
+        assert hash(make(7)) == hash(make(7))
+        with pytest.raises(ValueError, match="k must be an int of at least 1"):
+            make(0)
+    assert replace(d.recall_at(3), name="mine").query_kind == d.recall_at(3).query_kind
+    assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better
+    below = WithCandidates(lambda r, n: (n - r) / n)
+    sample = sample_of((4, [(1, 2, 2)]), (9, [(3, 3, 1)]))
+    assert d.QueryDefinition("below", f=below).values(sample).tolist() == [0.625, 6 / 9]
+
+
+def test_what_is_no_metric_of_queries_is_refused():
+    with pytest.raises(ValueError, match=r"'mine' needs f=, a transform of ranks"):
+        d.QueryDefinition("mine")
+    with pytest.raises(ValueError, match="name must match"):
+        d.QueryDefinition("recall@10", f=AtMost(10))
+    with pytest.raises(ValueError, match="higher_is_better cannot be derived"):
+        d.QueryDefinition("flat", f=torch.ones_like)
+    with pytest.raises(ValueError, match="not both"):
+        d.QueryDefinition("mine", f=AtMost(3), kind=d.R_PRECISION.kind)
+    with pytest.raises(ValueError, match=r"rank_type of a metric of queries must be one of 'expected'"):
+        d.R_PRECISION.values(sample_of((3, [(1, 1, 1)])), "realistic")
+    with pytest.raises(ValueError, match=r"num_answers must be in 1..num_candidates, below 2\^62; got 4 of 3"):
+        d.R_PRECISION.moments([5, 3], [5, 4])
