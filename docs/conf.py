@@ -1,33 +1,51 @@
 """Sphinx: the Markdown pages of this folder, which the tests execute, and the reference from docstrings."""
 
+import importlib.metadata
 import sys
 from pathlib import Path
 from typing import Any
 
+from sphinx.util.fileutil import copy_asset
+
 from torchrankmetrics import __version__
 
 sys.path.insert(0, str(Path(__file__).parent))
+from notebook import page
 from results import sections
 
 project = "torchrankmetrics"
 copyright = "The torchrankmetrics developers"
 version = release = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax", "sphinx.ext.napoleon"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx_copybutton",
+    "sphinx_design",
+]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_title = f"torchrankmetrics {release}"
+html_logo = html_favicon = "static/logo.svg"
 html_copy_source = False
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
 
-myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
+myst_enable_extensions = ["dollarmath", "amsmath", "deflist", "colon_fence"]
 myst_heading_anchors = 3
+
+mathjax_path = "mathjax/tex-svg.js"  # of this site: formulas need no network
+MATHJAX = {"tex-svg.js", "LICENSE"}  # MathJax 3.2.2, Apache licence 2.0, as the extra "docs" brings it
+
+copybutton_prompt_text = r">>> |\.\.\. |\.\.\.$|\$ "
+copybutton_prompt_is_regexp = True
+copybutton_copy_empty_lines = False
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings say shapes, which types do not
 napoleon_use_rtype = False
-autodoc_mock_imports = ["pykeen"]  # an extra that only its own page of the reference would need
 
 
 def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
@@ -36,12 +54,22 @@ def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
 
 
 def add_results(app: Any, docname: str, source: list[str]) -> None:
-    """Append what was measured to the page on benchmarks."""
+    """Append what was measured to the page on benchmarks, and the notebook to its page."""
     if docname == "benchmarks":
         source[0] += sections()
+    elif docname == "notebook":
+        source[0] += page(Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb")
+
+
+def add_mathjax(app: Any, _: Exception | None) -> None:
+    """Put the one file of MathJax that the pages load, and its licence, beside them."""
+    for file in importlib.metadata.files("django-static-mathjax") or []:
+        if file.name in MATHJAX and file.parent.name in ("es5", "mathjax"):
+            copy_asset(file.locate(), app.outdir / "_static" / "mathjax")
 
 
 def setup(app: Any) -> None:
     """Connect the hooks."""
+    app.connect("build-finished", add_mathjax)
     app.connect("autodoc-process-docstring", escape_bars)
     app.connect("source-read", add_results)

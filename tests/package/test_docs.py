@@ -174,6 +174,27 @@ def test_links_lead_somewhere(page: Path) -> None:
             )
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_numbers_are_shown_in_full(page: Path) -> None:
+    outputs = re.findall(r"^(?!>>>|\.\.\. ).*\d\.\d*\.\.\..*$", page.read_text(), re.MULTILINE)
+    assert not outputs, "write the number that is printed: the tests compare it within a tolerance"
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "same"),
+    [
+        ("mrr 0.500 of 3", "mrr 0.510 of 3", True),
+        ("mrr 0.500 of 3", "mrr 0.560 of 3", False),
+        ("mrr 0.500 of 3", "mrr 0.500 of 4", False),
+        ("mrr 0.500 of 3", "mr 0.500 of 3", False),
+        ("1.0e-7 [0.2]", "1.02e-07 [0.2]", True),
+        ("0.1 0.2", "0.1", False),
+    ],
+)
+def test_numbers_of_pages_are_compared_within_a_share(want: str, got: str, same: bool) -> None:
+    assert load_script(ROOT / "conftest.py").Numbers(0.1).check_output(want, got, 0) is same
+
+
 def test_results_become_tables(tmp_path: Path) -> None:
     results = load_script(DOCS / "results.py")
     (tmp_path / "results").mkdir()

