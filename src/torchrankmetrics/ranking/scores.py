@@ -59,10 +59,10 @@ def rank_scores(
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_answers(scores, target, exclude, counting=counting, tolerance=tolerance)[0]
+    return rank_with_rows(scores, target, exclude, counting=counting, tolerance=tolerance)[0]
 
 
-def rank_answers(
+def rank_with_rows(
     scores: Tensor,
     target: Target,
     exclude: Exclude,

@@ -11,7 +11,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_tensor
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
-from torchrankmetrics.ranking.scores import Target, rank_answers
+from torchrankmetrics.ranking.scores import Target, rank_with_rows
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.identity import name_by_content
 from torchrankmetrics.table.rank_table import RankTable
@@ -67,7 +67,7 @@ def make_block(
         group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
         sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
     else:
-        ranks, row = rank_answers(preds, target, exclude, named=query is not None, counting=counting)
+        ranks, row = rank_with_rows(preds, target, exclude, named=query is not None, counting=counting)
         num_rows = len(preds)
         if row is not None:
             query = _at(query, "query", row, preds)
