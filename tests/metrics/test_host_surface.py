@@ -37,16 +37,17 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.metrics import adjusted, named
+from torchrankmetrics.metrics import adjusted, named, of_queries
 from torchrankmetrics.theory.definitions import MEAN_RANK
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
+BASES = (named.NamedMetric, named.NamedMetricAtK, of_queries.QueryMetricAtK, of_queries.QueryMetricUpToK)
 NAMED = [
     found
-    for module in (named, adjusted)
+    for module in (named, adjusted, of_queries)
     for _, found in inspect.getmembers(module, inspect.isclass)
-    if found.__module__ == module.__name__ and found not in (named.NamedMetric, named.NamedMetricAtK)
+    if found.__module__ == module.__name__ and found not in BASES
 ]
 
 

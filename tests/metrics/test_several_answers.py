@@ -158,6 +158,16 @@ def test_a_mean_of_any_f_over_the_answers_has_every_view():
     assert found["z_score"] == pytest.approx((base - moments.mean) / math.sqrt(moments.variance), rel=1e-12)
 
 
+def test_the_error_of_a_simulated_p_value_is_told():
+    scores, relevant = random_batch(2)
+    collection = RankCollection(["p_recall@3", "p_ap", "mrr"])
+    collection.update(scores - 4 * relevant, relevant)
+    p = collection.compute()["p_ap"].item()
+    assert 0.05 < p < 1
+    expected = {"p_recall_at_3": 0.0, "p_ap": pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9)}
+    assert collection.p_value_errors() == expected
+
+
 # laws
 
 

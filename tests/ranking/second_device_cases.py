@@ -342,3 +342,36 @@ def test_the_stand_in_tells_what_would_wait(device):
     before = standin.waits()
     values.sum().item()
     assert standin.waits() == before + 1
+
+
+@settings(max_examples=25)
+@given(data=st.data())
+def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cpu(data, device):
+    B, N = 5, 7
+    scores = torch.tensor(data.draw(st.lists(st.integers(0, 4), min_size=B * N, max_size=B * N))).reshape(B, N).float()
+    tasks = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1)), min_size=1))
+    pairs = data.draw(st.sets(st.tuples(st.integers(0, B - 1), st.integers(0, N - 1))))
+    row, column = torch.tensor(sorted(tasks)).T
+    kind = data.draw(st.sampled_from([None, "mask", "index"]))
+    out = None if kind is None else as_exclude(kind, sorted(pairs), sorted(tasks), B, N)[0]
+    there = None if kind is None else excluded(kind, sorted(pairs), sorted(tasks), B, N, device)[0]
+    named = {"query": torch.arange(B) + 3} if data.draw(st.booleans()) else {}
+    ids = {"sample_id": torch.arange(len(row))} if data.draw(st.booleans()) else {}
+    names = ["ap", "mrr", "recall_at_2", "z_ndcg"]
+    here, other = RankCollection(names), RankCollection(names).to(device)
+    here.update(scores, (row, column), exclude=out, **named, **ids)
+    known = {key: value.to(device) for key, value in (named | ids).items()}
+    target, on_device = (row.to(device), column.to(device)), scores.to(device)
+    with standin.no_waiting():
+        other.update(on_device, target, exclude=there, **known)
+    assert bits(other) == bits(here)
+    assert (other.table().rows == here.table().rows).all()
+
+
+def test_a_query_below_zero_is_told_at_compute(device):
+    collection = RankCollection(["ap"]).to(device)
+    scores, target, query = (x.to(device) for x in (torch.eye(3), torch.arange(3), torch.tensor([0, -1, 2])))
+    with standin.no_waiting():
+        collection.update(scores, target, query=query)
+    with pytest.raises(ValueError, match="query must hold ids from 0"):
+        collection.compute()

@@ -19,7 +19,7 @@ from torchrankmetrics.theory.queries.means import query_mean
 from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.queries.significance import query_p_value
-from torchrankmetrics.theory.significance import log_p_value
+from torchrankmetrics.theory.tails.significance import log_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
 OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]
@@ -219,7 +219,7 @@ def test_p_falls_as_the_first_answer_rises(data):
 
 def test_where_nothing_can_vary_p_is_one_and_without_a_value_there_is_none():
     assert query_p_value(d.recall_at(10), untied((5, [1, 2]), (7, [3]))).p == 1
-    with pytest.raises(ValueError, match="'auc' needs a query that has a value"):
+    with pytest.raises(ValueError, match="'query_auc' needs a query that has a value"):
         query_p_value(d.QUERY_AUC, untied((2, [1, 2])))
     with pytest.raises(ValueError, match="samples must be at least 1, got 0"):
         query_p_value(d.QUERY_AUC, untied((3, [1, 2])), samples=0)

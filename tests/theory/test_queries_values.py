@@ -146,7 +146,7 @@ def test_a_long_block_costs_no_pass_over_its_places():
 
 def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_without_a_value():
     queries = [(4, [(1, 1, 1), (3, 4, 1)]), (2, [(1, 2, 2)]), (5, [(2, 2, 1)])]
-    sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), counts=np.array([4, 1, 1]))
+    sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), count=np.array([4, 1, 1]))
     values = d.QUERY_AUC.values(sample)
     assert np.isnan(values).tolist() == [False, True, False]
     got = query_mean(d.QUERY_AUC, sample)
@@ -189,7 +189,7 @@ def test_rows_of_a_query_must_agree_in_weight_and_count():
     columns = np.array([(7, 1, 1, 9), (7, 2, 2, 9)], dtype=np.int64).T
     with pytest.raises(ValueError, match=r"query 7 has weight 1.0 and 2.0"):
         QuerySample.from_rows(*columns, np.array([1.0, 2.0]))
-    with pytest.raises(ValueError, match=r"query 7 has counts 1 and 2"):
+    with pytest.raises(ValueError, match=r"query 7 has count 1 and 2"):
         QuerySample.from_rows(*columns, None, np.array([1, 2]))
 
 
@@ -200,14 +200,14 @@ def test_no_queries_have_no_values():
 
 
 def test_definitions_are_values():
-    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "auc"]
+    assert [one.name for one, _ in METRICS[:5]] == ["rr", "ap", "ndcg", "r_precision", "query_auc"]
     assert [make(10).name for make, _ in CUT] == [
         f"{name}_at_10" for name in ("recall", "precision", "success", "rr", "ap", "ndcg")
     ]
     for make, _ in CUT:
         assert pickle.loads(pickle.dumps(make(7))) == make(7) != make(8)
         assert hash(make(7)) == hash(make(7))
-        with pytest.raises(ValueError, match="k must be at least 1"):
+        with pytest.raises(ValueError, match="k must be an int of at least 1"):
             make(0)
     assert replace(d.recall_at(3), name="mine").query_kind == d.recall_at(3).query_kind
     assert not d.QueryDefinition("mr", f=Power(1)).higher_is_better

@@ -18,7 +18,7 @@ from torchrankmetrics.theory.expectation.provider import (
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_moments
 from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
-from torchrankmetrics.theory.queries.significance import query_p_value
+from torchrankmetrics.theory.queries.significance import QueryPValue, query_p_value
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
@@ -158,11 +158,23 @@ class Measure:
         """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
         definition = self.definition
         if isinstance(definition, QueryDefinition):
-            sample = analysis.query_sample(definition, self.side, self.average)
-            return query_p_value(definition, sample, query_rank_type(self.rank_type)).log_p
+            return self._query_p_value(definition, analysis).log_p
         tasks = analysis.sample(self.side, self.average, definition.min_candidates)
         mean = mean_behind(definition, tasks, self.rank_type)
         return log_p_value(definition, self.base(analysis), tasks.candidate_counts, mean=mean)
+
+    def p_value_error(self, analysis: Analysis) -> float:
+        """Standard error of the p-value from simulating it; 0 where it is computed from the law."""
+        if isinstance(self.definition, QueryDefinition):
+            return self._query_p_value(self.definition, analysis).standard_error
+        return 0.0
+
+    def _query_p_value(self, definition: QueryDefinition, analysis: Analysis) -> QueryPValue:
+        key = (definition, self.rank_type, self.side, self.average)
+        if key not in analysis.query_p_values:
+            sample = analysis.query_sample(definition, self.side, self.average)
+            analysis.query_p_values[key] = query_p_value(definition, sample, query_rank_type(self.rank_type))
+        return analysis.query_p_values[key]
 
     def _in_view(self, base: float, analysis: Analysis) -> float:
         if self.view == "p_value":

@@ -108,7 +108,8 @@ class Selection:
 
     def _parsed(self, entry: Asked) -> MetricName:
         text = cast("str", entry)  # parse_name refuses what is no name
-        for label, side in self.labels.items():
+        own = {} if self.side_names == ("head", "tail") else self.labels
+        for label, side in own.items():
             if isinstance(text, str) and text.startswith((f"{label}_", f"{label}.")):
                 return replace(parse_name(text[len(label) + 1 :]), side=side)
         return parse_name(text)
@@ -125,9 +126,9 @@ def _holds(entry: object) -> TypeGuard[Measure | Measured]:
 
 def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:
     """Sides, and what head and tail are called: as they are, or by two labels in the places of theirs."""
-    values = [given] if isinstance(given, str) else list(given)
+    values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
     own = [value for value in values if isinstance(value, str) and value not in SIDES]
-    if not own:
+    if not own or values == own[:1] == [given]:
         return _listed(given, "sides", SIDES), ("head", "tail")
     fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
     if len(own) != 2 or {*values} - {"both", *own} or not fit:

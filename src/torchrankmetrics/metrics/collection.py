@@ -191,6 +191,11 @@ class RankCollection(HoldingCollection):
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
         return summarize(self._synced_analysis(), self.measures.values())
 
+    def p_value_errors(self) -> dict[str, float]:
+        """Standard error of every p-value asked for, from simulating it; 0.0 where the law is at hand. Synchronises."""
+        analysis = self._synced_analysis()
+        return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
+
     @without_by
     def breakdown(self, names: Names = None) -> Breakdown:
         """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""

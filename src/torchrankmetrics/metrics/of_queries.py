@@ -4,14 +4,32 @@ By chance the answers hold a uniform m-subset of the N places. Ties count by the
 and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), unless another rank type is asked for.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.metrics.named import NamedMetric
 from torchrankmetrics.theory.queries import definitions
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 
-class RecallAtK(NamedMetric):
+class QueryMetricAtK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
+    measure = Measure(definitions.recall_at(1))
+    make: Callable[[int], QueryDefinition] = staticmethod(definitions.recall_at)
+
+    def __init__(self, k: int, **kwargs: Any) -> None:
+        self._init_as(type(self).make(k), **kwargs)
+
+
+class QueryMetricUpToK(NamedMetric):  # noqa: D101
+    measure = Measure(definitions.average_precision())
+    make: Callable[[int | None], QueryDefinition] = staticmethod(definitions.average_precision)
+
+    def __init__(self, k: int | None = None, **kwargs: Any) -> None:
+        self._init_as(type(self).make(k), **kwargs)
+
+
+class RecallAtK(QueryMetricAtK):
     """Recall at k, the share of the answers of a query among its first k candidates, in [0, 1]; higher is better.
 
     Args:
@@ -24,12 +42,10 @@ class RecallAtK(NamedMetric):
     """
 
     measure = Measure(definitions.recall_at(1))
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.recall_at(k), **kwargs)
+    make = staticmethod(definitions.recall_at)
 
 
-class PrecisionAtK(NamedMetric):
+class PrecisionAtK(QueryMetricAtK):
     """Precision at k, the answers among the first k candidates over k (also if there are fewer), in [0, 1].
 
     Args:
@@ -42,12 +58,10 @@ class PrecisionAtK(NamedMetric):
     """
 
     measure = Measure(definitions.precision_at(1))
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.precision_at(k), **kwargs)
+    make = staticmethod(definitions.precision_at)
 
 
-class SuccessAtK(NamedMetric):
+class SuccessAtK(QueryMetricAtK):
     """Success at k, the share of queries with an answer among the first k candidates: hit rate, R@k of images and text.
 
     Args:
@@ -60,12 +74,10 @@ class SuccessAtK(NamedMetric):
     """
 
     measure = Measure(definitions.success_at(1))
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.success_at(k), **kwargs)
+    make = staticmethod(definitions.success_at)
 
 
-class FirstReciprocalRank(NamedMetric):
+class FirstReciprocalRank(QueryMetricUpToK):
     """Reciprocal rank of the first answer of a query in (0, 1], what retrieval calls MRR; higher is better.
 
     Args:
@@ -78,12 +90,10 @@ class FirstReciprocalRank(NamedMetric):
     """
 
     measure = Measure(definitions.first_reciprocal_rank())
-
-    def __init__(self, k: int | None = None, **kwargs: Any) -> None:
-        self._init_as(definitions.first_reciprocal_rank(k), **kwargs)
+    make = staticmethod(definitions.first_reciprocal_rank)
 
 
-class AveragePrecision(NamedMetric):
+class AveragePrecision(QueryMetricUpToK):
     """Average precision, (1/m) sum of i / r_(i) over the m answers in [0, 1], what is averaged to MAP.
 
     Args:
@@ -96,12 +106,10 @@ class AveragePrecision(NamedMetric):
     """
 
     measure = Measure(definitions.average_precision())
-
-    def __init__(self, k: int | None = None, **kwargs: Any) -> None:
-        self._init_as(definitions.average_precision(k), **kwargs)
+    make = staticmethod(definitions.average_precision)
 
 
-class NormalizedDCG(NamedMetric):
+class NormalizedDCG(QueryMetricUpToK):
     """nDCG of binary relevance in [0, 1], sum of 1 / log2(1 + r) over that of the perfect ranking; higher is better.
 
     Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
@@ -116,9 +124,7 @@ class NormalizedDCG(NamedMetric):
     """
 
     measure = Measure(definitions.normalized_dcg())
-
-    def __init__(self, k: int | None = None, **kwargs: Any) -> None:
-        self._init_as(definitions.normalized_dcg(k), **kwargs)
+    make = staticmethod(definitions.normalized_dcg)
 
 
 class RPrecision(NamedMetric):

@@ -153,12 +153,8 @@ def hits_at(k: int) -> RankDefinition:
     >>> hits_at(10).name
     'hits_at_10'
     """
-    return RankDefinition(f"hits_at_{check_k(k)}", f=AtMost(k), optimum=1.0, higher_is_better=True)
-
-
-def check_k(k: int) -> int:
-    """The number of first places that a metric looks at, if it is one; errors as of ``hits_at``."""
-    return check_int("k", k, 1, 1 << 63)
+    k = check_int("k", k, 1, 1 << 63)
+    return RankDefinition(f"hits_at_{k}", f=AtMost(k), optimum=1.0, higher_is_better=True)
 
 
 def power_mean_rank(p: float) -> RankDefinition:

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import RankDefinition, check_k
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.kinds import IDENTITY, AtMost
 from torchrankmetrics.theory.queries.average_precision import AveragePrecision
 from torchrankmetrics.theory.queries.first import FirstReciprocal, Success
@@ -138,17 +139,17 @@ QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
 
 def recall_at(k: int) -> QueryDefinition:
     """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``."""
-    return QueryDefinition(f"recall_at_{check_k(k)}", f=AtMost(k), higher_is_better=True)
+    return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
 
 
 def precision_at(k: int) -> QueryDefinition:
     """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``."""
-    return QueryDefinition(f"precision_at_{check_k(k)}", kind=Precision(AtMost(k)))
+    return QueryDefinition(f"precision_at_{_places(k)}", kind=Precision(AtMost(k)))
 
 
 def success_at(k: int) -> QueryDefinition:
     """Define success at k, whether an answer is among the first k. Raises as ``hits_at``."""
-    return QueryDefinition(f"success_at_{check_k(k)}", kind=Success(k))
+    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
@@ -163,12 +164,16 @@ def average_precision(k: int | None = None) -> QueryDefinition:
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
     """Define binary nDCG, sum of 1 / log2(1 + r_i) up to k over that of the perfect ranking. Raises as ``hits_at``."""
-    f = Discount() if k is None else Cut(Discount(), check_k(k))
+    f = Discount() if k is None else Cut(Discount(), _places(k))
     return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCG(f))
 
 
 def _cut_name(name: str, k: int | None) -> str:
-    return name if k is None else f"{name}_at_{check_k(k)}"
+    return name if k is None else f"{name}_at_{_places(k)}"
+
+
+def _places(k: int) -> int:
+    return check_int("k", k, 1, 1 << 63)
 
 
 def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:

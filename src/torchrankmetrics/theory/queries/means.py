@@ -41,7 +41,7 @@ def query_mean(definition: QueryDefinition, sample: QuerySample, rank_type: Quer
     used = _has_value(definition, sample)
     assert moments.optimum is not None
     value = query_value(definition, sample, rank_type)
-    return QueryMean(value, moments, moments.optimum, int(sample.counts[used].sum()))
+    return QueryMean(value, moments, moments.optimum, int(sample.count[used].sum()))
 
 
 def query_value(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> float:
@@ -62,9 +62,9 @@ def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:
         return Moments(math.nan, 0.0, math.nan)
     mean, variance = definition.moments(sample.num_candidates, sample.num_answers)
     share = in_range(sample.weight[used])
-    share /= math.fsum((share * sample.counts[used]).tolist())
+    share /= math.fsum((share * sample.count[used]).tolist())
     optimum = definition.optimum(sample.num_candidates, sample.num_answers)
-    squared = _sum(share * share * sample.counts[used], variance[used])
+    squared = _sum(share * share * sample.count[used], variance[used])
     return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
 
@@ -76,7 +76,7 @@ def _has_value(definition: QueryDefinition, sample: QuerySample) -> npt.NDArray[
 def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
     if not used.any():
         return math.nan
-    mass = in_range(sample.weight[used]) * sample.counts[used]
+    mass = in_range(sample.weight[used]) * sample.count[used]
     return _sum(mass, x[used]) / math.fsum(mass.tolist())
 
 

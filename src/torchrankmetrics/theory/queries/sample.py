@@ -28,7 +28,7 @@ class QuerySample:
         answers: (blocks,) int64 >= 1, true candidates among those of the block.
         num_candidates: (Q,) int64, N, all answers included.
         weight: (Q,) float64 >= 0, of ONE query.
-        counts: (Q,) int64 > 0, how many equal queries this one stands for.
+        count: (Q,) int64 > 0, how many equal queries this one stands for.
     """
 
     starts: IntArray
@@ -37,7 +37,7 @@ class QuerySample:
     answers: IntArray
     num_candidates: IntArray
     weight: FloatArray
-    counts: IntArray
+    count: IntArray
 
     @classmethod
     def from_rows(
@@ -47,7 +47,7 @@ class QuerySample:
         pessimistic: IntArray,
         num_candidates: IntArray,
         weight: FloatArray | None = None,
-        counts: IntArray | None = None,
+        count: IntArray | None = None,
     ) -> "QuerySample":
         """Build a sample from one row per answer, in any order; queries come in the order of their labels.
 
@@ -57,19 +57,19 @@ class QuerySample:
             pessimistic: (n,) int64, no smaller.
             num_candidates: (n,) int64, equal within a query.
             weight: (n,) float64 >= 0, likewise; None: 1.
-            counts: (n,) int64 > 0, likewise; None: 1.
+            count: (n,) int64 > 0, likewise; None: 1.
 
         Raises:
             ValueError: if a block holds more answers than places, blocks overlap, a rank is not in 1..N, or rows of a
                 query differ in what they must agree on; the message names the query.
         """
         weight = np.ones(len(query)) if weight is None else weight
-        counts = np.ones(len(query), dtype=np.int64) if counts is None else counts
+        count = np.ones(len(query), dtype=np.int64) if count is None else count
         order = np.lexsort((pessimistic, optimistic, query))
         query, low, high = query[order], optimistic[order], pessimistic[order]
-        N, weight, counts = num_candidates[order], weight[order], counts[order]
+        N, weight, count = num_candidates[order], weight[order], count[order]
         same = query[1:] == query[:-1]
-        for name, values in (("num_candidates", N), ("weight", weight), ("counts", counts)):
+        for name, values in (("num_candidates", N), ("weight", weight), ("count", count)):
             differ = same & (values[1:] != values[:-1])
             _refuse(differ, query[1:], lambda i, name=name, v=values: f"{name} {v[i]} and {v[i + 1]} in its rows")
         outside = (low < 1) | (high < low) | (high > N)
@@ -93,7 +93,7 @@ class QuerySample:
         )
         starts = np.flatnonzero(np.r_[np.ones(min(1, len(label)), dtype=bool), label[1:] != label[:-1]])
         one = first[starts]
-        return cls(np.r_[starts, len(label)], low, high, answers, N[one], weight[one], counts[one])
+        return cls(np.r_[starts, len(label)], low, high, answers, N[one], weight[one], count[one])
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
@@ -145,14 +145,9 @@ class QuerySample:
         return len(self.num_candidates)
 
     @property
-    def count(self) -> IntArray:
-        """As ``counts``, by the name it has in a ``RankSample``."""
-        return self.counts
-
-    @property
     def num_tasks(self) -> int:
         """Number of queries, repeats counted."""
-        return int(self.counts.sum())
+        return int(self.count.sum())
 
     @property
     def candidate_counts(self) -> "QuerySample":

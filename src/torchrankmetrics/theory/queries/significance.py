@@ -114,7 +114,7 @@ def _merged(definition: QueryDefinition, sample: QuerySample) -> tuple[tuple[npt
     """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
     used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
     N, m = sample.num_candidates[used], sample.num_answers[used]
-    return distinct_rows((N, m, in_range(sample.weight[used])), sample.counts[used])
+    return distinct_rows((N, m, in_range(sample.weight[used])), sample.count[used])
 
 
 def _laws(definition: QueryDefinition, N: IntArray, m: IntArray, weights: int) -> Sequence[Law] | None:
