@@ -49,22 +49,21 @@ def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, coun
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_answers(scores, target, exclude, counting=counting)[0]
+    return rank_answers(scores, target, exclude, counting=counting)
 
 
 def rank_answers(
     scores: Tensor, target: Target, exclude: Exclude, *, named: bool = False, counting: str = "auto"
-) -> tuple[Ranks, Tensor | None]:
-    """Rank as ``rank_scores``, and give the row of scores of every task, (tasks,); None: task i has row i.
-
-    Where queries may have several answers, with pairs and with queries that are ``named``, the ranks say which of them
+) -> Ranks:
+    """Rank as ``rank_scores``; where queries may have several answers, with pairs and with queries that are ``named``, the ranks say which of them
     ``exclude`` lists: those that the ranks of the others leave out.
     """
     ranks, tasks, excluded = _rank(scores, target, exclude, None, counting)
     if tasks.row is not None or named:
         told = said_of_answers(tasks, excluded)
-        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags)
-    return ranks, tasks.row
+        rows = None if tasks.row is None else (tasks.row.clone(), len(scores))
+        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags, rows)
+    return ranks
 
 
 def rank_filtered(scores: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, counting: str) -> Ranks:
