@@ -3,6 +3,7 @@
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,7 +118,7 @@ def evaluate_run(
             raise ValueError(
                 f"{', '.join(map(repr, unknown))} cannot be told from these lists: one that lacks an answer holds "
                 f"{depth} documents. Ask for a cut up to that depth (ap_at_<depth> is trec_eval's map), for "
-                f"'pessimistic_{unknown[0]}', where what was not retrieved comes last, or let rank_run give the rows of "
+                f"{replace(measures[unknown[0]], rank_type='pessimistic').key!r}, where what was not retrieved comes last, or let rank_run give the rows of "
                 "which all metrics are expectations over the order of the rest"
             )
     return values
@@ -173,7 +174,9 @@ def _answers(
     rows: list[tuple[int, ...]] = []
     for number, query in enumerate(sorted(relevant)):
         if relevant[query]:
-            total = num_candidates[query] if isinstance(num_candidates, Mapping) else num_candidates
+            total = num_candidates.get(query) if isinstance(num_candidates, Mapping) else num_candidates
+            if total is None:
+                raise ValueError(f"num_candidates by query must hold every query of qrels; {query!r} is missing")
             total = check_int("num_candidates", total, 1)
             rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
     return _Answers(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)

@@ -55,8 +55,9 @@ def rank_scores(scores: Tensor, target: Target, *, exclude: Exclude = None, coun
 def rank_answers(
     scores: Tensor, target: Target, exclude: Exclude, *, named: bool = False, counting: str = "auto"
 ) -> Ranks:
-    """Rank as ``rank_scores``; where queries may have several answers, with pairs and with queries that are ``named``, the ranks say which of them
-    ``exclude`` lists: those that the ranks of the others leave out.
+    """Rank as ``rank_scores``, for queries that may have several answers: with pairs, and where they are ``named``.
+
+    There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
     """
     ranks, tasks, excluded = _rank(scores, target, exclude, None, counting)
     if tasks.row is not None or named:
