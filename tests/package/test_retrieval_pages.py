@@ -30,7 +30,7 @@ def test_leave_one_out_among_unseen_items():
     assert output.count("success_at_10") == 2
     several = run_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120", "--held", "3")
     assert several.count("600 ranks among 103 to 103 candidates") == 2
-    assert "200 queries" in several.splitlines()[-1]
+    assert "200 tasks" in several.splitlines()[-1]
 
 
 def test_complex_queries_by_pattern():

@@ -50,7 +50,7 @@ def rank_run(
     Args:
         qrels: query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as ranx has.
         run: query -> document -> score, higher is better; or such an object. Queries that qrels lack are left out.
-        num_candidates: documents that could have been retrieved, listed or not: the size of the collection; or by query.
+        num_candidates: documents that could be retrieved, listed or not: the size of the collection; or by query.
         relevance_level: least grade of an answer; needed if qrels hold grades above 1, for metrics are binary.
 
     Returns:
@@ -115,11 +115,12 @@ def evaluate_run(
         best, worst = (evaluate(_table(_placed(answers, last)), metrics=measures) for last in (False, True))
         if unknown := [key for key in either if not _same(best[key], worst[key])]:
             depth = int((answers.low - 1)[answers.missed > 0].min())
+            worst_key = replace(measures[unknown[0]], rank_type="pessimistic").key
             raise ValueError(
                 f"{', '.join(map(repr, unknown))} cannot be told from these lists: one that lacks an answer holds "
                 f"{depth} documents. Ask for a cut up to that depth (ap_at_<depth> is trec_eval's map), for "
-                f"{replace(measures[unknown[0]], rank_type='pessimistic').key!r}, where what was not retrieved comes last, or let rank_run give the rows of "
-                "which all metrics are expectations over the order of the rest"
+                f"{worst_key!r}, where what was not retrieved comes last, or let rank_run give the rows, of which all "
+                "metrics are expectations over the order of the rest"
             )
     return values
 
@@ -156,9 +157,7 @@ def _read(path: str | os.PathLike[str], width: int, read: Any) -> dict[str, dict
     return found
 
 
-def _answers(
-    qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], relevance_level: int | None
-) -> _Answers:
+def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], relevance_level: int | None) -> _Answers:
     relevant = _relevant(_as_dict(qrels, "qrels"), relevance_level)
     lists = _as_dict(run, "run")
     if relevant.keys() and not relevant.keys() & lists.keys():
@@ -195,7 +194,8 @@ def _of_query(
             f"num_candidates must count all documents, listed or not: query {query!r} has {len(found)} in its list and "
             f"{num_missed} answers beside it, got {total}"
         )
-    rows, missed = [], 0
+    rows: list[tuple[int, ...]] = []
+    missed = 0
     for answer in answers:
         own = found.get(answer)
         missed += own is None
@@ -229,8 +229,8 @@ def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict
             highest = max(highest, int(grade))
     if level is None and highest > 1:
         raise ValueError(
-            f"qrels hold grades up to {highest}: graded relevance is not taken. Pass relevance_level=1, for example, to "
-            "count every document from that grade on as an answer"
+            f"qrels hold grades up to {highest}: graded relevance is not taken. Pass relevance_level=1, for example, "
+            "to count every document from that grade on as an answer"
         )
     level = 1 if level is None else check_int("relevance_level", level, 1)
     return {query: [name for name, grade in judged.items() if grade >= level] for query, judged in qrels.items()}
