@@ -386,10 +386,10 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
     return *share_difference(only_a, only_b, size, LEVEL), mcnemar_p_value(only_a, only_b)
 
 
-def replaced(page: str, new: str) -> str:
+def replaced(page: str, new: str, begin: str = BEGIN) -> str:
     """The page with what stands between the marks replaced."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + new + END + rest.split(END, 1)[1]
+    before, rest = page.split(begin)
+    return before + begin + new + END + rest.split(END, 1)[1]
 
 
 def tables(results: Row) -> str:

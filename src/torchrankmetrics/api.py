@@ -3,6 +3,7 @@
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
+from torchrankmetrics.evaluation.chance import permutation_p_value
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.metrics.adjusted import (
@@ -45,6 +46,7 @@ from torchrankmetrics.metrics.of_queries import (
     SuccessAtK,
 )
 from torchrankmetrics.protocols.alignment import rank_alignment
+from torchrankmetrics.protocols.answer_ranks import rank_answers
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
@@ -117,7 +119,9 @@ __all__ = [
     "adjust",
     "compare",
     "evaluate",
+    "permutation_p_value",
     "rank_alignment",
+    "rank_answers",
     "rank_complex_queries",
     "rank_embeddings",
     "rank_facts",

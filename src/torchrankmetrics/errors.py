@@ -1,11 +1,10 @@
 """The warnings of the package: one category, to silence or escalate, told once per job; and keywords by old names."""
 
 import functools
+import sys
 import warnings
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
-
-from torch import distributed
+from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,7 +26,10 @@ def warn(message: str) -> None:
 
 def is_told_here() -> bool:
     """Whether this process speaks for its job: the first of the process group, or one without a group."""
-    return not (distributed.is_available() and distributed.is_initialized()) or distributed.get_rank() == 0
+    distributed: Any = sys.modules.get("torch.distributed")  # who has not imported it is in no process group
+    if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
+        return True
+    return bool(distributed.get_rank() == 0)
 
 
 def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:

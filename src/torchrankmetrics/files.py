@@ -8,6 +8,9 @@ import uuid
 from contextlib import suppress
 from pathlib import Path
 
+MAX_BYTES = 1 << 30
+"""What a file of ranks may take in memory unless the caller allows more: about 15 million rows."""
+
 
 def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     """Write a file at once or not at all.

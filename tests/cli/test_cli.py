@@ -32,6 +32,7 @@ COMMANDS = {
         ["candidates", "--train", "train.tsv", "--valid", "valid.tsv", "--test", "test.tsv"],
         r"(?m)^test +all +tail +train\+valid\+test +3 ",
     ),
+    "metrics": (["metrics"], r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> "),
     "bad": (["report", "none.npz"], r"^error: none\.npz: No such file or directory\n$"),
 }
 

@@ -181,7 +181,7 @@ def test_what_has_no_meaning_is_refused_by_name(name):
 
 
 @pytest.mark.parametrize("option", ["views", "rank_types", "sides"])
-@pytest.mark.parametrize("wrong", ["base", [], ["nonsense"], 3])
+@pytest.mark.parametrize("wrong", ["nonsense", [], ["nonsense"], 3])
 def test_options_are_checked_even_where_no_name_uses_them(option, wrong):
     with pytest.raises(ValueError, match=f"{option} must be"):
         RankCollection(["head.worst.amri", "count"], **{option: wrong})

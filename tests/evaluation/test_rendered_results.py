@@ -21,6 +21,8 @@ RESULTS = {
     "breakdown": lambda: collected().breakdown(),
     "intervals": lambda: collected().confidence_intervals(),
     "comparison": lambda: compare(collected(), collected(2), "mrr"),
+    "pairs": lambda: compare({"x": collected(), "y": collected(2), "z": collected(5)}, ["mrr", "hits@3"]),
+    "one pair": lambda: compare({"x": collected(), "y": collected(2)}, "mrr")["mrr", "y", "x"],
     "comparisons": lambda: compare(collected(), collected(2), ["mrr", "hits@3"]),
 }
 

@@ -251,6 +251,33 @@ def test_unnamed_queries_merge_and_count_and_storage_stays_bounded():
     assert collection.compute()["ap"].item() == pytest.approx(once.compute()["ap"].item(), rel=1e-14)
 
 
+@pytest.mark.parametrize("named", [False, True])
+def test_a_query_whose_answers_are_on_several_processes(named):
+    """A replaced gather stands for the other process; without names each process has whole queries."""
+    names = ["ap", "mrr", "z_ndcg@2"]
+    pairs = RELEVANT.nonzero().T
+    known = {"query": torch.arange(3)} if named else {}
+    whole, other = RankCollection(names), RankCollection(names)
+    whole.update(SCORES, pairs, **known)
+    mine = torch.arange(7) % 2 == 0 if named else pairs[0] == 0
+    other.update(SCORES, pairs[:, ~mine], **known)
+    gathered = {"dist_sync_fn": lambda x, group=None: [x, *other.local_table().rows.split(2)]}
+    one = RankCollection(names, distributed_available_fn=lambda: True, **gathered)
+    one.update(SCORES, pairs[:, mine], **known)
+    assert bits(one) == bits(whole)
+    assert (one.table().rows == whole.table().rows).all()
+
+
+def test_equal_queries_of_which_one_has_a_nan_are_two():
+    scores = SCORES[[0, 0]].clone()
+    scores[1, 1] = math.nan  # it counts as better
+    scores[0, 1] = 9.0
+    collection = RankCollection(["ap"], storage="counts")
+    collection.update(scores, [[0, 2], [0, 2]])
+    with pytest.warns(RankMetricWarning, match="NaN"):
+        assert collection.compute()["ap"].item() == pytest.approx((1 / 2 + 2 / 3) / 2)
+
+
 def test_repeats_of_answers_count_once():
     once, twice = (RankCollection(["ap", "mrr", "count"]) for _ in range(2))
     once.update(SCORES, RELEVANT, sample_id=range(7))
@@ -560,8 +587,11 @@ def test_two_labels_of_the_users_own_stand_for_head_and_tail():
     assert evaluate(scores, own, metrics=["rr"], sides=("i2t", "t2i"), side="i2t")["i2t_rr"] == values["i2t_rr"]
     with pytest.raises(ValueError, match=r"side must be passed to update \('i2t', 't2i'"):
         collection.update(scores, own)
-    for wrong in (("i2t",), ("i2t", "head"), ("i2t", "z"), ("a", "b", "c"), ("A", "b")):
+    for wrong in (("i2t", "z"), ("a", "b", "c"), ("A", "b"), ("a", "b", "head")):
         with pytest.raises(ValueError, match="two labels of your own"):
+            RankCollection(sides=wrong)
+    for wrong in (("i2t",), ("i2t", "head")):
+        with pytest.raises(ValueError, match="sides must be of 'both', 'head'"):
             RankCollection(sides=wrong)
 
 

@@ -20,17 +20,17 @@ NEIGHBOURS: dict[str, set[str]] = {
     "rendering": {"digits"},
     "theory": {"checks", "errors"},
     "definitions": {"theory"},
-    "significance": {"theory"},
     "ranking": {"checks", "errors"},
     "table": {"checks", "files", "ranking", "sides"},
-    "protocols": {"checks", "errors", "ranking", "sides", "table"},
+    "protocols": {"checks", "errors", "ranking", "rendering", "sides", "table", "theory"},
     "datasets": {"checks", "errors", "protocols", "sides", "theory"},
     "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "rendering", "sides", "table", "theory"},
+    "significance": {"evaluation", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
     "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "__init__": {"api"},
-    "plots": {"checks", "evaluation", "theory"},
+    "plots": {"checks", "evaluation", "table", "theory"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
     "cli": {"audit", "checks", "datasets", "errors", "evaluation", "files", "rendering", "sides", "table", "theory"},
@@ -53,8 +53,15 @@ GUESTS = {
 
 
 def imported(path: Path) -> set[str]:
+    """What a file imports; types of what is looked up late are no more than names."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    late = LOOKED_UP.get(room(path), "-").rpartition(".")[0]
+    typed = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    only_types = {id(inner) for node in typed for inner in ast.walk(node) if late.startswith("torchrankmetrics.")}
+    for node in ast.walk(tree):
+        if id(node) in only_types:
+            continue
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -10,9 +10,13 @@ import pytest
 import torch
 
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, plots
+from torchrankmetrics.plots.canvas import MARKS
 
 # a handful of tasks to draw: their intervals are warned of
-pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
+pytestmark = [
+    pytest.mark.filterwarnings(f"ignore:{message}:torchrankmetrics.RankMetricWarning")
+    for message in ("the interval of", "so few tasks or clusters differ")
+]
 
 matplotlib = pytest.importorskip("matplotlib", reason="plots need the extra 'plot'")
 matplotlib.use("Agg")
@@ -166,7 +170,7 @@ def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]
     _, ax = plots.forest(result)
     assert list(ax.lines[0].get_xdata()) == [row.difference for row in result.rows]
     assert list(ax.lines[1].get_xdata()) == [0, 0]
-    assert ax.get_xlabel() == "difference, 90 % interval, p by Holm"
+    assert ax.get_xlabel() == "difference, 90 % interval, p by Holm\nright is better for a"
     assert f"p = {result.rows[0].p_adjusted:.2g}" in ax.texts[0].get_text()
     _, ax = plots.forest({"a against b": result["mrr"]})
     assert [text.get_text() for text in ax.get_yticklabels()] == ["mrr a against b"]
@@ -192,6 +196,171 @@ def test_undefined_group_is_told() -> None:
     ranks.update(Ranks([1, 2], None, [1, 12]), group=[0, 1])
     _, ax = plots.groups(ranks.breakdown(), "adjusted_mrr")
     assert ax.texts[0].get_text() == "undefined, 1 tasks"
+
+
+def test_forest_names_the_models_and_the_better_side(models: dict[str, RankCollection]) -> None:
+    third = {**models, "c": models["a"]}
+    _, ax = plots.forest(compare(third, ["mrr", "hits@3"]))
+    labels = [text.get_text() for text in ax.get_yticklabels()]
+    assert labels[:3] == ["mrr a − b", "mrr a − c", "mrr b − c"]
+    assert ax.get_xlabel() == "difference, 95 % interval, p by max-T\nright is better for the first"
+    named = {"ours": models["a"], "theirs": models["b"]}
+    _, ax = plots.forest(compare(named, ["gmr"]))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["gmr ours − theirs"]
+    assert ax.get_xlabel().endswith("p by max-T\nleft is better for ours")
+    _, ax = plots.forest(compare(models["a"], models["b"], "rank_std"))  # of a spread neither side is better
+    assert "better" not in ax.get_xlabel()
+
+
+def test_seeds_are_dots_and_their_mean_has_student_s_interval(models: dict[str, RankCollection]) -> None:
+    runs = [Ranks([1, 2, 4], None, 10), Ranks([2, 2, 4], None, 10), Ranks([1, 1, 2], None, 10)]
+    _, axes = plots.by_dataset({"x": {"seeds": runs, "one": runs[0]}}, "mrr", level=0.9)
+    values = [np.mean([1 / r for r in run.optimistic.tolist()]) for run in runs]
+    assert [line.get_linestyle() for line in axes[0].lines[:3]] == ["None"] * 3  # data sets have no order
+    assert axes[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(values))
+    intervals, dots = axes[0].collections[:2]
+    np.testing.assert_allclose(dots.get_offsets()[:, 1], values)
+    (low, high) = intervals.get_segments()[0][:, 1]
+    half = 2.919985580353726 * np.std(values, ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
+    assert (low, high) == pytest.approx((np.mean(values) - half, np.mean(values) + half))
+    of_tasks = RankCollection(["mrr"])
+    of_tasks.update(runs[0])
+    expected = of_tasks.confidence_intervals(0.9)["mrr"]
+    assert axes[0].collections[2].get_segments()[0][:, 1].tolist() == [expected.low, expected.high]
+
+
+def test_calibration_is_the_diagonal_for_all_ranks_and_a_step_for_the_best() -> None:
+    every = Ranks(list(range(1, 11)), None, 10)
+    _, ax = plots.calibration(
+        {"every": every, "first": Ranks([1] * 10, None, 10), "tied": Ranks([1] * 4, [10] * 4, 10)}
+    )
+    x, y = ax.lines[0].get_data()
+    np.testing.assert_allclose(y, x, atol=1e-12)
+    np.testing.assert_allclose(ax.lines[1].get_ydata(), np.minimum(10 * x, 1), atol=1e-12)
+    np.testing.assert_allclose(ax.lines[2].get_ydata(), x, atol=1e-12)  # a constant scorer is chance
+    band = ax.collections[0].get_paths()[0].vertices
+    half = np.sqrt(np.log(2 / 0.05) / (2 * 4))
+    assert band[np.isclose(band[:, 0], 0.2), 1].max() == pytest.approx(0.2 + half)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["every", "first", "tied", "chance, 95 %"]
+
+
+def test_the_band_of_calibration_holds_random_models() -> None:
+    rng, outside = np.random.default_rng(0), 0
+    for _ in range(60):
+        _, ax = plots.calibration(Ranks(rng.integers(1, 101, 80), None, 100))
+        x, y = ax.lines[0].get_data()
+        outside += np.abs(y - x).max() > np.sqrt(np.log(2 / 0.05) / 160)
+        plt.close("all")
+    assert outside <= 60 * 0.05 + 2.6 * np.sqrt(60 * 0.05 * 0.95)
+
+
+def test_differences_by_group_are_those_of_compare(models: dict[str, RankCollection]) -> None:
+    a, b = models["a"].table(), models["b"].table()
+    names = {0: "likes", 1: "knows", 2: "owns"}
+    _, ax = plots.group_differences(a, b, "mrr", names=names, models=("ours", "theirs"))
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["likes", "knows", "owns"]
+    for group in range(3):
+        expected = compare(a.select(group=group), b.select(group=group), "mrr")
+        assert ax.lines[group].get_xdata()[0] == expected.difference
+        assert ax.collections[0].get_segments()[group][:, 0].tolist() == [expected.low, expected.high]
+    assert ax.texts[0].get_text() == "2 tasks"
+    assert ax.get_xlabel().splitlines()[:2] == ["mrr: ours − theirs, 95 % interval", "right is better for ours"]
+    # two tasks in a group cannot tell: hollow points
+    assert {line.get_markerfacecolor() == ax.get_facecolor() for line in ax.lines[:3]} == {True}
+    _, ax = plots.group_differences(a, b, "mrr", most=2)
+    assert "2 largest of 3 groups" in ax.get_xlabel()
+    with pytest.raises(ValueError, match="group 2 has none"):
+        plots.group_differences(a, b, names=["x", "y"])
+    with pytest.raises(ValueError, match="b needs a group for every task"):
+        plots.group_differences(a, b.with_group(None))
+
+
+def test_a_difference_beyond_chance_is_a_filled_point() -> None:
+    ids = np.arange(60)
+    better = RankTable.from_ranks(Ranks([1] * 60, None, 50), sample_id=ids, group=ids % 2)
+    worse = RankTable.from_ranks(Ranks(2 + 20 * (ids % 2 == 0) + ids % 5, None, 50), sample_id=ids, group=ids % 2)
+    _, ax = plots.group_differences(better, worse, "mrr")
+    assert [line.get_markerfacecolor() for line in ax.lines[:2]] == [ax.xaxis.label.get_color()] * 2
+
+
+COLUMN = 3.3
+
+
+def figures_in_a_column(models: dict[str, RankCollection]) -> dict[str, Any]:
+    named = {"ComplEx": models["a"], "RotatE": models["b"], "TransE": models["a"]}
+    seeds = {"ComplEx": [RankTable(models["a"].table().rows)] * 2, "TransE": models["b"]}
+    names = ["relation/of/type", "another/relation", "the/third"]
+    return {
+        "ecdf": plots.rank_ecdf(named, width=COLUMN),
+        "calibration": plots.calibration(named, width=COLUMN),
+        "ties": plots.ties(models, width=COLUMN),
+        "by_dataset": plots.by_dataset({"kinships": seeds, "nations": seeds, "umls": seeds}, width=COLUMN),
+        "forest of values": plots.forest(
+            {name: one.confidence_intervals() for name, one in named.items()}, ["mrr", "hits_at_3"], width=COLUMN
+        ),
+        "forest of pairs": plots.forest(compare(named, ["mrr", "hits@3"]), width=COLUMN),
+        "groups": plots.groups(models["a"].breakdown(names), "mrr", width=COLUMN),
+        "differences": plots.group_differences(models["a"], models["b"], names=names, width=COLUMN),
+    }
+
+
+@pytest.mark.parametrize("style", ["default", "dark_background"])
+def test_every_label_is_readable_in_a_column_of_a_paper(models: dict[str, RankCollection], style: str) -> None:
+    """At 3.3 inches: whole inside the figure, of 6.5 points or more, on no other label, in contrast to the paper."""
+    with plt.style.context(style):
+        for name, (fig, _) in figures_in_a_column(models).items():
+            assert fig.get_figwidth() == COLUMN
+            fig.canvas.draw()
+            texts = [
+                text for text in fig.findobj(matplotlib.text.Text) if text.get_visible() and text.get_text().strip()
+            ]
+            outside = matplotlib.transforms.Bbox(fig.bbox.get_points() + [[-1, -1], [1, 1]])
+            hidden = {
+                tick.label1 for ax in fig.axes for axis in (ax.xaxis, ax.yaxis) for tick in axis.get_major_ticks()
+            }
+            for ax in fig.axes:  # ticks beyond the limits are not drawn
+                for axis, limits in ((ax.xaxis, ax.get_xlim()), (ax.yaxis, ax.get_ylim())):
+                    inside = [t.label1 for t in axis.get_major_ticks() if min(limits) <= t.get_loc() <= max(limits)]
+                    hidden -= set(inside if axis.get_tick_params().get("labelbottom", True) else [])
+            drawn = [text for text in texts if text not in hidden]
+            boxes = {text: text.get_window_extent() for text in drawn if not text.get_rotation()}
+            for text, box in boxes.items():
+                assert outside.x0 <= box.x0, (name, text)
+                assert box.x1 <= outside.x1, (name, text)
+                assert text.get_fontsize() >= 6.5, (name, text)
+                color = np.mean(matplotlib.colors.to_rgb(text.get_color()))
+                assert abs(color - np.mean(fig.get_facecolor()[:3])) > 0.5, (name, text)
+            labels = list(boxes.items())
+            for i, (text, box) in enumerate(labels):
+                for other, other_box in labels[:i]:
+                    overlap = matplotlib.transforms.Bbox.intersection(box, other_box)
+                    assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
+
+
+def test_the_first_colour_follows_the_axes(models: dict[str, RankCollection]) -> None:
+    for style, color in (("default", "black"), ("dark_background", "white")):
+        with plt.style.context(style):
+            _, ax = plots.rank_ecdf(models)
+            assert matplotlib.colors.same_color(ax.lines[0].get_color(), color)
+            assert not matplotlib.colors.same_color(ax.lines[1].get_color(), color)
+            _, ax = plots.forest(models["a"].confidence_intervals(), ["mrr"])
+            assert matplotlib.colors.same_color(ax.lines[0].get_color(), color)
+
+
+def test_marks_are_apart_for_every_kind_of_colour_vision() -> None:
+    """Seen without one kind of cone (Machado et al. 2009, severity 1): the colours stay apart in red, green, blue."""
+    without = [
+        np.eye(3),
+        np.array([[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]]),
+        np.array([[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]]),
+        np.array([[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]),
+    ]
+    colors = [np.array(matplotlib.colors.to_rgb(mark.color)) for mark in MARKS]
+    for seen in without:
+        for i, color in enumerate(colors):
+            for other in colors[:i]:
+                linear = [np.clip(seen @ one**2.2, 0, 1) ** (1 / 2.2) for one in (color, other)]
+                assert np.abs(linear[0] - linear[1]).max() > 0.1
 
 
 def draw_all(models: dict[str, RankCollection], ax: Any) -> list[tuple[Any, Any]]:

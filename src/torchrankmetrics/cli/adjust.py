@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.cli.counts import SIDES, counts_of_dataset, counts_of_file
 from torchrankmetrics.cli.output import (
     FormatOption,
     OutputOption,
@@ -16,13 +15,7 @@ from torchrankmetrics.cli.output import (
     refuse,
 )
 from torchrankmetrics.cli.tables import input_path
-from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
-from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.views import VIEWS
 
 
 def adjust_command(
@@ -52,9 +45,10 @@ def adjust_command(
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Put a published number against chance, from the candidate counts of its test set.
+    """Put a published number against chance.
 
-    0 is chance and 1 the optimum; low and high are what the rounding of the printed value leaves.
+    From the candidate counts of its test set: 0 is chance and 1 the optimum; low and high are what the rounding of the
+    printed value leaves.
 
     For example
 
@@ -62,6 +56,14 @@ def adjust_command(
 
     `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side tail`
     """
+    from torchrankmetrics.cli.counts import SIDES, counts_of_dataset, counts_of_file
+    from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
+    from torchrankmetrics.evaluation.adjust import adjust
+    from torchrankmetrics.evaluation.measure import Measure
+    from torchrankmetrics.evaluation.names import base_definition
+    from torchrankmetrics.theory.candidates import CandidateCounts
+    from torchrankmetrics.theory.views import VIEWS
+
     asked = choices_of(views, "--view", VIEWS[1:])
     tasks = (
         check_choice("--split", split, SPLITS),

@@ -1,15 +1,18 @@
 """The commands in one application, and what becomes of errors and warnings."""
 
+import inspect
 import io
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TextIO
+from typing import Annotated, TextIO
 
 import typer
 
+from torchrankmetrics import __version__
 from torchrankmetrics.cli.adjust import adjust_command
 from torchrankmetrics.cli.audit import audit_command
 from torchrankmetrics.cli.candidates import candidates_command
@@ -21,9 +24,15 @@ from torchrankmetrics.errors import RankMetricWarning
 
 INTERRUPTED = 130
 
+
+def _examples(text: str) -> str:
+    """Leave the lines of examples as they are, which click would break."""
+    return re.sub(r"`(torchrankmetrics [^`]*)`", "\b\n\\1", text)
+
+
 app = typer.Typer(
     name="torchrankmetrics",
-    help=(
+    help=_examples(
         "Rank-based metrics from saved ranks, and published numbers against chance.\n\n"
         "An adjusted index is 0 at chance and 1 at the optimum, for the filtered candidates of each task; a z-score "
         "says how sure it is that there is skill at all, and grows with the number of tasks.\n\n"
@@ -34,17 +43,37 @@ app = typer.Typer(
     ),
     epilog="Ranks are saved with RankTable.save (docs/format.md). Any synonym of a metric is taken.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # rich would take longer to import than all else
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("report")(report_command)
-app.command("compare")(compare_command)
-app.command("adjust")(adjust_command)
-app.command("datasets")(datasets_command)
-app.command("candidates")(candidates_command)
-app.command("audit")(audit_command)
-app.command("metrics")(metrics_command)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"torchrankmetrics {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _main(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    pass
+
+
+for name, command in (
+    ("report", report_command),
+    ("compare", compare_command),
+    ("adjust", adjust_command),
+    ("datasets", datasets_command),
+    ("candidates", candidates_command),
+    ("audit", audit_command),
+    ("metrics", metrics_command),
+):
+    app.command(name, help=_examples(inspect.getdoc(command) or ""))(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +96,12 @@ def run(arguments: Sequence[str] | None = None) -> int:
             usage = getattr(error, "format_message", None)  # typer has its own copy of click, or click's own
             if usage is None:
                 raise
-            return _fail(f"{usage()} (see torchrankmetrics --help)" if "--help" not in usage() else usage())
+            if type(error).__name__ == "NoArgsIsHelpError":
+                print(usage(), file=sys.stderr)
+                return 2
+            context = getattr(error, "ctx", None)
+            path = "torchrankmetrics" if context is None else context.command_path
+            return _fail(f"{usage()} (see {path} --help)")
     if code == INTERRUPTED:  # typer makes an exit code of Ctrl-C
         raise KeyboardInterrupt
     for message in dict.fromkeys(str(warning.message) for warning in caught):

@@ -7,8 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from torchrankmetrics.audit import audit
-from torchrankmetrics.audit.auditor import MAX_CANDIDATES
 from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit
 from torchrankmetrics.rendering import Cell, Tabular
 
@@ -26,23 +24,27 @@ def audit_command(
         bool, typer.Option("--pairs", help="It takes exclude as (2, P) pairs of (row, column), not as a mask.")
     ] = False,
     max_candidates: Annotated[
-        int, typer.Option("--max-candidates", help="Leave out cases with more.")
-    ] = MAX_CANDIDATES,
+        int | None, typer.Option("--max-candidates", help="Leave out cases with more; without it the largest.")
+    ] = None,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Ask an evaluator small cases with known answers: which laws it keeps, which it breaks, with both numbers.
+    """Tell which laws an evaluator keeps and which it breaks.
 
-    The function is imported from the working folder or from what is installed, and called. The exit code is 1 if a law
-    is broken.
+    It is asked small cases with known answers; what is wrong is told with both numbers. The function is imported from
+    the working folder or from what is installed, and called. The exit code is 1 if a law is broken.
 
     For example
 
     `torchrankmetrics audit mypackage.evaluation:ranks --ties realistic`
     """
+    from torchrankmetrics.audit import audit
+    from torchrankmetrics.audit.auditor import MAX_CANDIDATES
+
     function = _load(evaluator)
     with busy("audit"):
-        report = audit(function, ties=ties, pairs=pairs, max_candidates=max_candidates)
+        most = MAX_CANDIDATES if max_candidates is None else max_candidates
+        report = audit(function, ties=ties, pairs=pairs, max_candidates=most)
     columns = ("law", "status", "case", "quantity", "got", "expected", "message")
     rows: list[tuple[Cell, ...]] = [
         tuple(None if (cell := getattr(finding, column)) == "" else cell for column in columns)

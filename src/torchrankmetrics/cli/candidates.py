@@ -2,11 +2,10 @@
 
 from itertools import product
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchrankmetrics.cli.counts import HISTOGRAM
 from torchrankmetrics.cli.output import (
     FormatOption,
     OutputOption,
@@ -17,11 +16,11 @@ from torchrankmetrics.cli.output import (
     watch,
 )
 from torchrankmetrics.cli.tables import input_path
-from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
-from torchrankmetrics.datasets.files import Graph, number_triples, read_triples
-from torchrankmetrics.datasets.histograms import candidate_histogram
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.sides import ENTITY_SIDES
+
+if TYPE_CHECKING:
+    from torchrankmetrics.datasets.files import Graph
 
 MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
 
@@ -45,7 +44,7 @@ def candidates_command(
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Count the filtered candidates of every task of a graph, without any model.
+    """Count the filtered candidates of every task of a graph.
 
     Test is filtered by all files, valid by train and valid, train by train: early stopping must not look at the test.
 
@@ -55,6 +54,11 @@ def candidates_command(
 
     `torchrankmetrics candidates --train train.tsv --test test.tsv --histogram -f csv -o counts.csv`
     """
+    from torchrankmetrics.cli.counts import HISTOGRAM
+    from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
+    from torchrankmetrics.datasets.files import number_triples, read_triples
+    from torchrankmetrics.datasets.histograms import candidate_histogram
+
     asked = choices_of(entities, "--entities", ENTITIES)
     if "all" not in asked:
         refuse(given(context, "num_entities"), "it is of --entities all")
@@ -94,7 +98,7 @@ def candidates_command(
     emit(Tabular.named(HISTOGRAM if histogram else summary, rows, tuple(_notes(graph, number)), keys=3), form, output)
 
 
-def _notes(graph: Graph, number: int) -> list[str]:
+def _notes(graph: "Graph", number: int) -> list[str]:
     notes = [f"{number} entities, {len(graph.relations)} relations"]
     if all(label.isdecimal() for label in graph.entities):
         largest = max(map(int, graph.entities))

@@ -9,8 +9,7 @@ import typer
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit, given, refuse, split_list
 from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
-from torchrankmetrics.evaluation.compare import compare
-from torchrankmetrics.table.table_io import MAX_BYTES
+from torchrankmetrics.files import MAX_BYTES
 
 
 def compare_command(
@@ -44,7 +43,7 @@ def compare_command(
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Compare models on the same tasks: difference, interval, p-value.
+    """Compare models on the same tasks: difference, interval, p.
 
     Tasks are matched by side and sample id, else by order. With folders, training seeds are told apart from test tasks.
     Of two models p_adjusted is by Holm over the metrics; three and more are called by their files, and are one family
@@ -56,6 +55,8 @@ def compare_command(
 
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --against best`
     """
+    from torchrankmetrics.evaluation.compare import compare
+
     if cluster is not None:
         check_choice("--cluster", cluster, ("group", "sample_id"))
     paths = [a, b, *(others or [])]

@@ -5,26 +5,7 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.counts import SIDES, Side, counts_of_dataset
-from torchrankmetrics.cli.output import (
-    Format,
-    FormatOption,
-    OutputOption,
-    choices_of,
-    emit,
-    given,
-    refuse,
-    split_list,
-    watch,
-)
-from torchrankmetrics.datasets import dataset_facts, dataset_names
-from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS, Entities, Split
-from torchrankmetrics.evaluation.names import base_definition
-from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-
-Task = tuple[str, Split, Side, Entities]
-_TASKS = ("dataset", "split", "side", "entities", "known")
+from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, choices_of, emit, given, refuse, split_list
 
 
 def datasets_command(
@@ -48,9 +29,9 @@ def datasets_command(
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """List the data sets whose filtered candidate counts are known, or the database of their null moments.
+    """List known data sets, or mean and variance by chance on them.
 
-    Each split is filtered by itself and those before it (column known).
+    Known are their filtered candidate counts.     Each split is filtered by itself and those before it (column known).
 
     For example
 
@@ -58,6 +39,11 @@ def datasets_command(
 
     `torchrankmetrics datasets --moments --csv --split valid,test --side both,head,tail --entities all,train`
     """
+    from torchrankmetrics.cli import catalogue
+    from torchrankmetrics.cli.counts import SIDES
+    from torchrankmetrics.datasets import dataset_facts, dataset_names
+    from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
+
     if as_csv and form not in (None, Format.csv):
         raise ValueError(f"--csv and --format {form} are two formats: ask for one")
     form = Format.csv if as_csv else form
@@ -68,7 +54,7 @@ def datasets_command(
         if moments:
             raise ValueError("--provenance and --moments are two tables: ask for one")
         refuse(given(context, "metrics", "splits", "sides", "entities"), "--provenance tells all of a data set")
-        emit(_provenance(wanted), form, output)
+        emit(catalogue.provenance(wanted), form, output)
         return
     tasks = list(
         product(
@@ -79,48 +65,6 @@ def datasets_command(
         )
     )
     if moments:
-        emit(_moments(tasks, split_list(metrics, "--metric")), form, output)
+        emit(catalogue.null_moments(tasks, split_list(metrics, "--metric")), form, output)
         return
-    rows: list[tuple[Cell, ...]] = []
-    for task in tasks:
-        facts, counts = dataset_facts(task[0]), counts_of_dataset(*task)[0]
-        mean = int((counts.num_candidates * counts.count).sum()) / counts.num_tasks
-        low, high = int(counts.num_candidates[0]), int(counts.num_candidates[-1])
-        sizes = (facts.num_entities[task[3]], facts.num_relations, counts.num_tasks)
-        rows.append((*_task(task), *sizes, len(counts.num_candidates), low, mean, high))
-    columns = (*_TASKS, "entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
-    note = "distinct, min, mean, max: of the filtered candidates of a task"
-    emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS)), form, output)
-
-
-def _moments(tasks: list[Task], metrics: list[str]) -> Tabular:
-    definitions = []
-    for metric in metrics:
-        definition = base_definition(metric)
-        if not definition.has_null:
-            raise ValueError(f"--metric must name metrics with an expectation, such as mrr or hits@10; got {metric!r}")
-        definitions.append(definition)
-    rows: list[tuple[Cell, ...]] = []
-    pairs = list(product(tasks, definitions))
-    for task, definition in watch(pairs, len(pairs), "null moments"):
-        counts, _ = counts_of_dataset(*task)
-        found = DEFAULT_EXPECTATION.moments(definition, counts)
-        rows.append((*_task(task), definition.name, found.mean, found.variance))
-    note = "of the metric over all tasks, if every rank is uniform among its candidates, independently"
-    return Tabular.named((*_TASKS, "metric", "mean", "variance"), rows, (note,), keys=len(_TASKS) + 1)
-
-
-def _provenance(names: list[str]) -> Tabular:
-    rows: list[tuple[Cell, ...]] = []
-    for name in names:
-        facts = dataset_facts(name)
-        rows += [
-            (name, split, facts.num_triples[split], facts.source, facts.licence, facts.checksum[split])
-            for split in SPLITS
-        ]
-    note = "sha256: of the triples as lines of labels, head TAB relation TAB tail LF, sorted by code point"
-    return Tabular.named(("dataset", "split", "triples", "source", "licence", "sha256"), rows, (note,), keys=2)
-
-
-def _task(task: Task) -> tuple[str, ...]:
-    return (*task, "+".join(KNOWN[task[1]]))
+    emit(catalogue.listed(tasks), form, output)

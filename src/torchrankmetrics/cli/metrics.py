@@ -1,10 +1,7 @@
 """``metrics``: the names of all metrics, what each is of, and what else it is called."""
 
 from torchrankmetrics.cli.output import FormatOption, OutputOption, emit
-from torchrankmetrics.evaluation.measure import VIEW_PREFIXES
-from torchrankmetrics.evaluation.names import all_names, asked, synonyms_of
 from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.theory.definitions import RankDefinition
 
 _EXAMPLE = {"<k>": "10", "<p>": "2"}
 
@@ -16,6 +13,10 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
 
     `torchrankmetrics metrics`
     """
+    from torchrankmetrics.evaluation.measure import VIEW_PREFIXES
+    from torchrankmetrics.evaluation.names import all_names, asked, synonyms_of
+    from torchrankmetrics.theory.definitions import RankDefinition
+
     rows: list[tuple[Cell, ...]] = []
     for name in all_names():
         known = name

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import track
 
 from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.files import write_whole
@@ -96,6 +94,9 @@ def _form(form: Format | None, output: Path | None) -> Format:
 
 def watch(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
     """Go through items with a progress bar on stderr, if somebody is there to see it."""
+    from rich.console import Console
+    from rich.progress import track
+
     console = Console(stderr=True)
     yield from track(items, label, total, console=console, transient=True, disable=not console.is_terminal)
 
@@ -103,6 +104,8 @@ def watch(items: Iterable[Item], total: int, label: str) -> Iterator[Item]:
 @contextmanager
 def busy(label: str) -> Iterator[None]:
     """Show on stderr that something takes its time, if somebody is there to see it."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield

@@ -1,12 +1,12 @@
 """Files of ranks from the arguments of a command."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.table_io import MAX_BYTES
+if TYPE_CHECKING:
+    from torchrankmetrics.table.rank_table import RankTable
 
 MaxBytesOption = Annotated[
     int, typer.Option("--max-bytes", help="Refuse a file of ranks that would take more memory.", min=1)
@@ -32,7 +32,9 @@ def files_of(path: Path) -> list[Path]:
     return files
 
 
-def load(path: Path, max_bytes: int = MAX_BYTES) -> RankTable | list[RankTable]:
+def load(path: Path, max_bytes: int) -> "RankTable | list[RankTable]":
     """Load a file, or every file of a folder."""
+    from torchrankmetrics.table.rank_table import RankTable
+
     tables = [RankTable.load(file, max_bytes=max_bytes) for file in files_of(path)]
     return tables if path.is_dir() else tables[0]

@@ -73,12 +73,17 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
             seen = replace(measure, average="micro").seen_as("base", "adjusted_index", "z_score")
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
-    cells = [[_name(group, names) for group in groups.ids.tolist()], groups.num_tasks.tolist()]
+    cells = [[name_of(group, names) for group in groups.ids.tolist()], groups.num_tasks.tolist()]
     cells += [groups.values(measure).tolist() for measure in columns.values()]
     return Breakdown(("group", "count", *columns), tuple(zip(*cells, strict=True)), tuple(sampled_notes(analysis)))
 
 
-def _name(group: int, names: Names) -> Cell:
+def name_of(group: int, names: Names) -> Cell:
+    """Name of a group, itself without names.
+
+    Raises:
+        ValueError: if it has none.
+    """
     if names is None:
         return group
     if isinstance(names, str):

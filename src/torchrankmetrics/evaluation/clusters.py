@@ -51,9 +51,9 @@ def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
         ValueError: if there is not one per row, or repeats of a task differ.
     """
     weighed = weights(rows) > 0
-    keys = given_clusters(keys, len(rows), of)[weighed]
+    own = given_clusters(keys, len(rows), of)[weighed]
     tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
     _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
-    if (keys != keys[first][index.reshape(-1)]).any():
+    if (own != own[first][index.reshape(-1)]).any():
         raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
-    return np.asarray(keys[first])
+    return np.asarray(own[first])

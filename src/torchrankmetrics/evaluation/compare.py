@@ -4,7 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning
@@ -64,7 +64,7 @@ def compare(
 ) -> PairwiseComparisons: ...
 def compare(
     a: Models | Mapping[str, Models],
-    b: Any = None,
+    b: Models | Metric | Sequence[Metric] | None = None,
     metric: Metric | Sequence[Metric] = "mrr",
     *,
     against: str | None = None,
@@ -132,7 +132,7 @@ def compare(
     entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
     if not entries:
         raise ValueError("metric is empty: name at least one")
-    runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
+    runs_a, runs_b, rows, keys = _paired_runs(a, cast("Models", b), cluster)
     measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
     if len(measures) > 1:
         permutations = max(permutations, math.ceil(50 * len(measures) / (1 - level)) - 1)

@@ -32,7 +32,7 @@ class Comparison(Rendered):
         permutations: number of random flips behind the p-value; None: it is exact, or of no permutation test.
         support: number of tasks or clusters that the error of the difference rests on, infinite where none is needed;
             below 5 the interval misses more often than it says.
-        models: names of the two.
+        models: names of the two, if they have some.
         correction: how p_adjusted was, "Holm" or "max-T".
         bounded: False if an end of the interval is only what is possible, as no difference there could be rejected.
     """
@@ -54,13 +54,13 @@ class Comparison(Rendered):
     permutations: int | None = None
     support: float = math.inf
     bounded: bool = True
-    models: tuple[str, str] = ("a", "b")
+    models: tuple[str, str] | None = None
     correction: str = "Holm"
 
     @property
     def label(self) -> str:
         """The metric, and the models if they have names."""
-        return self.metric if self.models == ("a", "b") else f"{self.metric}, {self.models[0]} - {self.models[1]}"
+        return self.metric if self.models is None else f"{self.metric}, {self.models[0]} - {self.models[1]}"
 
     def turned(self) -> "Comparison":
         """The same comparison as b - a."""
@@ -72,7 +72,7 @@ class Comparison(Rendered):
             difference=-self.difference,
             low=-self.high,
             high=-self.low,
-            models=self.models[::-1],
+            models=None if self.models is None else (self.models[1], self.models[0]),
             seeds=split,
         )
 
@@ -161,7 +161,7 @@ class PairwiseComparisons(Rendered):
         if not pair:
             return replace(self, rows=rows)
         for row in rows:
-            if set(row.models) == set(pair):
+            if row.models is not None and set(row.models) == set(pair):
                 return row if row.models == tuple(pair) else row.turned()
         raise KeyError(f"{' and '.join(map(repr, pair))} were not compared; there are {', '.join(self.models)}")
 
@@ -170,17 +170,18 @@ class PairwiseComparisons(Rendered):
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
-        return _tabular(self.rows, named=True)
+        return _tabular(self.rows)
 
 
-def _tabular(rows: Sequence[Comparison], named: bool = False) -> Tabular:
+def _tabular(rows: Sequence[Comparison]) -> Tabular:
+    named = any(one.models is not None for one in rows)
     columns = (
         Column("metric", key=True),
         *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
         *(Column(name) for name in ("a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")),
     )
     cells = [
-        (one.metric, *(one.models if named else ()), one.a, one.b, one.difference, one.low, one.high)
+        (one.metric, *(one.models or ()), one.a, one.b, one.difference, one.low, one.high)
         + (one.p_value, one.p_adjusted, one.test)
         for one in rows
     ]

@@ -1,5 +1,6 @@
 """equivalence: is one model as good as another, to within a margin?"""
 
+import math
 from dataclasses import dataclass
 
 from torchrankmetrics.checks import check_int, is_number
@@ -115,7 +116,7 @@ def equivalence(
     check_int("permutations", permutations, 99)
     found = paired(a, b, metric, cluster)
     slope = found.slope
-    if not slope:
+    if math.isnan(slope) or slope == 0:
         raise ValueError(f"{found.measure.key!r} is undefined on these tasks: chance leaves no room")
     draws = (resamples, permutations, seed)
     runs = found.runs

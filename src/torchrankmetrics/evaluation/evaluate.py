@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
+from torchrankmetrics.evaluation.analysis import Analysis, Average
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
@@ -33,9 +33,9 @@ class Options(TypedDict, total=False):
     group: Integers | None
     sample_id: Integers | None
     query: Integers | None
-    views: Sequence[View]
-    rank_types: Sequence[RankType]
-    sides: Sequence[Side]
+    views: View | Sequence[View]
+    rank_types: RankType | Sequence[RankType]
+    sides: str | Sequence[str]
     average: Average
     expectation: ExpectationProvider | None
 

@@ -111,9 +111,10 @@ class Family:
 
     def _of_best(self, measure: Measure, rows: list[Comparison]) -> list[Comparison]:
         own = [row for row in rows if row.metric == measure.key]
-        values = {model: value for row in own for model, value in zip(row.models, (row.a, row.b), strict=True)}
+        values = {model: value for row in own for model, value in zip(row.models or (), (row.a, row.b), strict=True)}
         best = (max if measure.higher_is_better else min)(values, key=values.__getitem__)
-        return [row if row.models[0] == best else row.turned() for row in own if best in row.models]
+        with_it = [row for row in own if row.models is not None and best in row.models]
+        return [row.turned() if row.models is not None and row.models[1] == best else row for row in with_it]
 
 
 def named_models(models: Mapping[Any, Any]) -> dict[str, Any]:

@@ -1,13 +1,11 @@
 """What a ``RankTable`` is asked directly: its methods look these functions up."""
 
-from typing import Any
-
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.evaluation.clusters import canonical_clusters
+from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.table.rank_table import RankTable
@@ -15,18 +13,24 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.inference.estimates import Method
 
 
-def summary(table: RankTable, metrics: Any) -> Summary:
+def summary(table: RankTable, metrics: Metrics | None) -> Summary:
     """See ``RankTable.summary``."""
     return summarize(Analysis([table.rows]), _measures(metrics).values())
 
 
-def breakdown(table: RankTable, metrics: Any, names: Names) -> Breakdown:
+def breakdown(table: RankTable, metrics: Metrics | None, names: Names) -> Breakdown:
     """See ``RankTable.breakdown``."""
     return break_down(Analysis([table.rows]), _measures(metrics).values(), names)
 
 
 def intervals(
-    table: RankTable, metrics: Any, level: float, method: Method, cluster: Any, resamples: int, seed: int
+    table: RankTable,
+    metrics: Metrics | None,
+    level: float,
+    method: Method,
+    cluster: Cluster | None,
+    resamples: int,
+    seed: int,
 ) -> Intervals:
     """See ``RankTable.confidence_intervals``."""
     rows = table.rows.cpu().numpy()
@@ -35,7 +39,7 @@ def intervals(
     return confidence_intervals(Analysis([table.rows]), _measures(metrics), level, method, cluster, resamples, seed)
 
 
-def _measures(metrics: Any) -> dict[str, Measure]:
+def _measures(metrics: Metrics | None) -> dict[str, Measure]:
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     entries = selection.entries(DEFAULT_METRICS if metrics is None else metrics)
     return {key: measure_of(entry) for key, entry in entries}

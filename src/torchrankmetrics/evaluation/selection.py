@@ -12,12 +12,14 @@ from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.sources import Measured
 from torchrankmetrics.sides import ENTITY_SIDES, TaskSide
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
-Asked = str | Measure | Measured
+Asked = str | RankDefinition | Measure | Measured
 """What one metric is asked for by: a name, or what holds a measure, as a ``RankMetric`` does."""
 Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
 """One, several, or by keys of one's own."""
@@ -62,7 +64,7 @@ class Selection:
         What a product and a name both ask for comes once.
 
         Args:
-            metrics: a name, a ``Measure`` or something with a ``measure``; several of them; or a dict of key -> one.
+            metrics: a name, a definition, a ``Measure`` or what has a ``measure``; several; or a dict of key -> one.
 
         Raises:
             TypeError, ValueError: as ``RankCollection``.
@@ -107,6 +109,8 @@ class Selection:
             yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
 
     def _parsed(self, entry: Asked) -> MetricName:
+        if isinstance(entry, RankDefinition | QueryDefinition):
+            return MetricName(entry)
         text = cast("str", entry)  # parse_name refuses what is no name
         own = {} if self.side_names == ("head", "tail") else self.labels
         for label, side in own.items():
@@ -128,8 +132,8 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     """Sides, and what head and tail are called: as they are, or by two labels in the places of theirs."""
     values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
     own = [value for value in values if isinstance(value, str) and value not in SIDES]
-    if not own or values == own[:1] == [given]:
-        return _listed(given, "sides", SIDES), ("head", "tail")
+    if len(own) < 2:
+        return _listed(cast("Collection[Side]", given), "sides", SIDES), ("head", "tail")
     fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
     if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
@@ -141,15 +145,13 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
 
 
-def _listed(given: object, name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
-    values = cast("Collection[Choice]", given)
-    if isinstance(values, Set):  # in an order that is the same on every process
-        values = sorted(values, key=str)
-    if isinstance(values, str):
-        values = [cast("Choice", values)]
-    if not isinstance(values, Sequence) or not values:
+def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    listed: object = [values] if isinstance(values, str) else values
+    if isinstance(listed, Set):  # in an order that is the same on every process
+        listed = sorted(listed, key=str)
+    if not isinstance(listed, Sequence) or not listed:
         raise ValueError(f"{name} must be a string or several, not none; got {values!r}")
-    for value in values:
+    for value in listed:
         if value not in choices:
             raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")
-    return tuple(dict.fromkeys(values))
+    return tuple(dict.fromkeys(listed))

@@ -130,17 +130,15 @@ class RankMetric(RowState):
         Args:
             preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
                 or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device. With ``indexes``, flat scores (T,).
+                theirs: on an accelerator that waits for the device. With ``indexes``, (T,) scores.
             target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
             group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0, one per row of scores, or one int; (tasks,) with ranks, (T,) with ``indexes``.
-                Its answers may come in several updates and on several processes; then exclude lists all of them, the
-                own one too, or none. None: the answers of a row of scores are one query, complete in this update.
+            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come apart;
+                then exclude lists them all, the own one too, or none. None: the answers of a row are a whole query.
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
-            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once; those within
-                an update are told.
+            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
             indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
             counting: as in ``rank_scores``.
 

@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.checks import check_choice
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
+_NARROW = 3.2
 
 Models = Evaluation | Mapping[str, Evaluation]
 """One evaluation, or several by name."""
@@ -42,6 +43,34 @@ MARKS = (
     Mark("#cc79a7", "-", "v"),
     Mark("#e69f00", "--", "P"),
 )
+
+
+def marks_on(ax: "Axes") -> tuple[Mark, ...]:
+    """The marks, of which the first has the colour of the axes: black on white paper, white in a dark style."""
+    first, *others = MARKS
+    return replace(first, color=ink(ax)), *others
+
+
+def ink(ax: "Axes") -> Any:
+    """Colour of the labels of axes."""
+    return ax.xaxis.label.get_color()
+
+
+def is_narrow(ax: "Axes") -> bool:
+    """Whether axes stand in a figure as wide as a column of a paper: what stood beside them goes below or above."""
+    figure = ax.get_figure(root=True)
+    return figure is not None and float(figure.get_figwidth()) * ax.get_position().width < _NARROW
+
+
+def legend_outside(ax: "Axes", own: bool, columns: int = 1) -> None:
+    """Legend that hides nothing: beside new axes, above narrow ones; inside those of the user, who laid them out."""
+    if not own:
+        ax.legend(frameon=False, fontsize=SMALL)
+    elif is_narrow(ax):
+        place: dict[str, Any] = {"loc": "lower left", "bbox_to_anchor": (0.0, 1.0), "ncols": max(columns, 2)}
+        ax.legend(frameon=False, fontsize=SMALL - 1, columnspacing=1.2, handlelength=2.2, **place)
+    else:
+        ax.legend(frameon=False, fontsize=SMALL, loc="upper left", bbox_to_anchor=(1.0, 1.0), handlelength=2.6)
 
 
 def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
@@ -75,7 +104,7 @@ def pyplot() -> Any:
         raise ImportError("plots need matplotlib: pip install 'torchrankmetrics[plot]'") from error
 
 
-def panels(axes: "Sequence[Axes] | None", number: int) -> "tuple[Figure, list[Axes]]":
+def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = None) -> "tuple[Figure, list[Axes]]":
     """Axes beside each other, with their figure: the given ones, or new ones.
 
     Raises:
@@ -84,7 +113,10 @@ def panels(axes: "Sequence[Axes] | None", number: int) -> "tuple[Figure, list[Ax
         ValueError: if they are not as many as are needed.
     """
     if axes is None:
-        fig, new = pyplot().subplots(1, number, figsize=(2.9 * number, 3.0), layout="constrained")
+        # in a column of a paper they stand below each other
+        shape = (1, number) if width is None or width >= 2 * number else (number, 1)
+        size = (2.9 * number, 3.0) if width is None else (width, 3.0 if shape[0] == 1 else 1.7 * number)
+        fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
         return fig, [tidy(one) for one in new]
     if hasattr(axes, "get_xlim") or len(axes) != number:
         raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {axes!r}")

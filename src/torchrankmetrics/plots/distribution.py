@@ -1,11 +1,24 @@
 """Plots of the ranks themselves: their distribution against chance, and what ties leave open."""
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from torchrankmetrics.evaluation.analysis import Side
-from torchrankmetrics.plots.canvas import CHANCE, MARKS, SMALL, Models, canvas, definition_of_ranks, samples_of
+from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.plots.canvas import (
+    CHANCE,
+    SMALL,
+    Models,
+    canvas,
+    definition_of_ranks,
+    ink,
+    is_narrow,
+    legend_outside,
+    marks_on,
+    samples_of,
+)
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.ties import has_expected
@@ -17,7 +30,12 @@ if TYPE_CHECKING:
 
 
 def rank_ecdf(
-    models: Models, *, rank_type: RankType = "realistic", side: Side | None = None, ax: "Axes | None" = None
+    models: Models,
+    *,
+    rank_type: RankType = "realistic",
+    side: Side | None = None,
+    ax: "Axes | None" = None,
+    width: float | None = None,
 ) -> "tuple[Figure, Axes]":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
@@ -28,6 +46,7 @@ def rank_ecdf(
         rank_type: "realistic", "optimistic" or "pessimistic".
         side: "head" or "tail": only those tasks; "both" or None: all.
         ax: axes to draw on; None: new ones.
+        width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         ImportError: without matplotlib.
@@ -36,9 +55,10 @@ def rank_ecdf(
     if rank_type not in ("realistic", "optimistic", "pessimistic"):
         raise ValueError(f'rank_type must be "realistic", "optimistic" or "pessimistic" here, got {rank_type!r}')
     samples = samples_of(models, side or "both")
-    fig, ax = canvas(ax)
+    own = ax is None
+    fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
     laws: dict[bytes, tuple[list[str], CandidateCounts]] = {}
-    for (name, sample), mark in zip(samples.items(), MARKS, strict=False):
+    for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
         histogram = sample.histogram(rank_type)
         share = np.cumsum(histogram.mass) / sample.total
         counts = sample.candidate_counts
@@ -57,12 +77,65 @@ def rank_ecdf(
     ax.set_ylim(0, 1.02)
     ax.set_xlabel(f"rank x ({rank_type}{f', {side} side' if side in ('head', 'tail') else ''})")
     ax.set_ylabel("share of tasks with rank ≤ x")
-    ax.legend(frameon=False, fontsize=SMALL)
+    legend_outside(ax, own)
+    return fig, ax
+
+
+def calibration(
+    models: Models,
+    *,
+    side: Side | None = None,
+    level: float = 0.95,
+    ax: "Axes | None" = None,
+    width: float | None = None,
+) -> "tuple[Figure, Axes]":
+    """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
+
+    By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread evenly over its
+    places. The band holds the whole curve of a model without skill with probability ``level`` or more, if its tasks
+    are independent and weigh the same (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than chance.
+
+    Args:
+        models: as in ``rank_ecdf``.
+        side: "head" or "tail": only those tasks; "both" or None: all.
+        level: of the band.
+        ax: axes to draw on; None: new ones.
+        width: of new ones, in inches: 3.3 for a column of a paper.
+
+    Raises:
+        ImportError: without matplotlib.
+        TypeError, ValueError: for models and options of another kind, and for models without tasks.
+
+    Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
+    """
+    check_level(level)
+    samples = samples_of(models, side or "both")
+    own = ax is None
+    fig, ax = canvas(ax, width or (4.6 if len(samples) < 2 else 5.8), 3.6 if width is None else 0.95 * width)
+    grid = np.linspace(0, 1, 1001)
+    fewest = min(sample.total**2 / float((sample.count * sample.weight**2).sum()) for sample in samples.values())
+    half = math.sqrt(math.log(2 / (1 - level)) / (2 * fewest))
+    band: dict[str, Any] = {"color": CHANCE["color"], "alpha": 0.22, "linewidth": 0}
+    ax.fill_between(grid, np.clip(grid - half, 0, 1), np.clip(grid + half, 0, 1), **band)
+    for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
+        y = _relative_ecdf(sample, grid)
+        ax.plot(grid, y, color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
+    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * level:g} %", **CHANCE)
+    ax.set_xlim(0, 1)
+    ax.set_ylim(0, 1.02)
+    ax.set_xlabel("share x of the candidates" + (f" ({side} side)" if side in ("head", "tail") else ""))
+    ax.set_ylabel("tasks answered in the best x")
+    legend_outside(ax, own)
     return fig, ax
 
 
 def ties(
-    models: Models, metric: str = "mrr", *, side: Side | None = None, ax: "Axes | None" = None
+    models: Models,
+    metric: str = "mrr",
+    *,
+    side: Side | None = None,
+    ax: "Axes | None" = None,
+    width: float | None = None,
 ) -> "tuple[Figure, Axes]":
     """Draw what ties leave open: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
@@ -74,6 +147,7 @@ def ties(
         metric: a base metric that depends on ranks, by any name.
         side: "head" or "tail": only those tasks; "both" or None: all.
         ax: axes to draw on; None: new ones.
+        width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
         ImportError: without matplotlib.
@@ -84,21 +158,32 @@ def ties(
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
     if has_expected(definition):
         kinds["expected"] = "|"
-    fig, ax = canvas(ax, width=6.5, height=1.2 + 0.55 * len(samples))
+    fig, ax = canvas(ax, width or 6.5, height=1.2 + 0.55 * len(samples))
     rows = np.arange(len(samples))
     values = {kind: np.array([base_value(definition, sample, kind) for sample in samples.values()]) for kind in kinds}
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
-        face = "white" if kind == "realistic" else "black"
+        face = ax.get_facecolor() if kind == "realistic" else ink(ax)
         size = 12 if kind == "expected" else 5.5
         ax.plot(
-            values[kind], rows, marker, color="black", markerfacecolor=face, markersize=size, label=kind, clip_on=False
+            values[kind], rows, marker, color=ink(ax), markerfacecolor=face, markersize=size, label=kind, clip_on=False
         )
     ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
     ax.set_ylim(len(samples) - 0.5, -0.5)
     ax.set_xlabel(definition.name + (f" ({side} side)" if side in ("head", "tail") else ""))
-    ax.legend(frameon=False, fontsize=SMALL, ncols=len(kinds), loc="lower right", bbox_to_anchor=(1.0, 1.0))
+    columns = 2 if is_narrow(ax) else len(kinds)
+    ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
+
+
+def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
+    """Share of the tasks with r / N at most x, each rank spread evenly over (optimistic - 1, pessimistic] / N."""
+    N = sample.known_candidates
+    low, high = (sample.optimistic - 1) / N, sample.pessimistic / N
+    share = np.empty(len(x))
+    for i, at in enumerate(x):
+        share[i] = (sample.mass * np.clip((at - low) / (high - low), 0, 1)).sum() / sample.total
+    return share
 
 
 def _tie_label(name: str, sample: RankSample) -> str:

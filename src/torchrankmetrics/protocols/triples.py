@@ -9,6 +9,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
+from torchrankmetrics.protocols.answers import AnsweredTable, Best, SideAnswers, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
 from torchrankmetrics.protocols.scorers import Scores, as_scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers
@@ -36,7 +37,8 @@ def rank_triples(
     num_entities: int | None = None,
     higher_is_better: bool = True,
     progress: bool = True,
-) -> RankTable:
+    top_k: int | None = None,
+) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known answers.
 
     Without ``batch_size`` the first 32 queries tell N and the dtype; then a batch has up to 2^22 scores on the CPU and
@@ -55,6 +57,7 @@ def rank_triples(
         num_entities: N of ``score_hrt``; None: that of ``known``.
         higher_is_better: False for distances.
         progress: whether a bar is shown.
+        top_k: how many of the best candidates of each query are kept beside the ranks, in ``answers`` of the table.
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
@@ -75,6 +78,8 @@ def rank_triples(
     tasks = as_triples(triples, "triples")
     if batch_size is not None:
         check_int("batch_size", batch_size, 1)
+    if top_k is not None:
+        check_int("top_k", top_k, 1)
     if score_hrt is not None:
         if score_tails is not None or score_heads is not None:
             raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
@@ -91,7 +96,13 @@ def rank_triples(
         sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tail, known and known.tails))
     if score_heads is not None:
         sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], head, known and known.heads))
-    return rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress)
+    for side in sides:
+        side.best = None if top_k is None else Best(top_k, higher_is_better)
+    rows = rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress).rows
+    table = AnsweredTable(rows)
+    if top_k is not None:
+        table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
+    return table
 
 
 def rank_sides(
@@ -118,6 +129,7 @@ class QuerySide:
     """The unique queries of one side, (Q, k) ids, and the tasks of each; scored and filtered by their k columns."""
 
     higher_is_better = True
+    best: Best | None = None
 
     def __init__(
         self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
@@ -150,6 +162,11 @@ class QuerySide:
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
+    def answers(self) -> SideAnswers:
+        """The best candidates of the queries that were ranked."""
+        assert self.best is not None
+        return self.best.finish(self.queries)
+
     def _rank_batch(
         self, first: int, last: int, relation: Tensor, candidates: Integers | None, counting: str
     ) -> tuple[RankTable, torch.Size, int]:
@@ -160,13 +177,12 @@ class QuerySide:
             what = "score" if self.name is None else f"score_{self.name}s"
             raise ValueError(f"{what} must return scores ({last - first}, N), got {got}")
         tasks = self.order[self.border[first] : self.border[last]]
-        ranks = rank_filtered(
-            scores,
-            (self.row[tasks] - first, self.own[tasks]),
-            None if self.known is None else self.known(*ids),
-            excluded_by(candidates, scores.shape[1], scores.device),
-            counting,
-        )
+        target = self.row[tasks] - first, self.own[tasks]
+        known = None if self.known is None else self.known(*ids)
+        restriction = excluded_by(candidates, scores.shape[1], scores.device)
+        ranks = rank_filtered(scores, target, known, restriction, counting)
+        if self.best is not None:
+            self.best.keep(scores, target, known, restriction)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
         return table, scores.shape, scores.element_size()
 

@@ -4,10 +4,13 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, overload
+from typing import TYPE_CHECKING, overload
 
 from torchrankmetrics.rendering import data, markup, text
 from torchrankmetrics.rendering.tabular import Tabular
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 _PREVIEW = 100  # rows in a notebook
 
@@ -39,13 +42,14 @@ class Rendered(ABC):
         """Write a JSON list of one object per row, with all digits."""
         return data.to_json(self.tabular())
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> "DataFrame":
         """Give a ``pandas.DataFrame``.
 
         Raises:
             ImportError: if pandas is not installed.
         """
-        return data.to_pandas(self.tabular())
+        frame: DataFrame = data.to_pandas(self.tabular())
+        return frame
 
     @overload
     def to_csv(self, path: None = None) -> str: ...

@@ -3,7 +3,7 @@
 import importlib
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,14 @@ from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
 from torchrankmetrics.table.identity import name_again
 from torchrankmetrics.table.rows import empty_rows, rows_of
+
+if TYPE_CHECKING:  # of what is looked up when it is asked
+    from torchrankmetrics.evaluation.breakdown import Breakdown, Names
+    from torchrankmetrics.evaluation.clusters import Cluster
+    from torchrankmetrics.evaluation.intervals import Intervals
+    from torchrankmetrics.evaluation.selection import Metrics
+    from torchrankmetrics.evaluation.summary import Summary
+    from torchrankmetrics.theory.inference.estimates import Method
 
 
 class RankTable:
@@ -199,30 +207,33 @@ class RankTable:
         Columns(rows).group = rows_of(self.ranks, group=group)[:, 4]
         return RankTable(rows)
 
-    def summary(self, metrics: Any = None) -> "Any":
+    def summary(self, metrics: "Metrics | None" = None) -> "Summary":
         """Base value, adjusted index and z-score of metrics, by side: see ``RankCollection.summary``.
 
         Args:
             metrics: as in ``RankCollection``; None: its default ones. The same for what follows.
         """
-        return _questions().summary(self, metrics)
+        found: Summary = _questions().summary(self, metrics)
+        return found
 
-    def breakdown(self, metrics: Any = None, names: Any = None) -> "Any":
+    def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
         """Tabulate metrics by group: see ``RankCollection.breakdown``."""
-        return _questions().breakdown(self, metrics, names)
+        found: Breakdown = _questions().breakdown(self, metrics, names)
+        return found
 
     def confidence_intervals(
         self,
-        metrics: Any = None,
+        metrics: "Metrics | None" = None,
         level: float = 0.95,
-        method: str = "normal",
-        cluster: Any = None,
+        method: "Method" = "normal",
+        cluster: "Cluster | None" = None,
         *,
         resamples: int = 2000,
         seed: int = 0,
-    ) -> "Any":
+    ) -> "Intervals":
         """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
-        return _questions().intervals(self, metrics, level, method, cluster, resamples, seed)
+        found: Intervals = _questions().intervals(self, metrics, level, method, cluster, resamples, seed)
+        return found
 
     def compact(self) -> "RankTable":
         """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_int
+from torchrankmetrics.files import MAX_BYTES as MAX_BYTES
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids
@@ -21,8 +22,6 @@ from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH,
 
 Array = npt.NDArray[Any]
 VERSIONS = (1, 2)  # the second has queries
-MAX_BYTES = 1 << 30
-"""What a file may take in memory unless the caller allows more: about 15 million rows."""
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
 _DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}

@@ -99,7 +99,7 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
     if error == 0:
         return mean, mean
     a = float(units.count @ u**3) / float(units.count @ u**2) ** 1.5
-    x = float(student.ppf((1 + level) / 2, _freedom(units)))
+    x = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)))
 
     def corrected(y: float) -> float:
         return y if abs(a) < 1e-6 else 3 / a * (float(np.cbrt(1 + a * (y - a / 6))) - 1)
@@ -141,12 +141,12 @@ def _share(units: Units, level: float) -> tuple[float, float, float]:
     """The share, the effective number of tasks, and the quantile."""
     p = min(max(float(units.mean[0]), 0.0), 1.0)
     square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
-    z = float(student.ppf((1 + level) / 2, _freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
+    z = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
     # without any spread the effective number of units is all that is known
     return p, p * (1 - p) / square if square > 0 else units.effective, z
 
 
-def _freedom(units: Units) -> float:
+def degrees_of_freedom(units: Units) -> float:
     """Degrees of freedom of the variance: n - 1 for tasks; Satterthwaite's for clusters, from fourth powers."""
     if not units.clustered:
         return units.size - 1

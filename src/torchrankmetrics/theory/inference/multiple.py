@@ -9,10 +9,11 @@ from torchrankmetrics.theory.inference.testing import sign_flips
 def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0) -> FloatArray:
     """Adjust the sign-flip tests of several mean differences for being several, by step-down max-T.
 
-    All differences of a task, or cluster, change sign together, so that the flips know how they depend on each other;
-    Holm knows nothing of that, and is never more powerful but by chance. Statistic: |sum d| over the root of the sum of
-    d^2, which orders flips and differences as Student's t does. The family-wise error stays below the level whichever
-    of the differences are zero, in the limit of many tasks; with few where the vector of differences is symmetric.
+    All differences of a task, or cluster, change sign together, so that the flips know how they depend on each other,
+    and dependent ones pay less than by Holm. Statistic: |sum d| over the root of the sum of d^2, which orders flips and
+    differences as Student's t does; a difference made by few tasks of a long tail pays more beside others than alone.
+    The family-wise error stays below the level whichever of the differences are zero, in the limit of many tasks; with
+    few where the vector of differences is symmetric.
 
     Args:
         columns: (u, k) float64, one row per independent task, or sums over clusters.
@@ -23,8 +24,7 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
     Returns:
         (m,) float64 in (0, 1]; 1 for a difference that is zero on every task.
 
-    Source: Westfall and Young 1993 (ISBN 0-471-55761-7), algorithm 2.8; Romano and Wolf 2005
-    (doi:10.1198/016214504000000539).
+    Source: Westfall and Young 1993 (ISBN 0-471-55761-7); Romano and Wolf 2005 (doi:10.1198/016214504000000539).
 
     >>> d = np.array([[1.0, 2.0], [2.0, 1.0], [3.0, 5.0], [4.0, 3.0], [0.5, -1.0]])
     >>> max_t_p_values(d, np.eye(2)).tolist()

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from scipy.optimize import brentq
-from scipy.stats import nct
+from scipy.stats import nct, norm
 from scipy.stats import t as student
 
 _MOST_TASKS, _MOST_SEEDS = 1 << 40, 1 << 20
@@ -54,7 +54,11 @@ class VarianceParts:
         bar, shift = float(student.ppf((1 + level) / 2, freedom)), abs(difference) / math.sqrt(variance)
         if shift > 35:  # beyond what the noncentral law is computed for, and certain
             return 1.0
-        return min(float(nct.sf(bar, freedom, shift) + nct.cdf(-bar, freedom, shift)), 1.0)
+        found = float(nct.sf(bar, freedom, shift))
+        if math.isnan(found):  # where the series of the noncentral law fails, it is normal (Johnson and Welch 1940)
+            found = float(norm.sf((bar * (1 - 1 / (4 * freedom)) - shift) / math.sqrt(1 + bar**2 / (2 * freedom))))
+        other = float(nct.cdf(-bar, freedom, shift))
+        return min(found + (0.0 if math.isnan(other) else other), 1.0)
 
     def tasks_for(self, difference: float, power: float, num_seeds: int = 1, level: float = 0.95) -> float:
         """Fewest tasks with which the power is reached; infinite where seeds alone keep it below."""

@@ -1,0 +1,262 @@
+"""Plots of intervals: of values, of differences, and of differences group by group."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.evaluation.breakdown import Names, name_of
+from torchrankmetrics.evaluation.compare import Metric, paired
+from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
+from torchrankmetrics.evaluation.intervals import Interval, Intervals, check_level
+from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
+from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.inference.testing import holm
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+
+Result = Intervals | Comparison | Comparisons | PairwiseComparisons
+_NARROW = 4.5
+
+
+def forest(
+    results: Result | Mapping[str, Result],
+    metrics: Sequence[str] | None = None,
+    *,
+    ax: "Axes | None" = None,
+    width: float | None = None,
+) -> "tuple[Figure, Axes]":
+    """Draw intervals below each other, with their numbers; differences of models against a line at 0.
+
+    The axis of differences says on which side which model is better. In a narrow figure the numbers stand above the
+    intervals and not beside them.
+
+    Args:
+        results: what ``RankCollection.confidence_intervals`` gives, or a dict of model -> such; or what ``compare``
+            gives, for two models or more, or a dict of name -> such.
+        metrics: the metrics to draw, as they are called there; None: all.
+        ax: axes to draw on; None: new ones.
+        width: of new ones, in inches: 3.3 for a column of a paper.
+
+    Raises:
+        ImportError: without matplotlib.
+        TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
+            read on one axis (a mean rank of 300 beside an MRR of 0.3).
+    """
+    named = results if isinstance(results, Mapping) else {"": results}
+    lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
+    if metrics is not None:
+        for name in named:
+            there = [row.metric for model, row in lines if model == str(name)]
+            if missing := [metric for metric in metrics if metric not in there]:
+                raise ValueError(f"metrics {', '.join(map(repr, missing))} are not there; there are {', '.join(there)}")
+        lines = [line for line in lines if line[1].metric in metrics]
+    check_series(lines, most=None)
+    compared = {isinstance(row, Comparison) for _, row in lines}
+    if len(compared) > 1:
+        raise ValueError("intervals of values and of differences cannot be read on one axis; draw them in two plots")
+    keys = list(dict.fromkeys(row.metric for _, row in lines))
+    _check_scales(keys)
+    lines.sort(key=lambda line: keys.index(line[1].metric))  # models of one metric below each other
+    rows = np.arange(len(lines))
+    center = np.array([row.difference if isinstance(row, Comparison) else row.value for _, row in lines])
+    low, high = np.array([row.low for _, row in lines]), np.array([row.high for _, row in lines])
+    narrow = _will_be_narrow(ax, width or 7.0)
+    fig, ax = canvas(ax, width or 7.0, 0.9 + (0.42 if narrow else 0.3) * len(lines))
+    ax.hlines(rows, low, high, color="0.55", linewidth=5)
+    ax.plot(center, rows, "|", color=ink(ax), markersize=10, markeredgewidth=1.8)
+    sign, digits = "+" if compared == {True} else "", 3 if narrow else 4
+    for y, (value, left, right, (_, row)) in enumerate(zip(center, low, high, lines, strict=True)):
+        text = f"{value:{sign}.{digits}f} [{left:{sign}.{digits}f}, {right:{sign}.{digits}f}]"
+        if isinstance(row, Comparison) and row.p_adjusted is not None:
+            text += f"  p = {row.p_adjusted:.2g}"
+        _beside(ax, text, y, narrow)
+    named_by = "\n" if narrow else " "
+    ax.set_yticks(rows, [named_by.join(part for part in (row.metric, _pair(row), name) if part) for name, row in lines])
+    ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
+    ax.set_ylim(len(lines) - 0.4, -0.6)
+    levels = {_level(one) for one in named.values()}
+    share = " and ".join(f"{100 * level:g}" for level in sorted(levels))
+    if compared == {True}:
+        ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
+        several = [one for one in named.values() if isinstance(one, Comparisons | PairwiseComparisons)]
+        by = " and ".join(sorted({row.correction for one in several for row in one.rows}))
+        adjusted = f", p by {by}" if several else ""
+        label = f"difference, {share} % interval{adjusted}{_direction([row for _, row in lines])}"
+    else:
+        label = f"value, {share} % interval"
+    ax.set_xlabel(label, loc="right" if narrow else "center")
+    return fig, ax
+
+
+def group_differences(
+    a: Evaluation,
+    b: Evaluation,
+    metric: Metric = "mrr",
+    *,
+    names: Names = None,
+    models: tuple[str, str] = ("a", "b"),
+    most: int = 20,
+    level: float = 0.95,
+    ax: "Axes | None" = None,
+    width: float | None = None,
+) -> "tuple[Figure, Axes]":
+    """Draw the difference of two models in each group of tasks, relations say, the largest groups first.
+
+    Intervals and tests are those of ``compare`` in each group. A filled point is a difference beyond chance after
+    Holm's correction over the groups drawn; a hollow one is not, and its group may be too small to tell.
+
+    Args:
+        a: a ``RankTable`` or ``RankCollection`` with groups and sample ids.
+        b: the other model, of the same tasks.
+        metric: as in ``compare``.
+        names: of the groups: dict of id -> name, or a sequence by id.
+        models: what to call the two.
+        most: groups at most, of those with two tasks and more; the axis says how many there are.
+        level: of confidence.
+        ax: axes to draw on; None: new ones.
+        width: of new ones, in inches: 3.3 for a column of a paper.
+
+    Raises:
+        ImportError: without matplotlib.
+        TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.
+    """
+    check_level(level)
+    check_int("most", most, 1)
+    tables = [_with_groups(model, name) for model, name in ((a, "a"), (b, "b"))]
+    ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)
+    order = np.argsort(-counts, kind="stable")
+    kept = [int(ids[i]) for i in order if counts[i] > 1][:most]
+    if not kept:
+        raise ValueError("there is nothing to draw: no group has two tasks to compare the models on")
+    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in kept]
+    found = [one.runs.difference(level, 2000, 9999, 0)[0] for one in pairs]
+    p = holm([np.nan if one.p_value is None else one.p_value for one in found])
+    rows = np.arange(len(kept))
+    ends = np.array(
+        [sorted((one.low * pair.slope, one.high * pair.slope)) for one, pair in zip(found, pairs, strict=True)]
+    )
+    narrow = _will_be_narrow(ax, width or 5.5)
+    fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(kept))
+    ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
+    for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
+        face = ink(ax) if adjusted <= 1 - level else ax.get_facecolor()
+        ax.plot(pair.difference, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
+        text = f"{pair.num_tasks}" if narrow else f"{pair.num_tasks} tasks"
+        ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
+    ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
+    ax.set_yticks(rows, [str(name_of(group, names)) for group in kept])
+    ax.tick_params(axis="y", labelsize=SMALL)
+    ax.set_ylim(len(kept) - 0.4, -0.6)
+    measure = pairs[0].measure
+    chosen = "" if len(kept) == len(ids) else f"\n{len(kept)} largest of {len(ids)} groups"
+    better = _better(measure.higher_is_better, models)
+    told = f"{measure.key}: {models[0]} − {models[1]}, {100 * level:g} % interval{better}"
+    ax.set_xlabel(
+        f"{told}\nfilled: p ≤ {1 - level:.2g} by Holm{chosen}",
+        fontsize=SMALL + 0.5,
+        loc="right" if narrow else "center",
+    )
+    return fig, ax
+
+
+def _with_groups(model: Evaluation, name: str) -> RankTable:
+    check_evaluation(model, name)
+    table = as_table(model).compact()
+    if not len(table) or not table.has_groups():
+        raise ValueError(f"{name} needs a group for every task: pass group= to every update")
+    return table
+
+
+def _will_be_narrow(ax: "Axes | None", width: float) -> bool:
+    return width < _NARROW if ax is None else is_narrow(ax)
+
+
+def _beside(ax: "Axes", text: str, y: int, narrow: bool) -> None:
+    if narrow:
+        ax.annotate(
+            text,
+            (0.0, y - 0.24),
+            xycoords=("axes fraction", "data"),
+            xytext=(4, 0),
+            textcoords="offset points",
+            va="bottom",
+            fontsize=SMALL - 1.5,
+            bbox={"facecolor": ax.get_facecolor(), "edgecolor": "none", "pad": 0.4},  # over the line at zero
+        )
+    else:
+        ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
+
+
+def _pair(row: Interval | Comparison) -> str:
+    if not isinstance(row, Comparison) or row.models is None:
+        return ""
+    return f"{row.models[0]} − {row.models[1]}"
+
+
+def _direction(rows: Sequence[Any]) -> str:
+    """Which side of zero is better for whom, if it is the same for all."""
+    directions = {_higher(row.metric) for row in rows}
+    if len(directions) > 1 or directions == {None}:
+        return ""
+    models = {row.models or ("a", "b") for row in rows}
+    return _better(directions.pop(), models.pop() if len(models) == 1 else ("the first", ""))
+
+
+def _better(higher: bool | None, models: tuple[str, str]) -> str:
+    return "" if higher is None else f"\n{'right' if higher else 'left'} is better for {models[0]}"
+
+
+def _higher(key: str) -> bool | None:
+    try:
+        return parse_name(key.rpartition("/")[2]).measure().higher_is_better
+    except ValueError:
+        return None
+
+
+def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
+    if isinstance(result, Comparison):
+        return (result,)
+    if isinstance(result, Intervals | Comparisons | PairwiseComparisons):
+        return result.rows
+    about = f" of {name!r}" if name else ""
+    raise TypeError(
+        f"the result{about} must come from RankCollection.confidence_intervals() or compare(), or be a dict of name -> "
+        f"such; got {type(result).__name__}"
+    )
+
+
+def _level(result: Result) -> float:
+    level: float = result.rows[0].level if isinstance(result, Comparisons | PairwiseComparisons) else result.level
+    return level
+
+
+def _check_scales(keys: Sequence[str]) -> None:
+    scales: dict[str, list[str]] = {}
+    for key in keys:
+        scales.setdefault(_scale(key), []).append(key)
+    scales.pop("", None)
+    if len(scales) > 1:
+        kinds = "; ".join(f"{kind}: {', '.join(map(repr, members))}" for kind, members in scales.items())
+        raise ValueError(f"metrics of different scales cannot be read on one axis; pick some by metrics=[...]. {kinds}")
+
+
+def _scale(key: str) -> str:
+    """What an axis of a metric counts; nothing is known of a user's own keys."""
+    try:
+        name = parse_name(key.rpartition("/")[2])
+    except ValueError:
+        return ""
+    if name.view == "z_score":
+        return "standard deviations"
+    if name.view in ("normalized", "adjusted_index"):
+        return "shares" if name.view == "adjusted_index" else "ratios to chance"
+    if name.definition.name == "rank_variance":
+        return "squared ranks"
+    return "shares" if name.definition.higher_is_better or name.definition.aggregation == "tie_rate" else "ranks"

@@ -1,0 +1,117 @@
+"""Help, version, completion and hints: there at once, and about the command that was meant."""
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+import torchrankmetrics
+from torchrankmetrics.cli import main
+from torchrankmetrics.cli.app import app
+from torchrankmetrics.theory.sample import RANK_TYPES
+from torchrankmetrics.theory.views import VIEWS
+
+COMMANDS = ["report", "compare", "adjust", "datasets", "candidates", "audit"]
+HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
+
+
+def asked(arguments, **environment):
+    command = [sys.executable, "-m", "torchrankmetrics", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "COLUMNS": "80", **environment}
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], *([name, "-h"] for name in COMMANDS)])
+def test_help_waits_for_no_library(arguments):
+    """Torch takes two seconds to import, rich half of one: neither before there is something to compute or to show."""
+    code = f"""
+import sys
+from torchrankmetrics.cli import main
+code = main({arguments!r})
+print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)
+sys.exit(code)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    assert result.stderr == "[]\n"
+
+
+def test_the_short_and_the_long_word_show_the_same_help():
+    for command in ([], *([name] for name in COMMANDS)):
+        short, long = (CliRunner().invoke(app, [*command, word]).output for word in ("-h", "--help"))
+        assert short == long
+        assert "-h, --help" in short
+
+
+def test_examples_are_lines_to_copy():
+    text = CliRunner().invoke(app, ["report", "-h"], terminal_width=60).output
+    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv\n" in text
+    assert "`" not in text
+
+
+def test_help_names_every_view_and_rank_type_that_there_is():
+    text = re.sub(r"\s+", " ", CliRunner().invoke(app, ["report", "-h"], terminal_width=200).output)
+    assert f"Of {', '.join(VIEWS)}:" in text
+    assert f"of {', '.join(RANK_TYPES)}." in text
+
+
+def test_the_version_is_that_of_the_package(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"torchrankmetrics {torchrankmetrics.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["report", "a.npz", "--nothing"], "(see torchrankmetrics report --help)"),
+        (["adjust"], "(see torchrankmetrics adjust --help)"),
+        (["reprot"], "Did you mean 'report'? (see torchrankmetrics --help)"),
+    ],
+)
+def test_hints_name_the_command_that_was_meant(capsys, arguments, hint):
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert err.count("\n") == 1
+    assert err.endswith(f"{hint}\n")
+
+
+def test_no_command_shows_all_commands(capsys):
+    assert main([]) == 2
+    out, err = capsys.readouterr()
+    assert not out
+    assert [line.split()[0] for line in err.split("Commands:\n")[1].splitlines()[: len(COMMANDS)]] == COMMANDS
+
+
+def test_shells_complete_commands_options_and_formats():
+    first = asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", COMP_WORDS="torchrankmetrics c", COMP_CWORD="1")
+    assert first.stdout.split() == ["compare", "candidates"]
+    words = {"COMP_WORDS": "torchrankmetrics report --fo", "COMP_CWORD": "2"}
+    assert asked([], _TORCHRANKMETRICS_COMPLETE="complete_bash", **words).stdout.split() == ["--format"]
+    of_zsh = {"_TYPER_COMPLETE_ARGS": "torchrankmetrics report -f "}
+    assert '"latex"' in asked([], _TORCHRANKMETRICS_COMPLETE="complete_zsh", **of_zsh).stdout
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_a_terminal_breaks_wide_tables_and_shortens_no_name(columns):
+    """On a real terminal: nothing of the columns that tell rows apart is lost, whatever its width."""
+    pytest.importorskip("pty")
+    code = "from torchrankmetrics.cli import main; main(['datasets', 'fb15k237', 'wn18rr'])"
+    script = f"import os, pty, sys\nsys.exit(os.waitstatus_to_exitcode(pty.spawn([sys.executable, '-c', {code!r}])))"
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "dumb"}
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, check=False
+    )
+    text = result.stdout.replace("\r\n", "\n")
+    assert result.returncode == 0, text
+    blocks = [block for block in text.split("\n\n") if "fb15k237" in block]
+    assert len(blocks) == {40: 4, 80: 3, 200: 1}[columns]  # at 40 the names alone are wider
+    for block in blocks:
+        assert re.search(r"(?m)^fb15k237 +test +both +all +train\+valid\+test", block)
+        assert re.search(r"(?m)^wn18rr +test +both +all +train\+valid\+test", block)
+    for head in ("dataset", "entities_known", "relations", "tasks", "distinct", "min", "mean", "max"):
+        assert re.search(rf"\b{head}\b", text)
