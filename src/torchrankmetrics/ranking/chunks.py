@@ -110,7 +110,9 @@ class RankAccumulator:
         """Ranks among all N columns."""
         if self._seen != self._shape[1]:
             raise ValueError(f"compute needs all {self._shape[1]} columns; update has been given {self._seen}")
-        return Ranks.from_counts(self._counts.clone(), self._flags)
+        ranks = Ranks.from_counts(self._counts.clone(), self._flags)
+        rows = None if self._tasks.row is None else (self._tasks.row, self._shape[0])
+        return Ranks.trusted(ranks.columns, ranks.flags, rows)
 
 
 def rank_embeddings(

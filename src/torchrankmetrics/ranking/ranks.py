@@ -41,6 +41,7 @@ class Ranks:
 
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
     flags: Tensor | None  # int64 (tasks,), what is wrong with a task; None: nothing
+    rows: tuple[Tensor, int] | None = None  # (tasks,) row of scores of each task, and their number; None: one task each
 
     def __init__(
         self,
@@ -63,10 +64,10 @@ class Ranks:
             self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
 
     @classmethod
-    def trusted(cls, columns: Tensor, flags: Tensor | None) -> "Ranks":
+    def trusted(cls, columns: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
         """Build from int64 (3, tasks) columns that are right by construction, without checking them again."""
         self = cls.__new__(cls)
-        self.columns, self.flags = columns, flags
+        self.columns, self.flags, self.rows = columns, flags, rows
         return self
 
     @classmethod

@@ -98,7 +98,7 @@ def _tell_of_none(answered: Tensor) -> None:
         warn("queries without an answer are not counted: a row of target has none (see docs/several_answers.md)")
 
 
-def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> tuple[Ranks, Tensor, Tensor, int]:
+def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> tuple[Ranks, Tensor]:
     """Rank the answers of queries whose candidates are flat, as torchmetrics' retrieval metrics take them.
 
     The other answers of a query are candidates; ties and NaN as in ``rank_scores``. One sort; as bool targets have no
@@ -111,8 +111,7 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
         exclude: bool (T,), True where a score is no candidate.
 
     Returns:
-        The ranks of the answers, in the order given; the places (tasks,) of the answers among the T; the query (tasks,)
-        of each, from 0 on; and the number of queries.
+        The ranks of the answers, in the order given, and the places (tasks,) of the answers among the T.
 
     Raises:
         TypeError, ValueError: if shapes differ, the relevance is graded, or an answer is excluded.
@@ -140,8 +139,8 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
     columns, nan = _places(scores, query, number)
     place = relevant.nonzero()[:, 0]
     flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[query[place]]
-    ranks = Ranks.trusted(columns[:, place], flags)
-    return ranks, place if kept is None else kept[place], query[place], len(number)
+    ranks = Ranks.trusted(columns[:, place], flags, (query[place], len(number)))
+    return ranks, place if kept is None else kept[place]
 
 
 def _places(scores: Tensor, query: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:

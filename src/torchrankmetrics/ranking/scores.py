@@ -59,7 +59,7 @@ def rank_scores(
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    return rank_with_rows(scores, target, exclude, counting=counting, tolerance=tolerance)[0]
+    return rank_with_rows(scores, target, exclude, counting=counting, tolerance=tolerance)
 
 
 def rank_with_rows(
@@ -70,17 +70,17 @@ def rank_with_rows(
     named: bool = False,
     counting: str = "auto",
     tolerance: float | Tolerance = 0.0,
-) -> tuple[Ranks, Tensor | None]:
-    """Rank as ``rank_scores``, and give the row of scores of every task, (tasks,); None: task i has row i.
+) -> Ranks:
+    """Rank as ``rank_scores``, for queries that may have several answers: with pairs, and where they are ``named``.
 
-    Where queries may have several answers, with pairs and with queries that are ``named``, the ranks say which of them
-    ``exclude`` lists: those that the ranks of the others leave out.
+    There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
     """
     ranks, tasks, excluded = _rank(scores, target, exclude, None, counting, tolerance)
     if tasks.row is not None or named:
         told = said_of_answers(tasks, excluded)
-        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags)
-    return ranks, tasks.row
+        rows = None if tasks.row is None else (tasks.row.clone(), len(scores))
+        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags, rows)
+    return ranks
 
 
 def rank_filtered(

@@ -13,7 +13,6 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.identity import name_by_content
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.rows import rows_of
 
@@ -42,8 +41,6 @@ def make_block(
     if isinstance(preds, RankTable):
         _refuse_given(preds, target=target, exclude=exclude, indexes=indexes, **about)
         return preds.rows.clone()
-    row: Tensor | None = None
-    num_rows = 0
     if isinstance(preds, Ranks):
         if target is not None or exclude is not None or indexes is not None:
             _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
@@ -63,22 +60,18 @@ def make_block(
             "need indexes (T,), the query of each"
         )
     elif indexes is not None:
-        ranks, place, row, num_rows = rank_flat(preds, target, indexes, exclude)
+        ranks, place = rank_flat(preds, target, indexes, exclude)
         group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
         sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
     else:
-        ranks, row = rank_with_rows(preds, target, exclude, named=query is not None, counting=counting)
-        num_rows = len(preds)
-        if row is not None:
+        ranks = rank_with_rows(preds, target, exclude, named=query is not None, counting=counting)
+        if ranks.rows is not None:
+            row, _ = ranks.rows
             query = _at(query, "query", row, preds)
             if is_by_row(target):
                 group, weight = _at(group, "group", row, preds), _at(weight, "weight", row, preds)
-    unnamed = row is not None and query is None
     about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-    block = rows_of(ranks, **about, shared=unnamed, flag_repeats=True)
-    if row is not None and unnamed:
-        name_by_content(block, row, num_rows)
-    return block
+    return rows_of(ranks, **about, flag_repeats=True)
 
 
 def _at(values: Any, name: str, index: Tensor, preds: Tensor) -> Any:

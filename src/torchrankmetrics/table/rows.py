@@ -12,6 +12,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, Rows
+from torchrankmetrics.table.identity import name_by_content
 
 _ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
@@ -33,7 +34,6 @@ def rows_of(
     weight: Numbers | None = None,
     sample_id: Integers | None = None,
     query: Integers | None = None,
-    shared: bool = False,
     flag_repeats: bool = False,
 ) -> Tensor:
     """Write ranks and what is known of their tasks as an int64 (tasks, 9) block.
@@ -44,8 +44,8 @@ def rows_of(
         group: (tasks,) integers, or one int for all.
         weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query.
-        shared: whether tasks without it may be of one query, which is named later; else each is a query by itself.
+        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query. None:
+            those of one row of scores are, if the ranks know their rows; else each is a query by itself.
         flag_repeats: flag the rows whose sample id came before in these: rows of one update.
 
     Raises:
@@ -67,6 +67,7 @@ def rows_of(
         per_task["group"] = _integers(group, "group", ranked, scalar=True)
     if sample_id is not None:
         per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
+    shared = query is None and ranks.rows is not None
     if query is None:
         if flags is not None and not shared:
             flags = flags & ~(fault.FILTERED | fault.RAW)
@@ -88,7 +89,7 @@ def rows_of(
             setattr(on_device, name, column)
         if flag_repeats and sample_id is not None:
             _mark_repeats(block)  # to ask first would wait for the device
-        return block
+        return _named(block, ranks) if shared else block
     numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
     n = len(numbers)
     rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
@@ -100,6 +101,12 @@ def rows_of(
     block = torch.from_numpy(rows)
     if flag_repeats and sample_id is not None and _has_repeats(known["sample_id"]):
         _mark_repeats(block)
+    return _named(block, ranks) if shared else block
+
+
+def _named(block: Tensor, ranks: Ranks) -> Tensor:
+    assert ranks.rows is not None
+    name_by_content(block, *ranks.rows)
     return block
 
 

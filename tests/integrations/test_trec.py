@@ -1,0 +1,221 @@
+"""Qrels and runs: what the lists tell is what pytrec_eval, ranx and torchmetrics compute, and the rest is refused."""
+
+import random
+import re
+
+import numpy as np
+import pytest
+import torch
+from torchmetrics import retrieval
+
+import reference_queries
+from torchrankmetrics import RankCollection, RankMetricWarning, compare, evaluate
+from torchrankmetrics.integrations.trec import evaluate_run, rank_run, read_qrels, read_run
+
+N, DEPTH = 300, 60
+PYTREC = {
+    "map": "ap_at_60",
+    "recip_rank": "rr_at_60",
+    "P_10": "precision_at_10",
+    "recall_30": "recall_at_30",
+    "success_5": "success_at_5",
+    "ndcg_cut_10": "ndcg_at_10",
+    "map_cut_10": "ap_at_10",
+    "Rprec": "r_precision",
+}
+RANX = {
+    "map": "ap_at_60",
+    "mrr": "rr_at_60",
+    "precision@10": "precision_at_10",
+    "recall@30": "recall_at_30",
+    "hit_rate@5": "success_at_5",
+    "ndcg@10": "ndcg_at_10",
+    "map@10": "ap_at_10",
+    "mrr@10": "rr_at_10",
+    "r-precision": "r_precision",
+}
+
+
+def retrieved(seed=0, queries=40, ties=False):
+    """Qrels and a run of lists of 60 of 300 documents, most of the relevant ones in them."""
+    rng = random.Random(seed)
+    documents = [f"d{i}" for i in range(N)]
+    qrels, run = {}, {}
+    for number in range(queries):
+        answers = rng.sample(documents, rng.randint(1, 9))
+        qrels[f"q{number}"] = dict.fromkeys(answers, 1) | {"other": 0}
+        scores = {name: rng.random() + 0.6 * (name in answers) for name in documents}
+        listed = sorted(documents, key=scores.__getitem__, reverse=True)[:DEPTH]
+        rng.shuffle(listed)
+        run[f"q{number}"] = {name: round(scores[name], 1) if ties else scores[name] for name in listed}
+    return qrels, run
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_pytrec_eval_agrees_without_ties(seed):
+    peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
+    qrels, run = retrieved(seed)
+    asked = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10", "map_cut.10", "Rprec"}
+    theirs = peer.RelevanceEvaluator(qrels, asked).evaluate(run).values()
+    ours = evaluate_run(qrels, run, list(PYTREC.values()), num_candidates=N)
+    for name, key in PYTREC.items():
+        assert ours[key] == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
+
+
+@pytest.mark.filterwarnings("ignore")  # Numba's, of ranx
+@pytest.mark.parametrize("seed", range(2))
+def test_ranx_agrees_without_ties_and_its_objects_are_taken(seed):
+    peer = pytest.importorskip("ranx", reason="needs pip install ranx")
+    dicts = retrieved(seed)
+    qrels, run = (
+        peer.Qrels({q: {d: g for d, g in found.items() if g} for q, found in dicts[0].items()}),
+        peer.Run(dicts[1]),
+    )
+    theirs = peer.evaluate(qrels, run, list(RANX))
+    ours = evaluate_run(*dicts, list(RANX.values()), num_candidates=N)
+    for name, key in RANX.items():
+        assert ours[key] == pytest.approx(float(theirs[name]), abs=1e-12), name
+    assert evaluate_run(qrels, run, list(RANX.values()), num_candidates=N) == ours
+
+
+def test_torchmetrics_agrees_on_lists_of_all_documents():
+    generator = torch.Generator().manual_seed(3)
+    scores = torch.rand(30, 50, generator=generator, dtype=torch.float64)
+    relevant = torch.rand(30, 50, generator=generator) < 0.1
+    relevant[:, 7] = True
+    qrels = {str(i): {str(j): 1 for j in row.nonzero()[:, 0].tolist()} for i, row in enumerate(relevant)}
+    run = {str(i): {str(j): x for j, x in enumerate(row)} for i, row in enumerate(scores.tolist())}
+    metrics = {
+        "ap": retrieval.RetrievalMAP(),
+        "rr": retrieval.RetrievalMRR(),
+        "precision_at_5": retrieval.RetrievalPrecision(top_k=5),
+        "recall_at_5": retrieval.RetrievalRecall(top_k=5),
+        "success_at_5": retrieval.RetrievalHitRate(top_k=5),
+        "r_precision": retrieval.RetrievalRPrecision(),
+    }
+    ours = evaluate_run(qrels, run, list(metrics), num_candidates=50)
+    indexes = torch.arange(30)[:, None].expand(30, 50).flatten()
+    for key, metric in metrics.items():
+        # their values of single queries are of single precision
+        assert ours[key] == pytest.approx(
+            metric(scores.flatten(), relevant.flatten(), indexes=indexes).item(), abs=1e-6
+        )
+    same = evaluate(scores, relevant, list(metrics))
+    assert ours == pytest.approx(same, abs=1e-15)
+
+
+@pytest.mark.parametrize("rank_type", ["expected", "optimistic", "pessimistic"])
+def test_what_is_not_retrieved_is_one_tie_below_the_list(rank_type):
+    """Against all orders of ties, the documents that no list holds with one score below all."""
+    qrels = {"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 1}}
+    run = {"a": {"x": 0.5, "u": 0.5, "v": 0.9}, "b": {"v": 2.0, "x": 1.0}}
+    names = ["x", "y", "z", "u", "v", "w", "t"]
+    queries = [
+        ([run[query].get(name, -1.0) for name in names], [names.index(x) for x in qrels[query]], ()) for query in "ab"
+    ]
+    table = rank_run(qrels, run, num_candidates=7)
+    for name, (word, k) in reference_queries.NAMES.items():
+        expected = [reference_queries.value(word, k, *query, rank_type=rank_type) for query in queries]
+        assert evaluate(table, metrics={"x": f"{rank_type}_{name}"})["x"] == pytest.approx(np.mean(expected), abs=1e-12)
+
+
+def test_exactly_what_the_lists_tell_is_given():
+    qrels, run = retrieved(ties=True)
+    known = ["recall@60", "ap@60", "ndcg@10", "hits@10", "z_ap@60", "p_recall@10", "pessimistic_ap", "optimistic_mr"]
+    assert len(evaluate_run(qrels, run, known, num_candidates=N)) == len(known)
+    for name in ("ap", "mrr", "query_auc", "adjusted_mr", "ndcg", "recall@61"):
+        with pytest.raises(ValueError, match=r"holds 60 documents.*pessimistic_"):
+            evaluate_run(qrels, run, [name], num_candidates=N)
+    for query, found in run.items():  # lists with all answers tell everything
+        found |= {name: -1.0 for name in qrels[query] if name not in found}
+    assert len(evaluate_run(qrels, run, ["ap", "mrr", "ndcg", "query_auc"], num_candidates=N)) == 4
+
+
+def test_bounds_hold_the_value_of_the_whole_ranking():
+    generator = np.random.default_rng(0)
+    names = [str(j) for j in range(40)]
+    full = {str(i): dict(zip(names, generator.random(40).tolist(), strict=True)) for i in range(20)}
+    qrels = {query: dict.fromkeys(generator.choice(names, 4, replace=False).tolist(), 1) for query in full}
+    cut = {q: dict(sorted(found.items(), key=lambda pair: -pair[1])[:15]) for q, found in full.items()}
+    high, low = evaluate_run(qrels, cut, ["optimistic_ap", "pessimistic_ap"], num_candidates=40).values()
+    assert low < evaluate_run(qrels, full, ["ap"], num_candidates=40)["ap"] < high
+
+
+def test_two_runs_are_compared_query_by_query():
+    qrels, run = retrieved(queries=60)
+    rng = random.Random(1)
+    other = {query: {name: x + 3 * rng.random() for name, x in run[query].items()} for query in reversed(run)}
+    tables = [rank_run(qrels, lists, num_candidates=N) for lists in (run, other)]
+    result = compare(*tables, "ndcg@10")
+    difference = [evaluate(table, metrics=["ndcg@10"])["ndcg_at_10"] for table in tables]
+    assert result.difference == pytest.approx(difference[0] - difference[1], abs=1e-12)
+    collection = RankCollection(["ndcg@10"])
+    collection.update(tables[0])
+    assert collection.compute()["ndcg_at_10"].item() == difference[0]
+    assert "60 tasks" in str(result)
+
+
+def test_grades_need_a_level():
+    qrels, run = {"q": {"a": 3, "b": 1, "c": 0}}, {"q": {"b": 2.0, "a": 1.0}}
+    with pytest.raises(ValueError, match=r"grades up to 3: graded relevance is not taken.*relevance_level=1"):
+        rank_run(qrels, run, num_candidates=5)
+    values = [evaluate_run(qrels, run, "ap", num_candidates=5, relevance_level=level)["ap"] for level in (1, 2)]
+    assert values == [1.0, 0.5]
+
+
+def test_candidates_by_query():
+    qrels, run = {"q": {"a": 1}, "p": {"b": 1}}, {"q": {"a": 2.0}, "p": {"b": 1.0, "c": 3.0}}
+    table = rank_run(qrels, run, num_candidates={"q": 1, "p": 2})
+    assert table.ranks.num_candidates.tolist() == [2, 1]  # p before q
+    assert table.ranks.optimistic.tolist() == [2, 1]
+
+
+def test_queries_that_are_missing_are_told_of():
+    qrels, run = {"q": {"a": 1}, "p": {"b": 1}, "o": {"c": 0}}, {"q": {"a": 2.0}, "x": {"a": 1.0}}
+    with pytest.warns(RankMetricWarning) as told:
+        table = rank_run(qrels, run, num_candidates=9)
+    texts = [str(warning.message) for warning in told]
+    assert any(re.search("1 queries have no relevant document.*'o'", text) for text in texts)
+    assert any(re.search("1 queries have no list in run.*'p'", text) for text in texts)
+    assert table.ranks.pessimistic.tolist() == [9, 1]
+
+
+@pytest.mark.parametrize(
+    ("qrels", "run", "number", "error", "told"),
+    [
+        ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' stands in qrels, 'q1' in run"),
+        ({"q": {"a": 1}}, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
+        ({"q": {"a": 1}}, {"q": {"b": 1.0, "c": 2.0}}, 2, ValueError, "2 in its list and 1 answers beside it, got 2"),
+        ({"q": {"a": 0.5}}, {"q": {"a": 1.0}}, 5, TypeError, "integers, got 0.5 for 'a' of query 'q'"),
+        ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
+        ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, 0, ValueError, "num_candidates"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates by query.*'q'"),
+    ],
+)
+def test_what_is_no_run_is_refused(qrels, run, number, error, told):
+    with pytest.raises(error, match=told):
+        rank_run(qrels, run, num_candidates=number)
+
+
+def test_files_of_trec_are_read(tmp_path):
+    (tmp_path / "qrels").write_text("q1 0 d1 1\nq1 0 d2 0\n\nq2\t0\td1\t1\n")
+    (tmp_path / "run").write_text("q1 Q0 d2 1 3.5 bm25\nq1 Q0 d1 2 2.5 bm25\nq2 Q0 d1 1 1e-3 bm25\n")
+    qrels, run = read_qrels(tmp_path / "qrels"), read_run(tmp_path / "run")
+    assert qrels == {"q1": {"d1": 1, "d2": 0}, "q2": {"d1": 1}}
+    assert run == {"q1": {"d2": 3.5, "d1": 2.5}, "q2": {"d1": 0.001}}
+    assert evaluate_run(qrels, run, "rr", num_candidates=2) == {"rr": 0.75}
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ("q Q0 d 1 3.5 x\nq Q0 d 1 3.5\n", "line 2: 5 fields in the place of 6"),
+        ("q Q0 d 1 high x\n", "line 1: could not convert"),
+        ("q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
+    ],
+)
+def test_the_line_that_is_none_is_told(tmp_path, lines, told):
+    (tmp_path / "run").write_text(lines)
+    with pytest.raises(ValueError, match=told):
+        read_run(tmp_path / "run")
