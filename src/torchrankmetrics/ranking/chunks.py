@@ -174,6 +174,7 @@ def rank_embeddings(
             chunk_size=chunk_size,
             counting=counting,
             kept=kept,
+            say_rows=True,
         )
     return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting)
 

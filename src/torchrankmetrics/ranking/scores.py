@@ -76,11 +76,16 @@ def rank_with_rows(
     There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
     """
     ranks, tasks, excluded = _rank(scores, target, exclude, None, counting, tolerance)
-    if tasks.row is not None or named:
-        told = said_of_answers(tasks, excluded)
-        rows = None if tasks.row is None else (tasks.row.clone(), len(scores))
-        ranks = Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags, rows)
-    return ranks
+    return with_rows(ranks, tasks, excluded, len(scores), named=named)
+
+
+def with_rows(ranks: Ranks, tasks: "Tasks", excluded: Excluded, num_rows: int, *, named: bool = False) -> Ranks:
+    """Let ranks say which row of scores each task has and which answers are excluded, where rows may have several."""
+    if tasks.row is None and not named:
+        return ranks
+    told = said_of_answers(tasks, excluded)
+    rows = None if tasks.row is None else (tasks.row.clone(), num_rows)
+    return Ranks.trusted(ranks.columns, told if ranks.flags is None else told + ranks.flags, rows)
 
 
 def rank_filtered(

@@ -12,7 +12,7 @@ from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.counting import choose_intervals, chosen
 from torchrankmetrics.ranking.excluded import Exclude, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, check_target, flags_of
+from torchrankmetrics.ranking.scores import Target, check_target, flags_of, with_rows
 
 SIMILARITIES = ("dot", "cosine", "l2")
 _WIDTH = 8192
@@ -29,10 +29,12 @@ def rank_exactly(
     chunk_size: int | None,
     counting: str,
     kept: bool,
+    say_rows: bool = False,
 ) -> Ranks:
     """Rank as ``rank_embeddings`` does, by known answers (pairs or slices) and a restriction at once if both are given.
 
-    ``kept`` says that the candidates serve more calls, and keep what is worked out for them.
+    ``kept`` says that the candidates serve more calls, and keep what is worked out for them; ``say_rows`` that the
+    ranks are to say which answers are of one query.
     """
     candidates.check_unchanged()
     shape = (len(queries), len(candidates))
@@ -65,4 +67,5 @@ def rank_exactly(
         counts = Cascade(problem, candidates.tiles(similarity, width, kept), width, ladder).counts()
     if order is not None:
         counts = torch.empty_like(counts).index_copy_(1, order, counts)
-    return Ranks.from_counts(counts, flags)
+    ranks = Ranks.from_counts(counts, flags)
+    return with_rows(ranks, tasks, excluded, len(queries)) if say_rows else ranks
