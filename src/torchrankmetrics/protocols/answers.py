@@ -154,8 +154,8 @@ class Best:
         """All of them."""
         if not self.parts:
             shape = (0, self.k)
-            empty = torch.empty(shape, dtype=torch.int64), torch.empty(shape).double(), torch.empty(shape).bool()
-            return SideAnswers(queries.cpu(), *empty)
+            dtypes = torch.int64, torch.float64, torch.bool
+            return SideAnswers(queries.cpu(), *(torch.empty(shape, dtype=dtype, device="cpu") for dtype in dtypes))
         ids, scores, correct = (torch.cat(part).cpu() for part in zip(*self.parts, strict=True))
         return SideAnswers(queries.cpu(), ids, scores, correct)
 

@@ -39,7 +39,7 @@ def sampled_mean(definition: RankDefinition, num_negatives: int, *, with_replace
     >>> sampled.name
     'sampled_mrr_50'
     >>> sampled.f_at(1001)(torch.tensor([1.0, 11.0, 201.0], dtype=torch.float64))
-    tensor([1.0000, 0.7900, 0.0976], dtype=torch.float64)
+    tensor([1.0000, 0.7835, 0.0976], dtype=torch.float64)
     """
     m = check_int("num_negatives", num_negatives, 1)
     if not definition.is_mean_of_f or definition.optimum is None:

@@ -40,6 +40,7 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
     bound = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
+    safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
     bound = bound.masked_fill(~safe, torch.inf)
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0)  # a query of zeros
     if dtype in _DIGITS and grain > tiny:
