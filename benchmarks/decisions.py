@@ -37,6 +37,13 @@ ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "decisions.json"
 PAGES = {"dealt": "significance.md", "margins": "comparing.md", "superiority": "comparing.md", "plans": "comparing.md"}
 PAGES["bounds"] = "sampled.md"
+CAPTIONS = {
+    "dealt": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
+    "margins": "Share called equivalent, in %, with a margin of 3.3 standard errors (5 % is allowed at the margin):",
+    "superiority": "Coverage of the 95 % interval of superiority, in %:",
+    "plans": "What tests found with the tasks that a pilot of 200 asked for, for a power of 80 %:",
+    "bounds": "How often bounds of level 95 % held, in %, and how wide they were:",
+}
 Row = dict[str, Any]
 Scorers = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
 
@@ -52,7 +59,8 @@ def main() -> None:
         for part, page in PAGES.items():
             path = ROOT / "docs" / page
             begin = f"<!-- begin: python -m benchmarks.decisions --report ({part}) -->\n"
-            path.write_text(replaced(path.read_text(), table(part, results[part]) + "\n", begin))
+            shown = f"{CAPTIONS[part]}\n\n{table(part, results[part])}\n"
+            path.write_text(replaced(path.read_text(), shown, begin))
         return
     torch.set_num_threads(1)
     results = {
