@@ -7,6 +7,7 @@ from doctest import ELLIPSIS, NORMALIZE_WHITESPACE, OutputChecker
 from sybil import Sybil
 from sybil.parsers.markdown import PythonCodeBlockParser, SkipParser
 
+collect_ignore = ["docs/conf.py"]  # Sphinx's, which the extra "docs" brings
 NUMBER = re.compile(r"[-+]?\d+\.\d*(?:e[-+]?\d+)?")
 
 
