@@ -6,10 +6,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from fuzzing import cases
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.theory.definitions import IDENTITY, Exponential
 from torchrankmetrics.theory.inference.differences import paired_difference
@@ -80,7 +81,7 @@ def paired_ranks(draw):
 @given(
     paired_ranks(), st.sampled_from(["mr", "mrr", "gmr", "hmr", "imr", "hits@3", "amri"]), st.sampled_from([0.8, 0.95])
 )
-@settings(deadline=None, max_examples=150)
+@cases(50, 1500)
 def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric, level):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankMetricWarning)
@@ -91,7 +92,7 @@ def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric,
 
 
 @given(paired_ranks())
-@settings(deadline=None, max_examples=50)
+@cases(20, 500)
 def test_ends_are_where_the_test_of_shifted_differences_turns(ranks):
     """All flips of d - delta, enumerated: not rejected just inside of the ends, rejected just outside."""
     d = np.array(ranks[0], dtype=float) - ranks[1]

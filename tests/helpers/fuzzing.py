@@ -1,4 +1,4 @@
-"""How many cases the fuzzers try: few in every run of the suite, many with ``HYPOTHESIS_PROFILE=explore``."""
+"""How many cases are tried: few in every run of the suite, many with ``HYPOTHESIS_PROFILE=explore``."""
 
 import os
 
@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, settings
 
 
 def cases(short: int, long: int, steps: int = 50) -> settings:
-    """Settings of a fuzzer; a state machine takes up to so many steps in a case."""
-    explore = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
+    """Settings of a test; a state machine takes up to so many steps in a case. A pass inside a mode tries ten."""
+    number = {"explore": long, "few": min(short, 10)}.get(os.environ.get("HYPOTHESIS_PROFILE", ""), short)
     slow = [HealthCheck.too_slow, HealthCheck.data_too_large]
-    return settings(max_examples=long if explore else short, stateful_step_count=steps, suppress_health_check=slow)
+    return settings(max_examples=number, stateful_step_count=steps, suppress_health_check=slow)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 from torchmetrics import MetricCollection
 
+from fuzzing import cases
 from torchrankmetrics import RankCollection
 from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
 from worker_pool import WorkerPool
@@ -202,7 +203,7 @@ def test_lightning_sees_a_collection_of_metrics() -> None:
     assert list(metrics.keys()) == list(dict(metrics.items(copy_state=False)))
 
 
-@settings(max_examples=200, deadline=None)
+@cases(60, 2000)
 @given(size=st.integers(1, 60), batch_size=st.integers(1, 9), processes=st.integers(1, 8))
 def test_unpadded_batches_deal_every_sample_once_in_as_many_batches(size: int, batch_size: int, processes: int) -> None:
     def sampler(rank: int) -> UnpaddedBatchSampler:

@@ -14,6 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 import reference
 from bits import bits
+from fuzzing import cases
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
 from torchrankmetrics.evaluation.names import parse_name
@@ -275,7 +276,7 @@ MEANS = [-math.inf, -3, -2, -1, -0.5, 0, 0.5, 1, 2, 3, math.inf]
         st.tuples(st.integers(1, 10**6), st.integers(0, 10**6), st.floats(1e-6, 1e6)), min_size=1, max_size=12
     )
 )
-@settings(max_examples=40, deadline=None)
+@cases(15, 400)
 def test_means_are_ordered_for_any_ranks_and_weights(data):
     low = torch.tensor([rank for rank, _, _ in data])
     high = low + torch.tensor([gap for _, gap, _ in data])  # half-integers too

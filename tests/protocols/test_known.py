@@ -3,9 +3,10 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import reference_ranks as reference
+from fuzzing import cases
 from torchrankmetrics import KnownAnswers, KnownTriples
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
@@ -20,7 +21,7 @@ def rows_of(exclusion):
     return [pairs[1][pairs[0] == i].tolist() for i in range(len(exclusion))]
 
 
-@settings(deadline=None, max_examples=150)
+@cases(50, 1500)
 @given(TRIPLES, TRIPLES, st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=8))
 def test_lookups_are_those_of_a_dictionary(train, test, queries):
     graph = reference.Graph([*train, *test])
@@ -30,7 +31,7 @@ def test_lookups_are_those_of_a_dictionary(train, test, queries):
     assert rows_of(known.heads(first, second)) == [sorted(graph.answers("head", query)) for query in queries]
 
 
-@settings(deadline=None, max_examples=150)
+@cases(50, 1500)
 @given(
     TRIPLES, TRIPLES, st.sampled_from(["tail", "head"]), st.sets(st.integers(0, 6)), st.sampled_from(["ids", "bool"])
 )
@@ -51,7 +52,7 @@ def test_filtered_candidates_are_counted(train, test, side, outside, form):
     assert known.num_candidates(as_tensor(test), side, candidates=candidates).tolist() == expected
 
 
-@settings(deadline=None, max_examples=60)
+@cases(25, 600)
 @given(TRIPLES, st.sampled_from(["tail", "head"]))
 def test_queries_are_unique_and_keep_every_task(test, side):
     queries, target = KnownTriples(as_tensor(test)).queries(as_tensor(test), side)
@@ -61,7 +62,7 @@ def test_queries_are_unique_and_keep_every_task(test, side):
     assert target[1].tolist() == [reference.split(triple, side)[1] for triple in test]
 
 
-@settings(deadline=None, max_examples=60)
+@cases(25, 600)
 @given(st.integers(1, 3), st.lists(st.tuples(*[st.integers(0, 4)] * 4), max_size=20))
 def test_keys_of_any_width(width, lines):
     lines = torch.tensor(lines, dtype=torch.int64).reshape(-1, 4)
@@ -78,7 +79,7 @@ def test_keys_of_any_width(width, lines):
         assert rows_of(known(asked[:, 0])) == expected
 
 
-@settings(deadline=None, max_examples=40)
+@cases(15, 400)
 @given(TRIPLES, st.lists(st.booleans(), min_size=7, max_size=7))
 def test_excluded_answers_do_not_count_and_keep_says_the_opposite(train, excluded):
     triples, excluded = as_tensor(train), torch.tensor(excluded)

@@ -4,8 +4,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
+from fuzzing import cases
 from random_graphs import graph, integers
 from reference_ranks import lines
 from torchrankmetrics import KnownTriples, RankMetric, Ranks, RankTable, evaluate, rank_triples
@@ -54,7 +55,7 @@ ANSWERS = st.lists(st.tuples(st.sets(st.integers(0, E - 1), min_size=1), st.sets
 
 
 class TestComplexQueries:
-    @settings(deadline=None, max_examples=60)
+    @cases(25, 600)
     @given(ANSWERS, st.sampled_from(["sets", "pairs"]), st.data())
     def test_hard_answers_are_averaged_per_query_and_pattern(self, queries, form, data):
         """As in BetaE: sort all entities, of a hard answer's place take off the other answers before it, average."""

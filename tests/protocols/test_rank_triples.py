@@ -6,9 +6,10 @@ from pathlib import Path
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import reference_ranks as reference
+from fuzzing import cases
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
 from torchrankmetrics.protocols import scorers
 from torchrankmetrics.protocols import triples as triples_module
@@ -45,7 +46,7 @@ def tensor(triples):
     return torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
 
 
-@settings(deadline=None, max_examples=100)
+@cases(40, 1000)
 @given(TRIPLES, TRIPLES, st.sampled_from([None, 1, 3]), st.sampled_from(["all", "ids", "bool"]), st.booleans())
 def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_size, form, filtered):
     model, graph = Model(), reference.Graph([*train, *test] if filtered else [])

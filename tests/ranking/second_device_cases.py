@@ -8,11 +8,12 @@ import pickle
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import reference_ranks as reference
 import standin
 from bits import bits
+from fuzzing import cases
 from public_metrics import every_metric
 from ranking_problems import KINDS, STRIDES, VALUES, as_exclude, as_target, flagged_lines, lay_out, problems
 from test_chunks import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
@@ -71,7 +72,7 @@ def back(ranks):
     return Ranks.trusted(ranks.columns.cpu(), None if ranks.flags is None else ranks.flags.cpu())
 
 
-@settings(max_examples=100)
+@cases(40, 1000)
 @given(problems(), st.sampled_from(STRIDES), st.sampled_from(KINDS))
 def test_ranks_are_those_of_the_definition_and_nothing_waits(device, problem, strides, kind):
     rows, B, N, form, tasks, pairs = problem
@@ -83,7 +84,7 @@ def test_ranks_are_those_of_the_definition_and_nothing_waits(device, problem, st
     assert flagged_lines(back(ranks)) == reference.ranks(rows, tasks, gone)
 
 
-@settings(max_examples=100)
+@cases(40, 1000)
 @given(problems(VALUES), st.lists(st.integers(1, 4), min_size=9, max_size=9), st.sampled_from(KINDS))
 def test_chunks_rank_as_the_whole_and_nothing_waits(device, problem, sizes, kind):
     rows, B, N, form, tasks, pairs = problem
@@ -348,7 +349,7 @@ def test_the_stand_in_tells_what_would_wait(device):
     assert standin.waits() == before + 1
 
 
-@settings(max_examples=25)
+@cases(8, 250)
 @given(data=st.data())
 def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cpu(data, device):
     B, N = 5, 7

@@ -3,9 +3,10 @@
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from allocations import Allocations
+from fuzzing import cases
 from torchrankmetrics import KnownAnswers, RankAccumulator, rank_embeddings, rank_scores
 from torchrankmetrics.ranking import chunks as chunks_module
 
@@ -39,7 +40,7 @@ def tasks_and_exclusions(generator, B, N, several):
 EXCLUSIONS = ["none", "mask", "pairs", "known", "restriction"]
 
 
-@settings(deadline=None, max_examples=150)
+@cases(50, 1500)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 5),
@@ -61,7 +62,7 @@ def test_any_chunking_gives_the_ranks_of_the_whole(seed, B, sizes, kind, several
     assert same(ranks.compute(), rank_scores(scores, target, exclude=exclusions[kind]))
 
 
-@settings(deadline=None, max_examples=120)
+@cases(40, 1200)
 @given(
     st.integers(0, 10**6),
     st.integers(1, 5),

@@ -7,9 +7,10 @@ import os
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import torchrankmetrics as trm
+from fuzzing import cases
 from ranking_problems import STRIDES, lay_out
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.triples import rank_triples
@@ -69,7 +70,7 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
 
 
 @needs_numba
-@settings(deadline=None, max_examples=40)
+@cases(15, 400)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(2, 5), st.integers(0, 10**6), st.sampled_from(FLOATS))
 def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
     from torchrankmetrics.ranking.counting import compiled

@@ -5,10 +5,11 @@ import importlib.util
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import example, given, settings
+from hypothesis import example, given
 
 import exact_scores
 import reference_ranks as reference
+from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
 from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
@@ -73,7 +74,7 @@ def embeddings(kind, generator, B, N, d, dtype):
 @example(
     4, "huge and tiny", torch.float64, "cosine", "none", ("torch", [torch.float32, torch.float64]), 1, 1, False, "none"
 )
-@settings(deadline=None, max_examples=400)
+@cases(100, 4000)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(KINDS_OF_NUMBERS),
@@ -127,7 +128,7 @@ def same(one, other):
     return torch.equal(one.columns, other.columns)
 
 
-@settings(deadline=None, max_examples=25)
+@cases(8, 250)
 @given(st.integers(0, 10**6), st.sampled_from(["dot", "cosine", "l2"]), st.sampled_from([1, 2, 3]), st.booleans())
 def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, threads, trained):
     generator = torch.Generator().manual_seed(seed)

@@ -5,9 +5,10 @@ import math
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import reference_ranks as reference
+from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking.counting import plain
@@ -18,7 +19,7 @@ INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
 INF, NAN = math.inf, math.nan
 
 
-@settings(deadline=None, max_examples=150)
+@cases(50, 1500)
 @given(problems(), st.sampled_from(FLOATS), st.sampled_from(STRIDES), st.sampled_from(KINDS))
 def test_ranks_of_floating_scores(problem, dtype, strides, kind):
     rows, B, N, form, tasks, pairs = problem
@@ -31,7 +32,7 @@ def test_ranks_of_floating_scores(problem, dtype, strides, kind):
     assert ranks.optimistic.dtype == ranks.pessimistic.dtype == ranks.num_candidates.dtype == torch.int64
 
 
-@settings(deadline=None, max_examples=80)
+@cases(30, 800)
 @given(
     problems(st.integers(0, 4)),
     st.sampled_from([*INTEGERS, torch.bool]),
@@ -52,7 +53,7 @@ def test_integers_beyond_the_digits_of_a_float_are_told_apart(counting):
     assert flagged_lines(rank_scores(scores, torch.tensor([0]), counting=counting)) == [(2, 2, 3, False)]
 
 
-@settings(deadline=None, max_examples=60)
+@cases(25, 600)
 @given(problems(), st.sampled_from(FLOATS), st.integers(1, 7), st.integers(1, 5), st.sampled_from(KINDS), st.booleans())
 def test_tiles_of_any_size_count_the_same(problem, dtype, tile, entries, kind, by_column):
     rows, B, N, form, tasks, pairs = problem
@@ -80,7 +81,7 @@ def test_more_tasks_than_a_tile_and_long_slices():
     assert flagged_lines(ranks) == reference.ranks(scores.tolist(), target.T.tolist(), gone.__getitem__)
 
 
-@settings(deadline=None, max_examples=60)
+@cases(25, 600)
 @given(problems(), st.sampled_from(["index", "pairs"]), st.sets(st.integers(0, 8)))
 def test_known_answers_and_a_restriction_at_once(problem, kind, outside):
     rows, B, N, form, tasks, pairs = problem

@@ -6,9 +6,10 @@ import tracemalloc
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from allocations import Allocations
+from fuzzing import cases
 from ranking_problems import lay_out, problems
 from torchrankmetrics import KnownAnswers, rank_scores
 from torchrankmetrics.ranking.counting import plain
@@ -46,7 +47,7 @@ def test_the_scores_are_never_copied(kind, layout):
 class TestAcceleratorPaths:
     """What only an accelerator takes, run on the CPU: no device is at hand in every test run."""
 
-    @settings(deadline=None, max_examples=80)
+    @cases(30, 800)
     @given(problems(), st.integers(8, 200))
     def test_masked_blocks_count_known_answers(self, problem, tile):
         rows, B, N, _, tasks, pairs = problem
@@ -60,7 +61,7 @@ class TestAcceleratorPaths:
             plain._add_known_masked(total, scores, true, row, column, known, None)
         assert torch.equal(total, plain._count_known(scores, true, row, column, known, None))
 
-    @settings(deadline=None, max_examples=80)
+    @cases(30, 800)
     @given(problems())
     def test_nan_by_a_third_comparison(self, problem):
         rows, B, N, _, tasks, _ = problem
@@ -70,7 +71,7 @@ class TestAcceleratorPaths:
         nan = plain._sweep(scores, true, row, None, [torch.ne])[0]
         assert nan.tolist() == [sum(math.isnan(s) for s in rows[r]) for r, _ in tasks]
 
-    @settings(deadline=None, max_examples=80)
+    @cases(30, 800)
     @given(
         st.lists(st.tuples(st.integers(-2, 5), st.integers(-2, 6)), max_size=12), st.integers(0, 4), st.integers(1, 5)
     )

@@ -6,9 +6,10 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 import reference_ranks as reference
+from fuzzing import cases
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.ranking import flags as fault
 
@@ -94,7 +95,7 @@ def test_on_an_accelerator_values_become_flags():
     ]
 
 
-@settings(deadline=None, max_examples=100)
+@cases(40, 1000)
 @given(st.data(), st.sampled_from(DTYPES), st.booleans())
 def test_ranks_among_negatives_are_those_of_plain_loops(data, dtype, column_major):
     B, M = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 6))

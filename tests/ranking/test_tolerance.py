@@ -6,8 +6,9 @@ import math
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
+from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import RankAccumulator, Tolerance, rank_scores, rank_triples
 
@@ -24,7 +25,7 @@ def brute(row, column, width, gone):
     return 1 + better, 1 + not_worse, 1 + len(others), any(math.isnan(s) for s in [*others, true])
 
 
-@settings(deadline=None, max_examples=200)
+@cases(60, 2000)
 @given(
     st.integers(0, 10**6),
     st.sampled_from(DTYPES),

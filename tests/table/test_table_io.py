@@ -14,9 +14,10 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzzing import cases
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
 from torchrankmetrics.ranking import flags
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, Columns
@@ -48,7 +49,7 @@ def tables(draw):
     return table
 
 
-@settings(max_examples=40, deadline=None)
+@cases(15, 400)
 @given(table=tables())
 def test_arrays_and_files_give_the_same_rows(table, tmp_path_factory):
     path = tmp_path_factory.getbasetemp() / "table.npz"
