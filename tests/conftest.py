@@ -28,6 +28,7 @@ from worker_pool import WorkerPool
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
+hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 torch.set_num_threads(1)
 if checkout := os.environ.get("PYKEEN_CHECKOUT"):
@@ -42,6 +43,16 @@ if checkout := os.environ.get("PYKEEN_CHECKOUT"):
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
     parser.addoption("--default-device", help="what the library is told is the default device, for example meta")
+    parser.addoption("--first-cases", action="store_true", help="run the first case of every test function")
+
+
+@pytest.hookimpl(trylast=True)  # the first of those that other options leave
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--first-cases"):
+        first: dict[str, pytest.Item] = {}
+        for item in items:
+            first.setdefault(item.nodeid.partition("[")[0], item)
+        items[:] = first.values()
 
 
 @pytest.hookimpl(wrapper=True)

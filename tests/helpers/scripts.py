@@ -1,10 +1,15 @@
 """Scripts of this repository as people meet them: run in a process of their own, or loaded by their path."""
 
 import importlib.util
+import os
+import runpy
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from types import ModuleType
+
+from worker_pool import server
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -15,6 +20,44 @@ def run_script(*command: str | Path, cwd: Path = ROOT) -> str:
     result = subprocess.run([sys.executable, *map(str, command)], capture_output=True, text=True, check=False, cwd=cwd)
     assert result.returncode == 0, result.stderr[-2000:]
     return result.stdout
+
+
+def fork_script(*command: str | Path, cwd: Path = ROOT) -> str:
+    """As ``run_script``, by a process that has imported torch already, which alone takes seconds."""
+    result = forked(*command, cwd=cwd)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout
+
+
+def forked(
+    *command: str | Path, cwd: Path, stdin: Path = Path(os.devnull), environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """A script, or ``-m`` and a module, with its arguments, forked from the server of the pools."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = [str(stdin.absolute()), str(Path(folder, "out")), str(Path(folder, "err"))]
+        given = [str(word) for word in command], str(cwd), files, environment or {}
+        process = server().Process(target=_run, args=given)
+        process.start()
+        process.join()
+        out, err = (Path(file).read_text() for file in files[1:])
+    return subprocess.CompletedProcess(command, process.exitcode, out, err)
+
+
+def _run(command: list[str], cwd: str, files: list[str], environment: dict[str, str]) -> None:
+    os.environ |= environment
+    for to, file in enumerate(files):
+        os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT if to else os.O_RDONLY, 0o600), to)
+    # the server's own are those of its parent: not read, not in UTF-8
+    sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
+    sys.stdout, sys.stderr = (os.fdopen(to, "w", encoding="utf-8", closefd=False) for to in (1, 2))
+    os.chdir(cwd)
+    if command[0] == "-m":
+        sys.argv, sys.path[0] = command[1:], cwd
+        runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = command
+        sys.path.insert(0, str(Path(command[0]).parent))
+        runpy.run_path(command[0], run_name="__main__")
 
 
 def load_script(path: Path) -> ModuleType:

@@ -16,6 +16,14 @@ _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods(
 _PRELOAD = ["torchrankmetrics", "torch.distributed", "hypothesis.strategies", "pytest", "pytorch_lightning", "numba"]
 
 
+def server() -> Any:
+    """What processes are started by."""
+    context: Any = multiprocessing.get_context(_METHOD)
+    if _METHOD == "forkserver":
+        context.set_forkserver_preload(_PRELOAD)
+    return context
+
+
 class WorkerError(RuntimeError):
     """A job that raised on some process; the message holds the traceback of each."""
 
@@ -30,9 +38,7 @@ class WorkerPool:
     """
 
     def __init__(self, size: int, *, timeout: float = 100.0, collective_timeout: float = 60.0) -> None:
-        context: Any = multiprocessing.get_context(_METHOD)
-        if _METHOD == "forkserver":
-            context.set_forkserver_preload(_PRELOAD)
+        context = server()
         self._timeout = timeout
         self._folder = tempfile.TemporaryDirectory()
         self._jobs = 0

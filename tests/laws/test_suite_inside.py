@@ -1,11 +1,13 @@
 """The suite once more where a plain test on a CPU never is: inside inference mode, and with another default device.
 
 Lightning evaluates in that mode on NCCL; what the library makes without saying where is on "meta", without values.
+The first case of every test function, in the long profile (``HYPOTHESIS_PROFILE=explore``) every case.
 """
 
-import subprocess
-import sys
+import os
 from pathlib import Path
+
+from scripts import forked
 
 TESTS = Path(__file__).parents[1]
 # what starts processes of its own or trains, where neither follows, what knows NumPy only, and what tries many cases
@@ -91,7 +93,10 @@ def test_every_file_passes_inside_inference_mode_and_with_another_default_device
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.stem not in LEFT_OUT]
     assert not LEFT_OUT - {path.stem for path in TESTS.rglob("test_*.py")}, "a file that is left out is gone"
     options = ["--inference-mode", "--default-device", "meta", "-q", "-p", "no:cacheprovider"]
-    options += ["-k", "not no_inference_mode"]  # what a test of both modes has once inside, and would have twice
-    command = [sys.executable, "-m", "pytest", *options, *map(str, files)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False, cwd=TESTS.parent)
+    # what a test of both modes has once inside, and would have twice, and a few that start processes
+    options += ["-k", "not no_inference_mode and not processes"]
+    environment = {}
+    if os.environ.get("HYPOTHESIS_PROFILE") != "explore":  # all cases of all of them take minutes
+        options, environment = [*options, "--first-cases"], {"HYPOTHESIS_PROFILE": "few"}
+    result = forked("-m", "pytest", *options, *map(str, files), cwd=TESTS.parent, environment=environment)
     assert result.returncode == 0, result.stdout[-4000:]
