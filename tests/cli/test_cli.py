@@ -13,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from command_line import TRIPLES, output, records, write_files
+from scripts import forked
 from torchrankmetrics import ExactExpectation, KnownTriples, adjust
 from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
@@ -39,25 +40,26 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """All commands at once, the first by ``python -m``, the others by the console script."""
+    """The first command by ``python -m``, the second by the console script, the others by a process that has torch."""
     folder = tmp_path_factory.mktemp("cli")
     write_files(folder)
     script = Path(sys.executable).with_name("torchrankmetrics")
     assert script.exists(), "the console script is not installed: pip install -e '.[dev]'"
-    running = {}
-    for i, (name, (arguments, _)) in enumerate(COMMANDS.items()):
-        command = [sys.executable, "-m", "torchrankmetrics"] if i == 0 else [str(script)]
-        running[name] = subprocess.Popen(
-            [*command, *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    return {name: (process.communicate(timeout=120), process.returncode) for name, process in running.items()}
+    commands = [[sys.executable, "-m", "torchrankmetrics"], [str(script)]]
+    results = {}
+    for name, (arguments, _) in COMMANDS.items():
+        if commands:
+            command = [*commands.pop(0), *arguments]
+            results[name] = subprocess.run(command, cwd=folder, text=True, capture_output=True, check=False)
+        else:
+            results[name] = forked("-m", "torchrankmetrics", *arguments, cwd=folder)
+    return results
 
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_through_its_entry_point(finished, name):
-    (out, err), code = finished[name]
-    wrong = name == "bad"
-    assert code == (2 if wrong else 0), err
+    out, err, wrong = finished[name].stdout, finished[name].stderr, name == "bad"
+    assert finished[name].returncode == (2 if wrong else 0), err
     assert re.search(COMMANDS[name][1], err if wrong else out), (out, err)
     assert not (out if wrong else err)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from command_line import output, records, table_of
+from scripts import forked
 from torchrankmetrics import RankCollection, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.cli import main
 
@@ -151,10 +152,10 @@ def test_report_of_a_folder_and_of_the_standard_input(cli_folder, capsys):
     got = records(capsys, "report", "runs", "-m", "mrr")
     assert got == records(capsys, "report", "runs/a.npz", "runs/b.npz", "-m", "mrr")
     assert [row["file"] for row in got] == ["runs/a.npz", "runs/b.npz"]
-    command = [sys.executable, "-m", "torchrankmetrics", "report", "-", "-m", "mrr", "-f", "json", "-o", "-"]
-    piped = subprocess.run(command, capture_output=True, check=True, input=Path("runs/a.npz").read_bytes())
-    with Path("runs/a.npz").open("rb") as file:
-        redirected = subprocess.run(command, capture_output=True, check=True, stdin=file)
+    command = ["-m", "torchrankmetrics", "report", "-", "-m", "mrr", "-f", "json", "-o", "-"]
+    ranks = Path("runs/a.npz")
+    piped = subprocess.run([sys.executable, *command], capture_output=True, check=True, input=ranks.read_bytes())
+    redirected = forked(*command, cwd=cli_folder, stdin=ranks)
     for result in (piped, redirected):
         assert json.loads(result.stdout) == [{"metric": "mrr", "value": got[0]["value"]}]
     assert not Path("-").exists()
@@ -179,19 +180,18 @@ def test_the_suffix_of_the_output_tells_the_format(cli_folder, capsys):
     assert json.loads(Path("out.csv").read_text()) == expected
 
 
-@pytest.mark.parametrize("form", ["table", "csv", "json"])
-def test_an_ascii_terminal_gets_escapes(cli_folder, form):
+def test_an_ascii_terminal_gets_escapes(cli_folder):
     Path("names.txt").write_text("é\n中\n😀\n", encoding="utf-8-sig")
-    command = [sys.executable, "-m", "torchrankmetrics", "report", "a.npz", "-m", "mrr", "--by-group", "-f", form]
+    command = ["report", "a.npz", "-m", "mrr", "--by-group", "--names", "names.txt", "-f"]
+    code = f"from torchrankmetrics.cli import main\nfor form in ('table', 'csv', 'json'): main({command!r} + [form])"
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
     result = subprocess.run(
-        [*command, "--names", "names.txt"], capture_output=True, check=False, env=environment, encoding="ascii"
+        [sys.executable, "-c", code], capture_output=True, check=False, env=environment, encoding="ascii"
     )
     assert result.returncode == 0, result.stderr
-    if form == "json":
-        assert [row["group"] for row in json.loads(result.stdout)] == ["é", "中", "😀"]
-    else:
-        assert [text in result.stdout for text in ("\\xe9", "\\u4e2d", "\\U0001f600")] == [True] * 3
+    rows, array = result.stdout[: (start := result.stdout.index("["))], result.stdout[start:]
+    assert [row["group"] for row in json.loads(array)] == ["é", "中", "😀"]
+    assert [rows.count(text) for text in ("\\xe9", "\\u4e2d", "\\U0001f600")] == [2] * 3  # table and csv
 
 
 def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):

@@ -6,10 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts import EXAMPLES, run_script
+from fuzzing import cases
+from scripts import EXAMPLES, fork_script
 from torchrankmetrics import RankDefinition, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.theory.dependence import InflatedExpectation
 
@@ -27,7 +28,7 @@ def test_gives_what_a_collection_computes_from_the_ranks(name, view):
 
 
 @given(st.lists(st.integers(2, 10**6), min_size=1, max_size=20), st.floats(0, 1))
-@settings(deadline=None, max_examples=50)
+@cases(20, 500)
 def test_amri_needs_the_mean_count_only(counts, share):
     mean = Fraction(sum(counts), len(counts))
     rank = Fraction(1 + share * (float(mean) - 1))
@@ -158,7 +159,7 @@ def test_what_cannot_be_is_refused(arguments, options, message):
 
 
 def test_example_shows_that_amri_alone_stays():
-    printed = run_script(EXAMPLES / "published_numbers.py")
+    printed = fork_script(EXAMPLES / "published_numbers.py")
     amri = 1 - 2 * (1233 - 1) / (14_306 - 1)
     assert re.search(rf"FB15k-237 +mr +1233 +{amri:.4f}", printed)
     spread = {}

@@ -9,7 +9,7 @@ from torch_geometric.metrics import LinkPredHitRatio, LinkPredMRR, LinkPredRecal
 from torch_geometric.nn.kge import ComplEx, DistMult, RotatE, TransE
 
 from reference_ranks import lines, rank
-from scripts import EXAMPLES, run_script
+from scripts import EXAMPLES, fork_script
 from torchrankmetrics import KnownTriples, RankCollection, evaluate, rank_scores
 from torchrankmetrics.integrations.pyg import known_triples, rank_triples, ranks_of_predictions
 
@@ -164,7 +164,7 @@ def test_bad_input_is_named(case):
 
 
 def test_example_explains_the_difference(tmp_path):
-    printed = run_script(EXAMPLE, "--dataset", "nations", "--epochs", "2", cwd=tmp_path)
+    printed = fork_script(EXAMPLE, "--dataset", "nations", "--epochs", "2", cwd=tmp_path)
     rows = re.findall(r"^(.{44})((?: +[\d.-]+)+)$", printed, flags=re.MULTILINE)
     rows = {label.strip(): [float(x) for x in values.split() if x != "-"] for label, values in rows}
     assert len(rows) == 5

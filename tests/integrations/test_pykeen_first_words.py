@@ -297,7 +297,7 @@ def test_tie_rate_is_there_and_p_if_asked_for(nations):
     assert result.get_metric("tie_rate") == pytest.approx(tied, rel=1e-12)
     with pytest.raises(ValueError, match=r"'p_mrr' \(both.realistic.p_mrr\) was not computed"):
         result.get_metric("p_mrr")
-    asked = run(nations, RankCollectionEvaluator(["p_mrr"]))
+    asked = run(nations, RankCollectionEvaluator(["p_mrr"], rank_types=["realistic"]))
     assert asked.get_metric("p_mrr") == pytest.approx(evaluate(result.table, metrics=["p_mrr"])["p_mrr"], rel=1e-12)
 
 

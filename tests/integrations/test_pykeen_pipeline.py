@@ -3,7 +3,7 @@
 import pytest
 
 from pykeen_lookup import QUIET, assert_parity, splits_of
-from scripts import EXAMPLES, run_script
+from scripts import EXAMPLES, fork_script
 from torchrankmetrics import KnownTriples, RankTable, evaluate
 
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
@@ -25,7 +25,7 @@ def run_pipeline(**options):
         "dataset": "nations",
         "model": "distmult",
         "model_kwargs": {"embedding_dim": 4},
-        "training_kwargs": {"num_epochs": 4, "use_tqdm": False},
+        "training_kwargs": {"num_epochs": 2, "use_tqdm": False},
         "evaluation_kwargs": QUIET,
         "random_seed": 0,
         "device": "cpu",
@@ -36,7 +36,6 @@ def run_pipeline(**options):
 @pytest.mark.parametrize(
     ("metric", "larger", "key"),
     [
-        ("mr", False, "both.realistic.arithmetic_mean_rank"),
         ("tail.best.gmr", False, "tail.optimistic.geometric_mean_rank"),
         ("z_hits_at_3", True, "both.realistic.z_hits_at_3"),
     ],
@@ -144,7 +143,7 @@ def test_metrics_without_a_direction_are_refused():
 
 def test_the_example_runs(tmp_path):
     command = (EXAMPLES / "pykeen_pipeline.py", "--dataset", "nations", "--epochs", "3", "--trials", "1")
-    printed = run_script(*command, cwd=tmp_path)
+    printed = fork_script(*command, cwd=tmp_path)
     assert "both.realistic.inverse_harmonic_mean_rank" in printed
     assert "AMRI of the training triples, every 3 epochs: 0." in printed
     assert "2000 ranks among" in printed

@@ -6,15 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from scripts import EXAMPLES, ROOT, run_script
+from scripts import EXAMPLES, ROOT, fork_script, run_script
 
 README = ROOT / "README.md"
 pytest.importorskip("pytorch_lightning", reason="the quickstart needs the extra 'examples'")
 pytest.importorskip("pykeen", reason="the quickstart reads the graphs that come with pykeen")
-
-
-def run(tmp_path: Path, *arguments: str) -> str:
-    return run_script(EXAMPLES / "quickstart.py", "--logs", tmp_path, *arguments, cwd=tmp_path)
 
 
 def rows(output: str) -> dict[tuple[str, str], list[str]]:
@@ -23,7 +19,7 @@ def rows(output: str) -> dict[tuple[str, str], list[str]]:
 
 
 def test_kinships_reaches_mrr_and_logs(tmp_path: Path) -> None:
-    table = rows(run(tmp_path))
+    table = rows(run_script(EXAMPLES / "quickstart.py", "--logs", tmp_path, cwd=tmp_path))
     assert {side for side, _ in table} == {"head", "tail", "both"}
     assert float(table["both", "mrr"][0]) >= 0.8
     assert 0 < float(table["both", "mrr"][1]) < float(table["both", "mrr"][0])
@@ -45,5 +41,6 @@ def test_kinships_reaches_mrr_and_logs(tmp_path: Path) -> None:
 
 
 def test_nations_in_one_epoch(tmp_path: Path) -> None:
-    table = rows(run(tmp_path, "--dataset", "nations", "--epochs", "1"))
+    options = ("--logs", tmp_path, "--dataset", "nations", "--epochs", "1")
+    table = rows(fork_script(EXAMPLES / "quickstart.py", *options, cwd=tmp_path))
     assert float(table["both", "mr"][0]) < 14

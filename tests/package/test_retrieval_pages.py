@@ -2,11 +2,11 @@
 
 import json
 
-from scripts import EXAMPLES, ROOT, load_script, run_script
+from scripts import EXAMPLES, ROOT, fork_script, load_script
 
 
 def test_dense_retrieval_in_chunks_tells_of_ties_in_bfloat16():
-    output = run_script(EXAMPLES / "dense_retrieval.py", "--queries", "40", "--passages", "5000")
+    output = fork_script(EXAMPLES / "dense_retrieval.py", "--queries", "40", "--passages", "5000")
     single, half, product = output.split("passages, bfloat16")
     for part in (single, half, product):
         assert "40 queries:" in part
@@ -16,7 +16,7 @@ def test_dense_retrieval_in_chunks_tells_of_ties_in_bfloat16():
 
 
 def test_images_and_captions_in_both_directions():
-    lines = run_script(EXAMPLES / "image_text.py", "--images", "60").splitlines()
+    lines = fork_script(EXAMPLES / "image_text.py", "--images", "60").splitlines()
     of = {tuple(line.split()[:2]): line.split()[2] for line in lines[2:] if "_at_" in line}
     assert {side for side, _ in of} == {"i2t", "t2i", "both"}
     assert "600 ranks among 60 to 300 candidates" in lines
@@ -24,17 +24,17 @@ def test_images_and_captions_in_both_directions():
 
 
 def test_leave_one_out_among_unseen_items():
-    output = run_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120")
+    output = fork_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120")
     assert output.count("200 ranks among 101 to 101 candidates") == 2  # 20 clicks, one of them held out
     assert "200 tasks" in output.splitlines()[-1]
     assert output.count("success_at_10") == 2
-    several = run_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120", "--held", "3")
+    several = fork_script(EXAMPLES / "recommendation.py", "--users", "200", "--items", "120", "--held", "3")
     assert several.count("600 ranks among 103 to 103 candidates") == 2
     assert "200 tasks" in several.splitlines()[-1]
 
 
 def test_complex_queries_by_pattern():
-    output = run_script(EXAMPLES / "complex_queries.py", "--entities", "60", "--queries", "20")
+    output = fork_script(EXAMPLES / "complex_queries.py", "--entities", "60", "--queries", "20")
     assert "'macro_mrr'" in output
     assert [line.split()[0] for line in output.splitlines()[-3:]] == ["1p", "2p", "2i"]
 

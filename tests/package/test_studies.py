@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from scripts import EXAMPLES, ROOT, load_script, run_script
+from scripts import EXAMPLES, ROOT, fork_script, load_script
 from torchrankmetrics import KnownTriples
 
 ALIGNMENT = EXAMPLES / "entity_alignment.py"
@@ -29,7 +29,7 @@ def is_picture(path: Path) -> bool:
 
 
 def test_only_amri_stays_when_the_test_set_grows(tmp_path: Path) -> None:
-    output = run_script(
+    output = fork_script(
         ALIGNMENT, "--splits", "3", "--sizes", "6", "--steps", "10", "--dim", "32", "--out", tmp_path / "new"
     )
     assert len(re.findall(r"^split \d: 180 seeds", output, re.MULTILINE)) == 3
@@ -90,7 +90,9 @@ def test_case_study_replaces_earlier_runs_and_reports_without_training(
 ) -> None:
     pytest.importorskip("pykeen", reason="Nations and Kinships come with pykeen")
     path, tiny = tmp_path / "runs.json", ("--dim", "16", "--epochs")
-    output = run_script("-m", "benchmarks.case_study", "--json", path, "--plot", tmp_path / "new" / "a.png", *tiny, "2")
+    output = fork_script(
+        "-m", "benchmarks.case_study", "--json", path, "--plot", tmp_path / "new" / "a.png", *tiny, "1"
+    )
     assert is_picture(tmp_path / "new" / "a.png")
     runs = {(run["graph"], run["model"]): run for run in json.loads(path.read_text())}
     models = {"untrained", "ComplEx", "RotatE", "TransE", "TuckER"}

@@ -62,7 +62,7 @@ def _extension() -> Any:
         fcntl.flock(building, fcntl.LOCK_EX)
         Path(folder, "lock").unlink(missing_ok=True)
         patch.setenv("PATH", scripts + os.pathsep + os.environ["PATH"])
-        extension = cpp_extension.load("standin_device", [str(_SOURCE)], ["-O1", "-w"], build_directory=str(folder))
+        extension = cpp_extension.load("standin_device", [str(_SOURCE)], ["-O0", "-w"], build_directory=str(folder))
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, _module())
     extension.register_hooks()

@@ -14,7 +14,8 @@
 #include <ATen/ops/view_native.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/core/impl/alloc_cpu.h>
-#include <torch/extension.h>
+#include <pybind11/pybind11.h>
+#include <torch/library.h>
 
 #include <atomic>
 #include <cstring>
