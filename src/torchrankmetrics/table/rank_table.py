@@ -15,10 +15,10 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import table_io
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns, HasRows, empty_rows
 from torchrankmetrics.table.identity import name_again
-from torchrankmetrics.table.rows import empty_rows, rows_of
 
 if TYPE_CHECKING:  # of what is looked up when it is asked
     from torchrankmetrics.evaluation.breakdown import Breakdown, Names
@@ -29,7 +29,7 @@ if TYPE_CHECKING:  # of what is looked up when it is asked
     from torchrankmetrics.theory.inference.estimates import Method
 
 
-class RankTable:
+class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
 
     Args:
