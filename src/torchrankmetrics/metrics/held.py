@@ -16,10 +16,9 @@ from torchrankmetrics.metrics.saved import KEY, loaded, sign
 from torchrankmetrics.metrics.store import as_values
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
@@ -44,7 +43,7 @@ class HoldingCollection(MetricCollection):
     @with_host_keywords
     def update(  # type: ignore[override]
         self,
-        preds: Tensor | Ranks | RankTable,
+        preds: Preds,
         target: Target | None = None,
         *,
         exclude: Exclude = None,

@@ -21,10 +21,9 @@ from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, as_values
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
@@ -113,7 +112,7 @@ class RankMetric(RowState):
     @with_host_keywords
     def update(
         self,
-        preds: Tensor | Ranks | RankTable,
+        preds: Preds,
         target: Target | None = None,
         *,
         exclude: Exclude = None,
@@ -128,9 +127,9 @@ class RankMetric(RowState):
         """Rank a batch and keep the ranks, or take ranks that are there.
 
         Args:
-            preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
-                or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device. With ``indexes``, (T,) scores.
+            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
+                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all
+                rows of the table for theirs: an accelerator is waited for. With ``indexes``, (T,) scores.
             target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
@@ -253,7 +252,7 @@ class RankMetric(RowState):
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
 
-    def _check_update(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> None:
+    def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
