@@ -13,12 +13,10 @@ from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import empty_rows
-from torchrankmetrics.table.rank_table import RankTable
 
 Gather = Callable[..., list[Tensor]]
 
@@ -126,7 +124,7 @@ class RowStore(list[Tensor]):
 class TakesBatches:
     """What ``update`` gives batches to, one metric or a collection of them: it ranks them and keeps their rows once."""
 
-    def _admit(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> TaskSide | None:
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
         """Refuse what does not fit before anything is ranked, and give the side by the name that rows have for it."""
         raise NotImplementedError
 
@@ -137,7 +135,7 @@ class TakesBatches:
     @with_host_keywords
     def update(
         self,
-        preds: Tensor | Ranks | RankTable,
+        preds: Preds,
         target: Target | None = None,
         *,
         exclude: Exclude = None,
@@ -152,9 +150,9 @@ class TakesBatches:
         """Rank a batch and keep the ranks, or take ranks that are there.
 
         Args:
-            preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
-                or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device. With ``indexes``, (T,) scores.
+            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
+                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all
+                rows of the table for theirs: an accelerator is waited for. With ``indexes``, (T,) scores.
             target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
 from torchrankmetrics.ranking.counting import choose
@@ -15,8 +16,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, said_of_answers
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, within
 
-_TILE = 1 << 20
-_WIDEST, _NARROWEST = 4096, 1024
+_TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
 
 
 class RankAccumulator:
@@ -44,7 +44,7 @@ class RankAccumulator:
 
     def __init__(
         self,
-        true_scores: Tensor,
+        true_scores: Tensor | Array,
         target: Target,
         shape: tuple[int, int],
         *,
@@ -52,6 +52,7 @@ class RankAccumulator:
         counting: str = "auto",
         tolerance: float | Tolerance = 0.0,
     ) -> None:
+        true_scores = read_scores(true_scores, "true_scores", "scores (tasks,)")
         absolute, relative = check_tolerance(tolerance, true_scores.dtype)
         if relative:
             raise ValueError("tolerance of chunks must be absolute: the spread of a row is not known before its end")
@@ -59,9 +60,8 @@ class RankAccumulator:
         # copies, for what the caller writes between two chunks must not part them
         self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
         excluded = check_exclude(exclude, shape, true_scores.device)
-        if true_scores.shape != self._tasks.column.shape:
-            expected = tuple(self._tasks.column.shape)
-            raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
+        if true_scores.shape != (expected := self._tasks.column.shape):
+            raise ValueError(f"true_scores must be (tasks,) = {tuple(expected)}, got {tuple(true_scores.shape)}")
         self._flags = flags_of(self._tasks, excluded)
         if tasks.row is not None:
             told = said_of_answers(self._tasks, excluded)
@@ -69,19 +69,19 @@ class RankAccumulator:
         self._true = true_scores.detach().clone()
         self._ends = within(self._true, absolute) if absolute else None
         self._shape = tuple(shape)
-        self._seen = 0
-        self._counting = counting
+        self._seen, self._counting = 0, counting
         self._known = excluded.known  # the columns that are still to come
         self._excluded = None if excluded.columns is None else excluded.columns.clone()
         self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
 
     @torch.no_grad()
-    def update(self, scores: Tensor) -> None:
+    def update(self, scores: Tensor | Array) -> None:
         """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
         B, N = self._shape
+        scores = read_scores(scores, "scores", "scores (B, n)")
         if scores.ndim != 2 or len(scores) != B or self._seen + scores.shape[1] > N:
-            left = N - self._seen
-            raise ValueError(f"scores must be ({B}, n) with n up to the {left} columns left, got {tuple(scores.shape)}")
+            expected = f"({B}, n) with n up to the {N - self._seen} columns left"
+            raise ValueError(f"scores must be {expected}, got {tuple(scores.shape)}")
         if scores.dtype != self._true.dtype:
             raise TypeError(f"scores must have the dtype of true_scores, {self._true.dtype}; got {scores.dtype}")
         if scores.device != self._true.device:
@@ -116,8 +116,8 @@ class RankAccumulator:
 
 
 def rank_embeddings(
-    queries: Tensor,
-    candidates: Tensor | Candidates,
+    queries: Tensor | Array,
+    candidates: Tensor | Array | Candidates,
     target: Target,
     *,
     similarity: str = "dot",
@@ -138,7 +138,7 @@ def rank_embeddings(
     that differ by less than its rounding may swap or tie. How, and what it costs: docs/scale.md.
 
     Args:
-        queries: (B, d) floats.
+        queries: (B, d) floats, a tensor or an array, like what follows.
         candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
         target: as ``rank_scores`` takes it.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
@@ -157,9 +157,10 @@ def rank_embeddings(
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-    kept = isinstance(candidates, Candidates)
-    check_embeddings(queries, candidates.embeddings if isinstance(candidates, Candidates) else candidates)
-    held = read_candidates(candidates, bias)
+    queries = read_scores(queries, "queries", "embeddings")
+    given = candidates if isinstance(candidates, Candidates) else read_scores(candidates, "candidates", "embeddings")
+    check_embeddings(queries, given.embeddings if isinstance(given, Candidates) else given)
+    held = read_candidates(given, bias)
     check_similarity(similarity, held.bias)
     if chunk_size is not None:
         check_int("chunk_size", chunk_size, 1)
@@ -173,7 +174,7 @@ def rank_embeddings(
             similarity=similarity,
             chunk_size=chunk_size,
             counting=counting,
-            kept=kept,
+            kept=isinstance(candidates, Candidates),
             say_rows=True,
         )
     return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting)
@@ -200,8 +201,7 @@ def _rank_by_product(
 ) -> Ranks:
     B, N = len(queries), len(candidates)
     tasks = check_target(target, (B, N), queries.device)
-    width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
-    width = min(width, N)
+    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), N)
     dtype = _dtype_of_scores(queries.dtype, similarity)
     with torch.no_grad():
         queries = queries.detach().to(dtype)
