@@ -10,6 +10,7 @@ import mmap
 import os
 import stat
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -103,9 +104,10 @@ def opened(path: str | os.PathLike[str]) -> Opened:
             num_entities, sides = _read_header(head, os.fstat(file.fileno()).st_size)
         except ValueError as error:
             raise ValueError(f"{os.fspath(path)} is no whole file of known triples: {error}") from None
-        # private: a page is shared until somebody writes to it, and no write reaches the file
-        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
-    numbers = torch.from_numpy(np.frombuffer(mapped, dtype=np.int64, offset=_HEADER))
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of memory that can only be read; nobody writes to an index
+        numbers = torch.from_numpy(np.frombuffer(mapped, dtype=np.int64, offset=_HEADER))
     known, at = {}, 0
     for side, index in sides.items():
         arrays = []

@@ -73,7 +73,8 @@ class KnownTriples:
         """Map a file of ``save`` or ``build`` into memory: nothing is read but its header until it is looked up.
 
         All processes of a machine share its pages, and pickles hold no more than its path (workers of a loader, DDP).
-        Nothing in a file is executed. What comes from elsewhere should be asked to ``verify`` first.
+        Nothing in a file is executed. What comes from elsewhere should be asked to ``verify`` first. The memory can
+        only be read: a write to a tensor of what is opened ends the process.
 
         Raises:
             OSError: if the file cannot be opened.

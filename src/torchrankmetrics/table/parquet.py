@@ -89,6 +89,11 @@ def read_length(source: Source) -> int:
     return length
 
 
+def is_folder(path: Source) -> bool:
+    """Whether a path is a folder with Parquet in it or its partitions."""
+    return os.path.isdir(path) and any(True for _ in _of_folder(Path(path), {}))
+
+
 def is_one_table(folder: Path) -> bool:
     """Whether a folder is the table of an engine: by its name, its partitions, or the names that engines give parts."""
     if folder.suffix == ".parquet" or (folder / "_SUCCESS").exists():

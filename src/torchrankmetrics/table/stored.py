@@ -15,7 +15,7 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
 
 def read(path: str | os.PathLike[str], max_bytes: int) -> Tensor:
     """Read the rows of a file or a pipe of either kind, or of a folder of Parquet."""
-    if os.path.isdir(path):
+    if parquet.is_folder(path):
         return parquet.read(path, max_bytes)
     with Path(path).open("rb") as file:
         if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
@@ -30,7 +30,7 @@ def read_length(path: str | os.PathLike[str]) -> int:
         OSError: if there is no such file to open.
         ValueError: if it is not one of ranks.
     """
-    if os.path.isdir(path):
+    if parquet.is_folder(path):
         return parquet.read_length(path)
     with Path(path).open("rb") as file:
         if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
