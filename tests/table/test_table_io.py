@@ -227,7 +227,7 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         "single array": npy(np.arange(3)),
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
-        r"version is array\(3\); this library reads 1 and 2": npz(**{**whole, "rank_table_version": 3}),
+        r"version is 3; this library reads 1 and 2": npz(**{**whole, "rank_table_version": 3}),
         "it has queries, which a file of rank_table_version 1 has not": npz(**{**whole, "query": np.array(3)}),
         r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),

@@ -10,11 +10,11 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Asked, Metrics
-from torchrankmetrics.files import write_whole
+from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
 from torchrankmetrics.study.differences import Differences, differences
-from torchrankmetrics.study.files import find_files, natural, paths_of
+from torchrankmetrics.study.files import find_files, paths_of
 from torchrankmetrics.study.options import CLUSTERS, Options, measures_of
 from torchrankmetrics.study.page import page_of
 from torchrankmetrics.study.ranking import Ranking, ranking
@@ -70,7 +70,7 @@ class RankStudy:
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> "RankStudy":
-        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``.
+        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``; or of .parquet, also as folders.
 
         Args:
             pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of
@@ -262,7 +262,7 @@ class RankStudy:
         return None
 
     def save(self, pattern: str | os.PathLike[str]) -> None:
-        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz``.
+        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz`` (.parquet).
 
         The study then is of these files: its page names them.
 
