@@ -8,6 +8,7 @@ from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.ranking.parallel.peers import group_device
 from torchrankmetrics.table.rows import empty_rows
 
 Gather = Callable[..., list[Tensor]]
@@ -94,7 +95,7 @@ class RowStore(list[Tensor]):
                 return rows
         mine = local()
         if gather is gather_all_tensors:
-            mine = mine.to(_group_device(group, device))
+            mine = mine.to(group_device(group, device))
         rows = RowStore([torch.cat(list(gather(mine.contiguous(), group=group)))])
         gathered.append((gather, group, rows))
         return rows
@@ -117,13 +118,3 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
-
-
-def _group_device(group: Any, device: torch.device) -> torch.device:
-    """Where the group communicates: on the metric's device if it serves that kind, else on the first that it serves."""
-    served = [part.split(":") for part in torch.distributed.get_backend_config(group).split(",")]
-    # gloo and mpi list accelerators that they serve only if built for them
-    kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
-    if device.type in kinds:
-        return device
-    return torch.device(kinds[0], torch.cuda.current_device()) if kinds[0] == "cuda" else torch.device(kinds[0])
