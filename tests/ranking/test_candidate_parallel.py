@@ -1,8 +1,12 @@
 """Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
 
 import os
+import sys
 import time
 from collections import defaultdict
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +16,7 @@ from torch import distributed as dist
 import exact_scores
 import reference_ranks as reference
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
+from scripts import EXAMPLES, load_script
 from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
 from torchrankmetrics import (
     Candidates,
@@ -448,3 +453,20 @@ def test_traffic_is_the_true_embeddings_and_two_integers_a_task(pool: WorkerPool
         rows = queries * (4 * width + 4 * with_bias)
         expected = {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
         assert pool.run(job_traffic, [(queries, width, with_bias)] * size) == [expected] * size
+
+
+def job_example(folder: str) -> str:
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+        patch.setattr(sys, "argv", ["candidate_parallel.py", "--folder", folder])
+        for name in ("init_process_group", "destroy_process_group"):  # torchrun's part is the pool's
+            patch.setattr(dist, name, lambda *args: None)
+        load_script(EXAMPLES / "candidate_parallel.py").main()
+    return printed.getvalue()
+
+
+def test_the_example_gives_the_ranks_of_one_process(pool: WorkerPool, tmp_path: Path) -> None:
+    first, *others = pool.run(job_example, [(str(tmp_path),)] * 3)
+    assert "998 tasks, 332 of 997 candidates on this process" in first
+    assert "ranks equal those of one process: True" in first
+    assert others == ["", ""]
+    assert not list(tmp_path.iterdir())
