@@ -56,8 +56,9 @@ from torchrankmetrics.protocols.long_tables import rank_long_table, rank_long_ta
 from torchrankmetrics.protocols.popularity import weigh_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.ranking.accumulator import RankAccumulator
 from torchrankmetrics.ranking.certified.candidates import Candidates
-from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
+from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.tolerance import Tolerance

@@ -13,6 +13,7 @@ from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.parallel.peers import group_device
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds, make_block
@@ -102,7 +103,7 @@ class RowStore(list[Tensor]):
                 return rows
         mine = local()
         if gather is gather_all_tensors:
-            mine = mine.to(_group_device(group, device))
+            mine = mine.to(group_device(group, device))
         rows = RowStore([torch.cat(list(gather(mine.contiguous(), group=group)))])
         gathered.append((gather, group, rows))
         return rows
@@ -189,13 +190,3 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
-
-
-def _group_device(group: Any, device: torch.device) -> torch.device:
-    """Where the group communicates: on the metric's device if it serves that kind, else on the first that it serves."""
-    served = [part.split(":") for part in torch.distributed.get_backend_config(group).split(",")]
-    # gloo and mpi list accelerators that they serve only if built for them
-    kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
-    if device.type in kinds:
-        return device
-    return torch.device(kinds[0], torch.cuda.current_device()) if kinds[0] == "cuda" else torch.device(kinds[0])

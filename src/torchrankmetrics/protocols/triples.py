@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,15 +11,20 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, SideAnswers, TopAnswers
-from torchrankmetrics.protocols.batches import BatchSize
+from torchrankmetrics.protocols.batches import FIRST, BatchSize
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
 from torchrankmetrics.protocols.scorers import Scores, as_scores, both_sides, look_for_distances
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.accumulator import rank_part
+from torchrankmetrics.ranking.arrays import Integers, as_tensor
+from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
+
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
 ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
@@ -43,12 +48,19 @@ def rank_triples(
     progress: bool = True,
     top_k: int | None = None,
     tolerance: float | Tolerance = 0.0,
+    offset: int | None = None,
+    num_candidates: int | None = None,
+    process_group: "ProcessGroup | None" = None,
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known answers.
 
     Without ``batch_size`` a batch has 16 queries at first, and twice as many for as long as the time per query falls:
     up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free memory. Out of memory, a
     batch is halved and tried again.
+
+    With a ``process_group`` each process scores its slice of the entities: the functions give (B, n), an
+    ``EmbeddingScorer`` holds n candidates, and every process gets the ranks among all entities (``rank_embeddings``).
+    A batch has 2048 queries of an exact scorer, else 16, then as many as 2^22 (2^28) scores of the largest slice.
 
     Args:
         score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked. An
@@ -66,6 +78,9 @@ def rank_triples(
         progress: whether a bar is shown.
         top_k: how many of the best candidates of each query are kept beside the ranks, in ``answers`` of the table.
         tolerance: as ``rank_scores`` takes it; not with an ``EmbeddingScorer`` that is exact.
+        offset: as ``rank_embeddings`` takes it, like what follows.
+        num_candidates: as there.
+        process_group: as there; its processes are given the same triples. Not with top_k or score_hrt.
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
@@ -83,34 +98,55 @@ def rank_triples(
     >>> table.ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    tasks = as_triples(triples, "triples")
-    if batch_size is not None:
-        check_int("batch_size", batch_size, 1)
-    if top_k is not None:
-        check_int("top_k", top_k, 1)
-    if score_hrt is not None:
-        if score_tails is not None or score_heads is not None:
-            raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
-        if num_entities is None and known is not None:
-            num_entities = known.num_entities
-        if num_entities is None:
-            raise ValueError("num_entities is needed with score_hrt where known is None")
-        score_tails, score_heads = both_sides(score_hrt, num_entities)
-    if score_tails is None and score_heads is None:
-        raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
-    head, relation, tail = tasks.unbind(1)
-    sides: list[QuerySide] = []
-    if score_tails is not None:
-        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tail, known and known.tails))
-    if score_heads is not None:
-        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], head, known and known.heads))
-    for side in sides:
-        if top_k is not None and isinstance(side.score, EmbeddingScorer) and side.score.is_exact:
-            raise ValueError(
-                "top_k needs scores, which exact ranks do without: pass arithmetic='product' to the scorer"
-            )
-        side.best = None if top_k is None else Best(top_k, higher_is_better)
-    rows = rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress, tolerance).rows
+    slicing = Slicing(process_group, offset, num_candidates)
+
+    def read() -> "tuple[Tensor, list[QuerySide]]":
+        tasks = as_triples(triples, "triples")
+        if batch_size is not None:
+            check_int("batch_size", batch_size, 1)
+        if top_k is not None:
+            check_int("top_k", top_k, 1)
+        for name, given in (("top_k", top_k), ("score_hrt", score_hrt)):
+            if process_group is not None and given is not None:
+                raise ValueError(f"{name} must be None with a process_group, whose processes see their slices only")
+        tails, heads = score_tails, score_heads
+        if score_hrt is not None:
+            if tails is not None or heads is not None:
+                raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
+            number = known.num_entities if num_entities is None and known is not None else num_entities
+            if number is None:
+                raise ValueError("num_entities is needed with score_hrt where known is None")
+            tails, heads = both_sides(score_hrt, number)
+        if tails is None and heads is None:
+            raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
+        head, _, tail = tasks.unbind(1)
+        sides: list[QuerySide] = []
+        if tails is not None:
+            sides.append(QuerySide("tail", tails, tasks[:, [0, 1]], tail, known and known.tails))
+        if heads is not None:
+            sides.append(QuerySide("head", heads, tasks[:, [1, 2]], head, known and known.heads))
+        for side in sides:
+            if top_k is not None and side.is_exact:
+                raise ValueError(
+                    "top_k needs scores, which exact ranks do without: pass arithmetic='product' to the scorer"
+                )
+            side.best = None if top_k is None else Best(top_k, higher_is_better)
+            side.slicing = slicing
+        return tasks, sides
+
+    def said(found: "tuple[Tensor, list[QuerySide]]") -> dict[str, object]:
+        return {
+            "triples": found[0],
+            "the sides, and whether they are exact": [(side.name, side.is_exact) for side in found[1]],
+            "known": "nothing" if known is None else "some",
+            "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
+            "batch_size": batch_size,
+            "higher_is_better": higher_is_better,
+            "tolerance": tolerance,
+        }
+
+    tasks, sides = slicing.agree(read, said)
+    rows = rank_sides(sides, tasks[:, 1], candidates, batch_size, counting, higher_is_better, progress, tolerance).rows
     table = AnsweredTable(rows)
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
@@ -137,7 +173,7 @@ def rank_sides(
                     raise ValueError(
                         "higher_is_better must be True with an EmbeddingScorer: l2 and l1 are negated there"
                     )
-                if tolerance != 0.0 and side.score.is_exact:
+                if tolerance != 0.0 and side.is_exact:
                     raise ValueError(
                         'tolerance is for float noise, of which exact ranks have none; or arithmetic="product"'
                     )
@@ -153,6 +189,7 @@ class QuerySide:
     higher_is_better = True
     best: Best | None = None
     tolerance: float | Tolerance = 0.0
+    slicing = Slicing()
 
     def __init__(
         self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
@@ -162,14 +199,17 @@ class QuerySide:
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
+        self.is_exact = isinstance(score, EmbeddingScorer) and score.is_exact
 
     def rank(
         self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any
     ) -> RankTable:
         """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
         tables, first = [], 0
-        is_exact = isinstance(self.score, EmbeddingScorer) and self.score.is_exact
-        batch = BatchSize(batch_size or (_QUERIES_EXACT if is_exact else None), relation.device)
+        fixed = batch_size or (_QUERIES_EXACT if self.is_exact else None)
+        shared = self.slicing.process_group is not None
+        # processes that share the candidates take the same batches, which no clock can tell them
+        batch = BatchSize(fixed or (FIRST if shared else None), relation.device)
         while first < len(self.queries):
             last = min(first + batch.size, len(self.queries))
             try:
@@ -182,6 +222,8 @@ class QuerySide:
                 continue
             tables.append(table)
             bar.update(last - first)
+            if shared and first == 0 and fixed is None:
+                batch.fix(_most(num_columns, relation.device))
             first = last
             batch.grow(partial(_fitting, num_columns, itemsize, relation.device))
         rows = RankTable.concatenate(tables).rows
@@ -200,28 +242,41 @@ class QuerySide:
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
         known = None if self.known is None else self.known(*ids)
-        if isinstance(self.score, EmbeddingScorer) and self.score.is_exact:
-            number = len(self.score.candidates)
-            ranks = self.score.rank(ids, target, known, excluded_by(candidates, number, target[1].device), counting)
+        if isinstance(self.score, EmbeddingScorer) and self.is_exact:
+            scorer, alone = self.score, self.slicing.process_group is None
+            size = len(scorer.candidates)
+            queries, part = self.slicing.join(lambda: scorer.embed(ids, some=alone), lambda _: size)
+            restriction = excluded_by(candidates, part.total, target[1].device)
+            ranks = scorer.rank(queries, target, known, restriction, counting, part)
             table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-            return table, number, 0
-        scores = as_scores(self.score(*ids), self.queries.device, self.higher_is_better)
-        if scores is None or scores.ndim != 2 or len(scores) != last - first:
-            got = "no tensor or array" if scores is None else tuple(scores.shape)
-            what = "score" if self.name is None else f"score_{self.name}s"
-            raise ValueError(f"{what} must return scores ({last - first}, N), got {got}")
-        restriction = excluded_by(candidates, scores.shape[1], scores.device)
-        ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
+            return table, part.total, 0
+        scores, part = self.slicing.join(lambda: self._scores(ids), lambda scores: scores.shape[1])
+        restriction = excluded_by(candidates, part.total, scores.device)
+        if part.is_whole:
+            ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
+        else:
+            ranks = rank_part(scores, target, known, restriction, counting, self.tolerance, part)
         if self.best is not None:
             self.best.keep(scores, target, known, restriction)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-        return table, scores.shape[1], scores.element_size()
+        return table, part.largest, scores.element_size()
+
+    def _scores(self, ids: tuple[Tensor, ...]) -> Tensor:
+        scores = as_scores(self.score(*ids), self.queries.device, self.higher_is_better)
+        if scores is None or scores.ndim != 2 or len(scores) != len(ids[0]):
+            got = "no tensor or array" if scores is None else tuple(scores.shape)
+            what = "score" if self.name is None else f"score_{self.name}s"
+            raise ValueError(f"{what} must return scores ({len(ids[0])}, N), got {got}")
+        return scores
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:
     """How many queries to score at once: bounded by what a cache, or a launch, is worth, and by the free memory."""
-    most = (_SCORES_CPU if device.type == "cpu" else _SCORES_ACCELERATOR) // num_columns
-    return max(1, min(most, _free_memory(device) // (_SHARE * num_columns * itemsize)))
+    return max(1, min(_most(num_columns, device), _free_memory(device) // (_SHARE * num_columns * itemsize)))
+
+
+def _most(num_columns: int, device: torch.device) -> int:
+    return max(1, (_SCORES_CPU if device.type == "cpu" else _SCORES_ACCELERATOR) // num_columns)
 
 
 def _free_memory(device: torch.device) -> int:
