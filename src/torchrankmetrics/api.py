@@ -1,6 +1,9 @@
 """The public names; ``import torchrankmetrics`` loads them, and torch, when the first of them is used."""
 
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
+from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.triples import rank_until_decided
+from torchrankmetrics.deciding.until_decided import UntilDecided
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.chance import permutation_p_value
@@ -78,6 +81,7 @@ __all__ = [
     "AdjustedMeanReciprocalRank",
     "AveragePrecision",
     "Candidates",
+    "Decision",
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
@@ -120,6 +124,7 @@ __all__ = [
     "SuccessAtK",
     "TieRate",
     "Tolerance",
+    "UntilDecided",
     "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",
@@ -135,6 +140,7 @@ __all__ = [
     "rank_facts",
     "rank_scores",
     "rank_triples",
+    "rank_until_decided",
     "relation_categories",
     "sampled_hits_at",
     "weigh_by_popularity",

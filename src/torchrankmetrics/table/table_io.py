@@ -23,11 +23,17 @@ from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, weights
 
 Array = npt.NDArray[Any]
-VERSIONS = (1, 2)  # the second has queries
+VERSIONS = (1, 2, 3)  # the second has queries, the third samples of tasks
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
 _DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
-_FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED, "filtered": fault.FILTERED, "raw": fault.RAW}
+_FLAGS = {
+    "nan": fault.NAN,
+    "sampled": fault.SAMPLED,
+    "partial": fault.PARTIAL,
+    "filtered": fault.FILTERED,
+    "raw": fault.RAW,
+}
 _NAMES = (*_INTEGERS, "weight", *_FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
@@ -99,7 +105,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     """Write a file that is either whole or not there."""
     arrays = to_arrays(rows)
-    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSIONS["query" in arrays])}
+    fields: dict[str, Any] = {VERSION_FIELD: np.array(_version(arrays))}
     fields |= {name: _smallest(array) for name, array in arrays.items()}
     content = io.BytesIO()
     np.savez_compressed(content, **fields)
@@ -118,10 +124,11 @@ def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
         arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
         version = arrays.pop(VERSION_FIELD)
         if version.ndim or version.dtype.kind not in "iu" or int(version) not in VERSIONS:
-            known = " and ".join(map(str, VERSIONS))
+            known = ", ".join(map(str, VERSIONS))
             raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {known}")
-        if int(version) == 1 and "query" in arrays:
-            raise ValueError(f"it has queries, which a file of {VERSION_FIELD} 1 has not")
+        if int(version) < (needed := _version(arrays)):
+            what = "partial" if "partial" in arrays else "query"
+            raise ValueError(f"it has {what!r}, which a file of {VERSION_FIELD} below {needed} has not")
         return from_arrays(arrays)
 
 
@@ -156,6 +163,11 @@ def _members(path: str | os.PathLike[str], max_bytes: int) -> Iterator[tuple[Zip
             raise ValueError(
                 f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}"
             ) from error
+
+
+def _version(arrays: Mapping[str, Array]) -> int:
+    """The first version that has these arrays."""
+    return 3 if "partial" in arrays else 2 if "query" in arrays else 1
 
 
 def _check_names(names: Iterable[str]) -> None:
