@@ -1,6 +1,9 @@
 """The public names; ``import torchrankmetrics`` loads them, and torch, when the first of them is used."""
 
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
+from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.triples import rank_until_decided
+from torchrankmetrics.deciding.until_decided import UntilDecided
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.chance import permutation_p_value
@@ -80,6 +83,7 @@ __all__ = [
     "AdjustedMeanReciprocalRank",
     "AveragePrecision",
     "Candidates",
+    "Decision",
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
@@ -122,6 +126,7 @@ __all__ = [
     "SuccessAtK",
     "TieRate",
     "Tolerance",
+    "UntilDecided",
     "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",
@@ -139,6 +144,7 @@ __all__ = [
     "rank_long_tables",
     "rank_scores",
     "rank_triples",
+    "rank_until_decided",
     "relation_categories",
     "sampled_hits_at",
     "weigh_by_popularity",

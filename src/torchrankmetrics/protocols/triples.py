@@ -1,8 +1,10 @@
 """rank_triples: a whole filtered evaluation of any model, each query scored once for all its answers."""
 
+import copy
 import os
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,22 +111,7 @@ def rank_triples(
         for name, given in (("top_k", top_k), ("score_hrt", score_hrt)):
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes see their slices only")
-        tails, heads = score_tails, score_heads
-        if score_hrt is not None:
-            if tails is not None or heads is not None:
-                raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
-            number = known.num_entities if num_entities is None and known is not None else num_entities
-            if number is None:
-                raise ValueError("num_entities is needed with score_hrt where known is None")
-            tails, heads = both_sides(score_hrt, number)
-        if tails is None and heads is None:
-            raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
-        head, _, tail = tasks.unbind(1)
-        sides: list[QuerySide] = []
-        if tails is not None:
-            sides.append(QuerySide("tail", tails, tasks[:, [0, 1]], tail, known and known.tails))
-        if heads is not None:
-            sides.append(QuerySide("head", heads, tasks[:, [1, 2]], head, known and known.heads))
+        sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
         for side in sides:
             if top_k is not None and side.is_exact:
                 raise ValueError(
@@ -146,11 +133,38 @@ def rank_triples(
         }
 
     tasks, sides = slicing.agree(read, said)
-    rows = rank_sides(sides, tasks[:, 1], candidates, batch_size, counting, higher_is_better, progress, tolerance).rows
-    table = AnsweredTable(rows)
+    options = (candidates, batch_size, counting, higher_is_better, progress, tolerance)
+    table = AnsweredTable(rank_sides(sides, tasks[:, 1], *options).rows)
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
     return table
+
+
+def sides_of(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    tasks: Tensor,
+    known: KnownTriples | None,
+    score_hrt: Callable[[Tensor], Scores] | None = None,
+    num_entities: int | None = None,
+) -> "list[QuerySide]":
+    """Queries of the sides that are scored, tails first; arguments and errors as ``rank_triples``."""
+    if score_hrt is not None:
+        if score_tails is not None or score_heads is not None:
+            raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
+        if num_entities is None and known is not None:
+            num_entities = known.num_entities
+        if num_entities is None:
+            raise ValueError("num_entities is needed with score_hrt where known is None")
+        score_tails, score_heads = both_sides(score_hrt, num_entities)
+    if score_tails is None and score_heads is None:
+        raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
+    sides: list[QuerySide] = []
+    if score_tails is not None:
+        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tasks[:, 2], known and known.tails))
+    if score_heads is not None:
+        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], tasks[:, 0], known and known.heads))
+    return sides
 
 
 def rank_sides(
@@ -167,16 +181,7 @@ def rank_sides(
     tables, total = [], sum(len(side.queries) for side in sides)
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
-            side.higher_is_better, side.tolerance = higher_is_better, tolerance
-            if isinstance(side.score, EmbeddingScorer):
-                if not higher_is_better:
-                    raise ValueError(
-                        "higher_is_better must be True with an EmbeddingScorer: l2 and l1 are negated there"
-                    )
-                if tolerance != 0.0 and side.is_exact:
-                    raise ValueError(
-                        'tolerance is for float noise, of which exact ranks have none; or arithmetic="product"'
-                    )
+            side.compare_by(higher_is_better, tolerance)
             tables.append(side.rank(group, candidates, batch_size, counting, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
@@ -200,6 +205,32 @@ class QuerySide:
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
         self.is_exact = isinstance(score, EmbeddingScorer) and score.is_exact
+
+    def compare_by(self, higher_is_better: bool, tolerance: float | Tolerance) -> None:
+        """Say which scores are better, and which are the same.
+
+        Raises:
+            ValueError: for what the scorer does otherwise.
+        """
+        self.higher_is_better, self.tolerance = higher_is_better, tolerance
+        if isinstance(self.score, EmbeddingScorer):
+            if not higher_is_better:
+                raise ValueError("higher_is_better must be True with an EmbeddingScorer: l2 and l1 are negated there")
+            if tolerance != 0.0 and self.is_exact:
+                raise ValueError(
+                    'tolerance is for float noise, of which exact ranks have none; or arithmetic="product"'
+                )
+
+    def part(self, queries: Tensor) -> "QuerySide":
+        """Some of the queries, by their places (b,) among all, and the tasks of them."""
+        part = copy.copy(self)
+        tasks = [self.order[self.border[i] : self.border[i + 1]] for i in queries.tolist()]
+        part.queries, part.order = self.queries[queries], torch.cat([self.order[:0], *tasks])
+        part.border = [0, *accumulate(map(len, tasks))]
+        place = torch.zeros(len(self.queries), dtype=torch.int64, device=self.row.device)
+        place[queries] = torch.arange(len(queries), device=place.device)
+        part.row = place[self.row]
+        return part
 
     def rank(
         self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any

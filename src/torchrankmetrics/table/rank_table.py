@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
@@ -92,9 +93,10 @@ class RankTable(HasRows):
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
                 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
-                NaN), sampled (negatives were sampled), filtered and raw (the other answers of the query are no
-                candidates of this task, or are). Only optimistic and num_candidates are required. A single number
-                serves all rows, but for optimistic and sample_id.
+                NaN), sampled (negatives were sampled), partial (of a sample of the tasks that ended where something was
+                decided), filtered and raw (the other answers of the query are no candidates of this task, or are). Only
+                optimistic and num_candidates are required. A single number serves all rows, but for
+                optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -164,12 +166,18 @@ class RankTable(HasRows):
     def __repr__(self) -> str:
         names = {code: name or "none" for name, code in SIDE_CODES.items()}
         sides = [names[code] for code in sorted(set(Columns(self.rows).side.tolist()))]
-        return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
+        tasks = "tasks of a sample" if self.is_partial else "tasks"
+        return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
 
     @property
     def num_tasks(self) -> int:
         """Number of ranking tasks, repeats included."""
         return int(self.count.sum())
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some tasks are of a sample that ended where something was decided, as ``Decision.table`` is."""
+        return bool((Columns(self.rows).flags & fault.PARTIAL).any())
 
     @property
     def ranks(self) -> Ranks:
