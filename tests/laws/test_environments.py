@@ -93,6 +93,7 @@ print(trm.rank_alignment([[0, 0]], scores).num_tasks, trm.relation_categories([[
 """
 
 
+@pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")
 def test_another_default_device_changes_nothing(capsys):
     exec(ELSEWHERE.replace('torch.set_default_device("meta")', ""), {})
     usual = capsys.readouterr().out
