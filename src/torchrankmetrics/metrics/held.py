@@ -14,8 +14,8 @@ from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, sign
 from torchrankmetrics.metrics.store import TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
@@ -83,7 +83,7 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
                 member._holder = None
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
-    def _admit(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> TaskSide | None:
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
         predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
         for member in self._checked:
             member._check_update(preds, predicted, group)

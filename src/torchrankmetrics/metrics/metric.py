@@ -18,8 +18,8 @@ from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
@@ -191,7 +191,7 @@ class RankMetric(TakesBatches, RowState):
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
 
-    def _admit(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> TaskSide | None:
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
         self._check_free()
         self._check_update(preds, side, group)
         return cast("TaskSide | None", side)
@@ -204,7 +204,7 @@ class RankMetric(TakesBatches, RowState):
         self._bound()
         self.rows.append(block)
 
-    def _check_update(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> None:
+    def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure

@@ -12,12 +12,11 @@ from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.parallel.peers import group_device
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import empty_rows
-from torchrankmetrics.table.rank_table import RankTable
 
 Gather = Callable[..., list[Tensor]]
 
@@ -103,7 +102,7 @@ class RowStore(list[Tensor]):
                 return rows
         mine = local()
         if gather is gather_all_tensors:
-            mine = mine.to(_group_device(group, device))
+            mine = mine.to(group_device(group, device))
         rows = RowStore([torch.cat(list(gather(mine.contiguous(), group=group)))])
         gathered.append((gather, group, rows))
         return rows
@@ -127,7 +126,7 @@ class TakesBatches:
 
     _is_resampled = True  # whether a BootStrapper may hold it
 
-    def _admit(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> TaskSide | None:
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
         """Refuse what does not fit before anything is ranked, and give the side by the name that rows have for it."""
         raise NotImplementedError
 
@@ -138,7 +137,7 @@ class TakesBatches:
     @with_host_keywords
     def update(
         self,
-        preds: Tensor | Ranks | RankTable,
+        preds: Preds,
         target: Target | None = None,
         *,
         exclude: Exclude = None,
@@ -153,9 +152,9 @@ class TakesBatches:
         """Rank a batch and keep the ranks, or take ranks that are there.
 
         Args:
-            preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
-                or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device. With ``indexes``, (T,) scores.
+            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
+                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all
+                rows of the table for theirs: an accelerator is waited for. With ``indexes``, (T,) scores.
             target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
@@ -192,13 +191,3 @@ def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, .
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
-
-
-def _group_device(group: Any, device: torch.device) -> torch.device:
-    """Where the group communicates: on the metric's device if it serves that kind, else on the first that it serves."""
-    served = [part.split(":") for part in torch.distributed.get_backend_config(group).split(",")]
-    # gloo and mpi list accelerators that they serve only if built for them
-    kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
-    if device.type in kinds:
-        return device
-    return torch.device(kinds[0], torch.cuda.current_device()) if kinds[0] == "cuda" else torch.device(kinds[0])

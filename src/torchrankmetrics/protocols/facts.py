@@ -8,8 +8,9 @@ from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import as_facts
+from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores
-from torchrankmetrics.protocols.triples import QuerySide, rank_sides
+from torchrankmetrics.protocols.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.sides import EntitySide

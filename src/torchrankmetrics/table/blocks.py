@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, is_int, is_number
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
@@ -35,8 +35,12 @@ class About(TypedDict, total=False):
     query: Integers | None
 
 
+Preds = Tensor | Array | Ranks | HasRows
+"""What ``update`` takes: scores (B, N) as a tensor or an array, ranks, or a table of them."""
+
+
 def make_block(
-    preds: Tensor | Ranks | HasRows,
+    preds: Preds,
     target: Target | None,
     exclude: Exclude,
     *,
@@ -59,18 +63,16 @@ def make_block(
             _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
         ranks = preds
     elif not isinstance(preds, Tensor):
-        raise TypeError(
-            f"preds must be a torch.Tensor of scores (B, N), a Ranks or a RankTable, got {type(preds).__name__}"
-            + ("; pass torch.from_numpy(preds)" if isinstance(preds, np.ndarray) else "")
-        )
+        return make_block(read_scores(preds, "preds"), target, exclude, **about, indexes=indexes, counting=counting)
     elif target is None:
         raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
+            "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are there go "
+            "in as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     elif preds.ndim == 1 and indexes is None:
         raise ValueError(
             f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) "
-            "need indexes (T,), the query of each"
+            "need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
         )
     elif indexes is not None:
         ranks, place = rank_flat(preds, target, indexes, exclude)
