@@ -42,7 +42,7 @@ from torchrankmetrics.theory.definitions import MEAN_RANK
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
-BASES = (named.NamedMetric, named.NamedMetricAtK, of_queries.QueryMetricAtK, of_queries.QueryMetricUpToK)
+BASES = (named.NamedMetric, named.NamedMetricAtK, of_queries.QueryMetricUpToK)
 NAMED = [
     found
     for module in (named, adjusted, of_queries)

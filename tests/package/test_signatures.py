@@ -16,7 +16,7 @@ STARS = ("*args", "**kwargs")
 HOSTS = {
     *(f"metrics.{name}.__init__ **kwargs" for name in ("metric.RankMetric", "collection.RankCollection")),
     *(f"metrics.named.{name}.__init__ **kwargs" for name in ("NamedMetric", "NamedMetricAtK", "PowerMeanRank")),
-    *(f"metrics.of_queries.{name}.__init__ **kwargs" for name in ("QueryMetricAtK", "QueryMetricUpToK")),
+    "metrics.of_queries.QueryMetricUpToK.__init__ **kwargs",
     *(
         f"metrics.{name}.forward {part}"
         for name in ("metric.RankMetric", "collection.RankCollection")

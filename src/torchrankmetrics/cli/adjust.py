@@ -6,14 +6,7 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.cli.output import (
-    FormatOption,
-    OutputOption,
-    choices_of,
-    emit,
-    given,
-    refuse,
-)
+from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse
 from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchrankmetrics.cli.output import (
-    FormatOption,
-    OutputOption,
-    choices_of,
-    emit,
-    given,
-    refuse,
-    watch,
-)
+from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse, watch
 from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.sides import ENTITY_SIDES

@@ -6,16 +6,7 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.cli.output import (
-    FormatOption,
-    OutputOption,
-    choices_of,
-    emit,
-    given,
-    refuse,
-    split_list,
-    watch,
-)
+from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse, split_list, watch
 from torchrankmetrics.cli.tables import MaxBytesOption, files_of, input_path
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, Tabular

@@ -55,9 +55,8 @@ class Analysis:
         blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
-        flags = Columns(rows).flags
-        fault.raise_faults(flags)
-        repeated = bool((flags & fault.REPEATED).any())
+        seen = fault.raise_faults(Columns(rows).flags)
+        repeated = bool(seen & fault.REPEATED)
         if repeated:
             rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
         self.table_rows, differing = canonical_rows(rows)
@@ -89,7 +88,7 @@ class Analysis:
                 f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
                 "is kept. Repeats should be the same task scored by the same model"
             )
-        if self.num_nan:
+        if seen & fault.NAN and self.num_nan:
             warn(
                 f"{self.num_nan} of {int(Columns(self.rows).count.sum())} ranking tasks have NaN scores; "
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"

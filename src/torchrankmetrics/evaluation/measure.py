@@ -10,11 +10,7 @@ from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.expectation.provider import (
-    ExpectationProvider,
-    ExpectationUnavailableError,
-    unavailable,
-)
+from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_moments
 from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type

@@ -12,6 +12,7 @@ from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
 from pykeen.evaluation import Evaluator
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize_values
 from pykeen.typing import LABEL_RELATION, InductiveMode, Target
+from torch import Tensor
 
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.measure import Measure
@@ -114,11 +115,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
 
     def process_scores_(
         self,
-        hrt_batch: torch.Tensor,
+        hrt_batch: Tensor,
         target: Target,
-        scores: torch.Tensor,
-        true_scores: torch.Tensor | None = None,
-        dense_positive_mask: torch.Tensor | None = None,
+        scores: Tensor,
+        true_scores: Tensor | None = None,
+        dense_positive_mask: Tensor | None = None,
     ) -> None:
         """Rank a batch; PyKEEN calls it.
 
@@ -131,10 +132,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         own = self._filter.column(hrt_batch[:, TARGET_TO_INDEX[target]], target)
         exclude = self._filter.exclude(hrt_batch, target, scores, own, dense_positive_mask)
         ranks = self._rank(hrt_batch, target, scores, own, exclude)
-        if target == LABEL_RELATION:
-            self._add_relation_metrics()
-        else:
+        if target != LABEL_RELATION:
             self.num_entities = scores.shape[1]
+        elif self._relation_metrics:  # few evaluations rank relations: for the others they would be a third more
+            self.collection.add_metrics(self._relation_metrics)
+            self._relation_metrics = []
         first = self._ranked.get(target, 0)
         self.collection.update(
             ranks,
@@ -230,26 +232,14 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
                 result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
         return result
 
-    def _rank(
-        self,
-        hrt_batch: torch.Tensor,
-        target: Target,
-        scores: torch.Tensor,
-        own: torch.Tensor,
-        exclude: torch.Tensor | None,
-    ) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
         return rank_scores(scores, own, exclude=exclude)
 
-    def _add_relation_metrics(self) -> None:
-        if self._relation_metrics:  # few evaluations rank relations: for the others they would be a third more
-            self.collection.add_metrics(self._relation_metrics)
-            self._relation_metrics = []
-
-    def _group(self, hrt_batch: torch.Tensor, target: Target) -> torch.Tensor:
+    def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
         if self.average == "micro":
             return hrt_batch[:, 1]
         first, second = hrt_batch[:, TARGET_TO_KEYS[target]].T
-        query: torch.Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
+        query: Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
         return query
 
 

@@ -8,6 +8,7 @@ import torch
 from pykeen.evaluation.rank_based_evaluator import sample_negatives
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
+from torch import Tensor
 
 from torchrankmetrics.integrations.pykeen_evaluator import RankCollectionEvaluator
 from torchrankmetrics.ranking import flags
@@ -39,10 +40,10 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         self,
         evaluation_factory: CoreTriplesFactory,
         *args: Any,
-        additional_filter_triples: torch.Tensor | list[torch.Tensor] | None = None,
+        additional_filter_triples: Tensor | list[Tensor] | None = None,
         num_negatives: int | None = None,
-        head_negatives: torch.Tensor | None = None,
-        tail_negatives: torch.Tensor | None = None,
+        head_negatives: Tensor | None = None,
+        tail_negatives: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
@@ -66,14 +67,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         self._sizes = triples.max(0).values + 1
         self._keys, self._order = self._key(triples).sort(stable=True)
 
-    def _rank(
-        self,
-        hrt_batch: torch.Tensor,
-        target: Target,
-        scores: torch.Tensor,
-        own: torch.Tensor,
-        exclude: torch.Tensor | None,
-    ) -> Ranks:
+    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {target!r}")
         if self._filter.is_restricted:
@@ -92,7 +86,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         told = torch.zeros_like(own) if ranks.flags is None else ranks.flags
         return Ranks.trusted(ranks.columns, told | flags.SAMPLED)
 
-    def _index(self, triples: torch.Tensor) -> torch.Tensor:
+    def _index(self, triples: Tensor) -> Tensor:
         """Place of triples (B, 3) among those of the evaluation."""
         key = self._key(triples)
         place = torch.searchsorted(self._keys, key).clamp(max=len(self._keys) - 1)
@@ -101,8 +95,8 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             raise ValueError(f"evaluation_factory must hold all triples evaluated; {triples[new][0].tolist()} is new")
         return self._order[place]
 
-    def _key(self, triples: torch.Tensor) -> torch.Tensor:
+    def _key(self, triples: Tensor) -> Tensor:
         _, relations, tails = self._sizes.tolist()
         head, relation, tail = triples.T
-        key: torch.Tensor = (head * relations + relation) * tails + tail
+        key: Tensor = (head * relations + relation) * tails + tail
         return key

@@ -20,7 +20,7 @@ from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.keywords import without_by
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.store import RowStore
+from torchrankmetrics.metrics.store import RowStore, as_values
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -144,10 +144,10 @@ class RankCollection(HoldingCollection):
             gather = leader.dist_sync_fn or gather_all_tensors
             batch = batch.gathered(lambda: batch[0], leader.device, gather, leader.process_group)
         analysis = batch.analysis()
-        values = {}
-        for key, member in zip(self.keys(), self._members(), strict=True):
-            values[str(key)] = member._forward_cache = member._as_value(analysis)
-        return values
+        values = as_values([member.measure.value(analysis) for member in self._members()], leader._value_device)
+        for member, value in zip(self._members(), values, strict=True):
+            member._forward_cache = value
+        return dict(zip(map(str, self.keys()), values, strict=True))
 
     @staticmethod
     def names() -> list[str]:

@@ -23,13 +23,15 @@ from torchrankmetrics.theory.queries.definitions import QueryDefinition
 _SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
 
 
-class HoldingCollection(TakesBatches, MetricCollection):
+class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  # ModuleDict has an update of another kind
     """A ``MetricCollection`` of ``RankMetric`` with one store of rows, that of the first member.
 
     Args:
         prefix: put before every key.
         postfix: put behind every key.
     """
+
+    _is_resampled = False  # a BootStrapper takes metrics alone
 
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)

@@ -3,6 +3,7 @@
 Sources: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914).
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from torchrankmetrics.evaluation.measure import Measure
@@ -74,9 +75,10 @@ class MeanAUC(NamedMetric):
 
 class NamedMetricAtK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
     measure = Measure(definitions.hits_at(1))
+    make: Callable[[int], Definition] = staticmethod(definitions.hits_at)
 
     def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(definitions.hits_at(k), **kwargs)
+        self._init_as(type(self).make(k), **kwargs)
 
 
 class HitsAtK(NamedMetricAtK):

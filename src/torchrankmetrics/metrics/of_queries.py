@@ -8,20 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.metrics.named import NamedMetric
+from torchrankmetrics.metrics.named import NamedMetric, NamedMetricAtK
 from torchrankmetrics.theory.queries import definitions
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 
-class QueryMetricAtK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
-    measure = Measure(definitions.recall_at(1))
-    make: Callable[[int], QueryDefinition] = staticmethod(definitions.recall_at)
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(type(self).make(k), **kwargs)
-
-
-class QueryMetricUpToK(NamedMetric):  # noqa: D101
+class QueryMetricUpToK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
     measure = Measure(definitions.average_precision())
     make: Callable[[int | None], QueryDefinition] = staticmethod(definitions.average_precision)
 
@@ -29,7 +21,7 @@ class QueryMetricUpToK(NamedMetric):  # noqa: D101
         self._init_as(type(self).make(k), **kwargs)
 
 
-class RecallAtK(QueryMetricAtK):
+class RecallAtK(NamedMetricAtK):
     """Recall at k, the share of the answers of a query among its first k candidates, in [0, 1]; higher is better.
 
     Args:
@@ -45,7 +37,7 @@ class RecallAtK(QueryMetricAtK):
     make = staticmethod(definitions.recall_at)
 
 
-class PrecisionAtK(QueryMetricAtK):
+class PrecisionAtK(NamedMetricAtK):
     """Precision at k, the answers among the first k candidates over k (also if there are fewer), in [0, 1].
 
     Args:
@@ -61,7 +53,7 @@ class PrecisionAtK(QueryMetricAtK):
     make = staticmethod(definitions.precision_at)
 
 
-class SuccessAtK(QueryMetricAtK):
+class SuccessAtK(NamedMetricAtK):
     """Success at k, the share of queries with an answer among the first k candidates: hit rate, R@k of images and text.
 
     Args:

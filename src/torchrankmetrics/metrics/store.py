@@ -5,7 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Analysis
@@ -125,6 +124,8 @@ class RowStore(list[Tensor]):
 class TakesBatches:
     """What ``update`` gives batches to, one metric or a collection of them: it ranks them and keeps their rows once."""
 
+    _is_resampled = True  # whether a BootStrapper may hold it
+
     def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
         """Refuse what does not fit before anything is ranked, and give the side by the name that rows have for it."""
         raise NotImplementedError
@@ -169,7 +170,7 @@ class TakesBatches:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
         """
         known = self._admit(preds, side, group)
-        if isinstance(self, Metric):  # a BootStrapper takes no collections
+        if self._is_resampled:
             refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
         block = make_block(
             preds,

@@ -7,13 +7,16 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.known_triples import as_facts
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import rank_sides
-from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
+
+_COLUMNS = ("head", "relation", "tail", "time")
 
 
 class KnownFacts:
@@ -40,7 +43,7 @@ class KnownFacts:
     """
 
     def __init__(self, *facts: Integers, time_aware: bool = True) -> None:
-        parts = [as_facts(part, f"facts[{i}]") for i, part in enumerate(facts)]
+        parts = [as_facts(part, f"facts[{i}]", *_COLUMNS) for i, part in enumerate(facts)]
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
         self.time_aware = time_aware
         width = 3 if time_aware else 2
@@ -95,7 +98,7 @@ def rank_facts(
     >>> rank_facts(score, None, facts, KnownFacts(facts)).ranks.num_candidates
     tensor([4, 4, 5])
     """
-    tasks = as_facts(facts, "facts")
+    tasks = as_facts(facts, "facts", *_COLUMNS)
     sides = []
     asked: tuple[tuple[EntitySide, Any, list[int], int, Any], ...] = (
         ("tail", score_tails, [0, 1, 3], 2, known and known.tails),
@@ -107,13 +110,3 @@ def rank_facts(
     if not sides:
         raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
     return rank_sides(sides, tasks[:, 1], candidates, batch_size, counting, higher_is_better, progress)
-
-
-def as_facts(values: Integers, name: str) -> Tensor:
-    """Read facts (n, 4) of ids of at least 0, as int64."""
-    facts = as_ids(values, name)
-    if facts.ndim != 2 or facts.shape[1] != 4:
-        raise ValueError(f"{name} must be (n, 4): head, relation, tail, time; got {tuple(facts.shape)}")
-    if facts.numel() and facts.min() < 0:
-        raise IndexError(f"{name} must hold ids of at least 0, got {int(facts.min())}")
-    return facts

@@ -263,12 +263,17 @@ def as_triples(values: Integers, name: str) -> Tensor:
         if parts[0].ndim != 1 or len(set(shapes)) != 1:
             raise ValueError(f"{name} as a tuple must be three (n,): heads, relations, tails; got {shapes}")
         values = torch.stack(parts, 1)
-    triples = as_ids(values, name)
-    if triples.ndim != 2 or triples.shape[1] != 3:
-        raise ValueError(f"{name} must be (n, 3): head, relation, tail; got {tuple(triples.shape)}")
-    if triples.numel() and triples.min() < 0:
-        raise IndexError(f"{name} must hold ids of at least 0, got {int(triples.min())}")
-    return triples
+    return as_facts(values, name, "head", "relation", "tail")
+
+
+def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
+    """Read ids of at least 0, one column (n,) for each that is named, as int64 (n, columns)."""
+    facts = as_ids(values, name)
+    if facts.ndim != 2 or facts.shape[1] != len(columns):
+        raise ValueError(f"{name} must be (n, {len(columns)}): {', '.join(columns)}; got {tuple(facts.shape)}")
+    if facts.numel() and facts.min() < 0:
+        raise IndexError(f"{name} must hold ids of at least 0, got {int(facts.min())}")
+    return facts
 
 
 def _stack(first: Tensor, second: Tensor, first_name: str, second_name: str) -> Tensor:

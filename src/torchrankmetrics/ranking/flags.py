@@ -39,10 +39,11 @@ def of_answers(filtered: bool) -> int:
     return FILTERED if filtered else RAW
 
 
-def raise_faults(flags: npt.NDArray[np.int64]) -> None:
-    """Raise the first error that an accelerator could only flag; flags are (rows,)."""
+def raise_faults(flags: npt.NDArray[np.int64]) -> int:
+    """Raise the first error that an accelerator could only flag; else give all flags that (rows,) have."""
     seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0
     for kind, (error, text) in ERRORS.items():
         if seen & kind:
             number = int((flags & kind > 0).sum())
             raise error(f"{text}; {number} ranking tasks broke this in an update on an accelerator (told at compute)")
+    return seen

@@ -1,0 +1,29 @@
+"""The metric that CONTRIBUTING.md adds is one definition, and has what the page says."""
+
+import math
+import re
+
+import pytest
+
+from scripts import ROOT
+from torchrankmetrics import RankDefinition, RankMetric, evaluate
+
+
+def test_the_metric_of_the_page_has_every_view() -> None:
+    (block,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
+    made: dict[str, object] = {}
+    exec(compile(block, "CONTRIBUTING.md", "exec"), made)
+    (definition,) = (value for value in made.values() if isinstance(value, RankDefinition))
+    views = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+    values = evaluate([4], [4], {view: RankMetric(definition, view=view) for view in views})
+    law = [math.sqrt(rank) for rank in (1, 2, 3, 4)]
+    mean = sum(law) / 4
+    deviation = math.sqrt(sum((x - mean) ** 2 for x in law) / 4)
+    expected = {
+        "base": 2.0,
+        "normalized": 2 / mean,
+        "adjusted_index": (2 - mean) / (1 - mean),
+        "z_score": (mean - 2) / deviation,
+        "p_value": 1.0,
+    }
+    assert values == pytest.approx(expected, rel=1e-12)
