@@ -33,8 +33,8 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.evaluation.names import all_names, parse_name
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
-from torchrankmetrics.table.rows import rows_of
 
 SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
 ANSWERS = [[0, 2], [1, 2], [0, 1, 3]]

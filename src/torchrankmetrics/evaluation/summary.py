@@ -71,10 +71,17 @@ def tasks_note(sample: RankSample) -> str:
 
 
 def sampled_notes(analysis: Analysis) -> list[str]:
-    """What must be said of ranks among sampled candidates, if there are any."""
+    """What must be said of ranks among sampled candidates, and of samples of the tasks, if there are any."""
+    partial = []
+    if analysis.num_partial:
+        partial = [
+            f"{analysis.num_partial} ranks are of a sample of the tasks that ended where something was decided: no "
+            "values of all tasks"
+        ]
     if not analysis.num_sampled:
-        return []
+        return partial
     return [
+        *partial,
         f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and the like are not those of the full "
         "candidate set;",
         "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",

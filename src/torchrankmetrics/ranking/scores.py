@@ -13,7 +13,7 @@ from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import as_target
-from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, spread, within
+from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
 
 Target = Pairs | Sequence[Any]
 """What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
@@ -124,8 +124,8 @@ def _rank(
     count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)
     absolute, relative = (0.0, 0.0) if tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
     if absolute or relative:
-        row = torch.arange(len(scores), device=scores.device) if tasks.row is None else tasks.row
-        width = absolute + relative * spread(scores)[row] if relative else absolute
+        row = tasks.rows
+        width = absolute + relative * spread(extremes(scores))[row] if relative else absolute
         counts = count_within(count, scores, within(scores[row, tasks.column], width), *given)
     else:
         counts = count(scores, None, *given)
@@ -144,6 +144,11 @@ class Tasks(NamedTuple):
     row: Tensor | None
     column: Tensor
     wrong: Tensor | None  # bool (P,), on an accelerator only: the CPU raises at once
+
+    @property
+    def rows(self) -> Tensor:
+        """The row of every task, int64 (P,)."""
+        return torch.arange(len(self.column), device=self.column.device) if self.row is None else self.row
 
 
 def flags_of(tasks: Tasks, excluded: Excluded) -> Tensor | None:
