@@ -164,6 +164,10 @@ def test_entity_alignment_by_distances():
     expected = evaluate(rank_embeddings(points, other, target, similarity="l2"), metrics=["hits@1"])
     assert evaluate(-distances, target, metrics=["hits@1"]) == expected
     pairs = torch.stack([target, target], 1)
+    with pytest.raises(TypeError, match=r"did you mean 'similarity'"):
+        rank_alignment(pairs, points, other, metric="l2")
+    with pytest.raises(TypeError, match=r"did you mean 'similarity'"):
+        rank_embeddings(points, other, target, distance="l2")
     table = rank_alignment(pairs, points, other, similarity="l2")
     assert evaluate(table, metrics=["hits@1"], sides=["tail"]) == {"tail_hits_at_1": expected["hits_at_1"]}
     collection.reset()

@@ -1,6 +1,7 @@
 """What an editor shows: every public name completes and has a docstring; a wrong one is known to be wrong."""
 
 import ast
+import importlib
 import inspect
 import rlcompleter
 import subprocess
@@ -43,6 +44,18 @@ def test_public_names_and_their_methods_have_docstrings(name: str) -> None:
     assert vars(value).get("__doc__") if inspect.isclass(value) else value.__doc__
     if inspect.isclass(value):
         assert all(inspect.getdoc(getattr(value, member)) for member in public(value))
+
+
+@pytest.mark.parametrize("room", ["audit", "datasets", "definitions", "inference", "plots", "significance", "study"])
+def test_names_of_public_modules_complete_and_have_docstrings(room: str) -> None:
+    module = importlib.import_module(f"torchrankmetrics.{room}")
+    assert set(module.__all__) <= set(dir(module))
+    for name in module.__all__:
+        value = getattr(module, name)
+        if inspect.isclass(value) or inspect.isroutine(value):
+            assert value.__doc__, name
+        if inspect.isclass(value):
+            assert all(inspect.getdoc(getattr(value, member)) for member in public(value)), name
 
 
 def test_type_checkers_see_the_names_that_exist_and_no_other() -> None:

@@ -122,5 +122,5 @@ def is_reversed(analysis: Analysis) -> bool:
     """Whether ranks are so far worse than chance that scores must be distances; not asked where some are NaN."""
     if analysis.num_nan:
         return False
-    index, z = (Measure(MEAN_RANK, view).value_or_nan(analysis) for view in ("adjusted_index", "z_score"))
-    return looks_reversed(index, z)
+    index = Measure(MEAN_RANK, "adjusted_index").value_or_nan(analysis)
+    return index < 0 and looks_reversed(index, Measure(MEAN_RANK, "z_score").value_or_nan(analysis))

@@ -126,7 +126,8 @@ class Result(dict[str, float | Tensor]):
 
     def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:
         super().__init__(values)
-        self.ranks, self.eval_metric = ranks, eval_metric
+        self.ranks: Ranks = ranks
+        self.eval_metric: str = eval_metric
 
     def evaluate(self, metrics: Metrics | None = None, **options: Unpack[Options]) -> dict[str, float]:
         """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""

@@ -68,16 +68,16 @@ class RankMetric(TakesBatches, RowState):
     is_differentiable = False
     full_state_update = False
     measure: Measure
-    definition = OfMeasure(lambda measure: measure.definition)
-    view = OfMeasure(lambda measure: measure.view)
-    rank_type = OfMeasure(lambda measure: measure.rank_type)
-    side = OfMeasure(lambda measure: measure.side)
-    average = OfMeasure(lambda measure: measure.average)
-    expectation = OfMeasure(lambda measure: measure.expectation)
-    key = OfMeasure(lambda measure: measure.key)
-    higher_is_better = OfMeasure(lambda measure: measure.higher_is_better)
-    plot_lower_bound = OfMeasure(lambda measure: measure.bounds[0])
-    plot_upper_bound = OfMeasure(lambda measure: measure.bounds[1])
+    definition: OfMeasure[Definition] = OfMeasure(lambda measure: measure.definition)
+    view: OfMeasure[View] = OfMeasure(lambda measure: measure.view)
+    rank_type: OfMeasure[RankType] = OfMeasure(lambda measure: measure.rank_type)
+    side: OfMeasure[Side] = OfMeasure(lambda measure: measure.side)
+    average: OfMeasure[Average] = OfMeasure(lambda measure: measure.average)
+    expectation: OfMeasure[ExpectationProvider] = OfMeasure(lambda measure: measure.expectation)
+    key: OfMeasure[str] = OfMeasure(lambda measure: measure.key)
+    higher_is_better: OfMeasure[bool | None] = OfMeasure(lambda measure: measure.higher_is_better)
+    plot_lower_bound: OfMeasure[float | None] = OfMeasure(lambda measure: measure.bounds[0])
+    plot_upper_bound: OfMeasure[float | None] = OfMeasure(lambda measure: measure.bounds[1])
     _forward_cache: Any
 
     def __init__(

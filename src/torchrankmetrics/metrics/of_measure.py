@@ -1,7 +1,7 @@
 """What a metric says of itself follows from its measure, on the class too, where torchmetrics reads some of it."""
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, overload
 
 from torchrankmetrics.evaluation.measure import Measure
 
@@ -18,7 +18,11 @@ class OfMeasure(Generic[Fact]):
     def __init__(self, read: Callable[[Measure], Fact]) -> None:
         self._read = read
 
-    def __get__(self, metric: Any, owner: type) -> Any:
+    @overload
+    def __get__(self, metric: None, owner: type) -> Fact | None: ...
+    @overload
+    def __get__(self, metric: object, owner: type) -> Fact: ...
+    def __get__(self, metric: Any, owner: type) -> Fact | None:
         measure = getattr(owner if metric is None else metric, "measure", None)
         return None if measure is None else self._read(measure)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.errors import told
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
@@ -20,6 +21,7 @@ from torchrankmetrics.table.rank_table import RankTable
 _QUERIES, _SCORES = 4096, 1 << 22
 
 
+@told
 def rank_alignment(
     pairs: Integers,
     left: Tensor | Array,

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.errors import told
 from torchrankmetrics.ranking.accumulator import RankAccumulator, read_tasks
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
 
 
+@told
 def rank_embeddings(
     queries: Tensor | Array,
     candidates: Tensor | Array | Candidates,

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from torchrankmetrics import __version__
 from torchrankmetrics.study.tasks import Read
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 
@@ -38,5 +39,6 @@ def digest(rows: Rows) -> str:
 
 def versions() -> dict[str, str]:
     """What computed the numbers."""
-    packages = ("torchrankmetrics", "torch", "numpy", "scipy")
-    return {"python": platform.python_version()} | {name: importlib.metadata.version(name) for name in packages}
+    others = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
+    # not from the metadata: of an editable installation they are as old as that
+    return {"python": platform.python_version(), "torchrankmetrics": __version__} | others
