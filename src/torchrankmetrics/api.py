@@ -55,11 +55,13 @@ from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.protocols.long_tables import rank_long_table, rank_long_tables
 from torchrankmetrics.protocols.popularity import weigh_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.ranking.accumulator import RankAccumulator
 from torchrankmetrics.ranking.certified.candidates import Candidates
-from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
+from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.tolerance import Tolerance
@@ -138,6 +140,8 @@ __all__ = [
     "rank_complex_queries",
     "rank_embeddings",
     "rank_facts",
+    "rank_long_table",
+    "rank_long_tables",
     "rank_scores",
     "rank_triples",
     "rank_until_decided",

@@ -227,7 +227,7 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         "single array": npy(np.arange(3)),
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
-        r"version is array\(4\); this library reads 1, 2, 3": npz(**{**whole, "rank_table_version": 4}),
+        r"version is 4; this library reads 1, 2, 3": npz(**{**whole, "rank_table_version": 4}),
         "it has 'query', which a file of rank_table_version below 2 has not": npz(**{**whole, "query": np.array(3)}),
         "it has 'partial', which a file of rank_table_version below 3 has not": npz(
             **{**whole, "partial": np.array(True)}

@@ -14,8 +14,9 @@ from torchrankmetrics.deciding.looks import Looks
 from torchrankmetrics.deciding.question import Metric, Question
 from torchrankmetrics.deciding.ranked import Ranked
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, look_for_distances
-from torchrankmetrics.protocols.triples import QuerySide, ScoreFunction, sides_of
+from torchrankmetrics.protocols.triples import ScoreFunction, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.columns import SIDE_CODES

@@ -18,12 +18,12 @@ from torchrankmetrics.table.columns import (
     SIDE_CODES,
     Columns,
     Rows,
+    empty_rows,
     weights,
     without_flag,
     without_queries,
 )
 from torchrankmetrics.table.queries import Queries, queries_of
-from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of_two, in_range
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample

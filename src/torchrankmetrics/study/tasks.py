@@ -57,7 +57,7 @@ def read_run(run: Run) -> Read:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RankMetricWarning)
         analysis = Analysis([table.rows])
-        ordered: Rows | None = analysis.rows
+        ordered: Rows | None = analysis.table_rows
         if (Columns(analysis.rows).sample_id == ABSENT).any():
             try:
                 ordered = paired_rows([table], [run.words])[0][0]
