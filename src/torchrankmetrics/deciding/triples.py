@@ -19,9 +19,8 @@ from torchrankmetrics.protocols.scorers import Scores, look_for_distances
 from torchrankmetrics.protocols.triples import ScoreFunction, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.columns import SIDE_CODES
+from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.candidates import IntArray
 
 if TYPE_CHECKING:  # torch may be built without
