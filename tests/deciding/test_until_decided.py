@@ -9,8 +9,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 
+from checkpoints import KNOWN, QUIET, TRIPLES, Model, decide, full
 from torchrankmetrics import (
-    KnownTriples,
     QueryDefinition,
     RankCollection,
     RankDefinition,
@@ -24,55 +24,13 @@ from torchrankmetrics import (
     rank_triples,
     rank_until_decided,
 )
+from torchrankmetrics.cli import reported
 from torchrankmetrics.deciding.draws import Draws
 from torchrankmetrics.study import RankStudy
-from worker_pool import WorkerPool
-
-E, R, N = 40, 3, 400
-TRIPLES = torch.unique(torch.stack([torch.arange(N) * 7 % E, torch.arange(N) % R, torch.arange(N) ** 2 % E], 1), dim=0)
-TRIPLES = TRIPLES[torch.randperm(len(TRIPLES), generator=torch.Generator().manual_seed(0))]
-KNOWN = KnownTriples(TRIPLES, num_entities=E)
-QUIET = {"progress": False}
-
-
-class Model:
-    """Scores that know the truth as well as they are told to, with ties, and a record of what was asked."""
-
-    def __init__(self, skill, seed=0):
-        noise = torch.randint(-3, 4, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
-        h, r, t = TRIPLES.T
-        noise[0, h, r, t] += skill
-        noise[1, t, r, h] += skill
-        self.noise, self.asked = noise, []
-
-    def tails(self, heads, relations):
-        self.asked += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
-        return self.noise[0, heads, relations]
-
-    def heads(self, relations, tails):
-        self.asked += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
-        return self.noise[1, tails, relations]
-
-    def hrt(self, triples):
-        h, r, t = triples.T
-        return self.noise[0, h, r, t]
-
-    @property
-    def both(self):
-        return self.tails, self.heads
-
-
-def full(model):
-    return rank_triples(*Model.both.fget(model), TRIPLES, KNOWN, **QUIET)
-
 
 WEAK, STRONG = Model(1.0), Model(3.0, seed=1)
 WEAK_TABLE, STRONG_TABLE = full(WEAK), full(STRONG)
 DIFFERENCE = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABLE, metrics=["mrr"])["mrr"]
-
-
-def decide(model, **options):
-    return rank_until_decided(*model.both, TRIPLES, KNOWN, **{**QUIET, **options})
 
 
 def rows_by_task(table):
@@ -227,7 +185,7 @@ def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
 QUERIES = st.lists(st.integers(0, 6), min_size=1, max_size=20)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(QUERIES, st.integers(1, 7), st.integers(0, 99), st.data())
 def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possible(query, batch_size, seed, data):
     ranks = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
@@ -270,37 +228,16 @@ def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
     assert until.decision.table.is_partial
 
 
-def job(several):
-    group = torch.distributed.group.WORLD if several else None
-    strong, weak = Model(2.0, seed=1), Model(1.0)
-    results = []
-    for options in ({"against": full(weak)}, {"score_against": weak.both}, {"within": 0.07}):
-        strong.asked = []
-        found = decide(strong, process_group=group, batch_size=5, **options)
-        results.append((found.answer, found.estimate, found.low, found.high, found.num_queries))
-        results.append((found.table.rows.tolist(), len(strong.asked)))
-    until = UntilDecided(len(TRIPLES), at_least=0.2, process_group=group)
-    for tasks in until.batches(3):  # of which some have none for some processes
+@pytest.mark.parametrize(("model", "wins"), [(STRONG, True), (Model(0.0, seed=6), False)])
+def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
+    until = UntilDecided(len(TRIPLES), against=WEAK_TABLE.side("tail"))
+    for tasks in until.batches(16, complete=True):
         h, r, t = TRIPLES[tasks].T
-        until.update(strong.noise[0, h, r], t, sample_id=tasks)
-    results.append((until.decision.estimate, until.decision.num_tasks))
-    return results
-
-
-def test_every_process_stops_at_the_same_batch_with_the_bits_of_one():
-    alone, workers = job(False), WorkerPool(2)
-    try:
-        together = workers.run(job, [(True,), (True,)])
-    finally:
-        workers.close()
-    for process in together:
-        for mine, expected in zip(process, alone, strict=True):
-            assert mine[0] == expected[0]
-            assert mine[1:] == expected[1:] or isinstance(mine[0], list)  # there the number of queries is its own
-    for i in (1, 3, 5):
-        shared, whole = [process[i][1] for process in together], alone[i][1]
-        assert sum(shared) >= whole
-        assert max(shared) <= 3 * math.ceil(whole / 5)  # of batches of five
+        until.update(model.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
+    found = until.decision
+    assert (found.answer, found.is_exact, found.table.is_partial) == (wins, wins, not wins)
+    if wins:
+        assert torch.equal(found.table.ranks.optimistic, STRONG_TABLE.side("tail").ranks.optimistic)
 
 
 def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_path):
@@ -312,6 +249,8 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
     assert torch.equal(loaded.rows, table.rows)
     with np.load(tmp_path / "sample.npz") as arrays:
         assert arrays["rank_table_version"] == 3
+    with pytest.raises(ValueError, match=r"sample\.npz is a sample of the tasks that ended"):
+        reported.analysis_of(tmp_path / "sample.npz", {}, 1 << 20)
     joined = RankTable.concatenate([table, WEAK_TABLE], offset_ids=True)
     again = RankTable.from_numpy(table.to_numpy())
     for kept in (loaded, joined, again, table.compact(), table.side("tail"), table.with_group(3)):

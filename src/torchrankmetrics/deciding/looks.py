@@ -1,7 +1,7 @@
 """Looks: ranks of drawn queries come in, from one process or several, until what was asked is known."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows, without_flag
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.inference.sequences import Drawn, betting_interval
+
+if TYPE_CHECKING:  # torch may be built without
+    from torch.distributed import ProcessGroup
 
 
 class Looks:
@@ -39,7 +42,7 @@ class Looks:
         question: Question,
         against: Ranked | None,
         seed: int,
-        process_group: Any,
+        process_group: "ProcessGroup | None",
         extends: bool = False,
     ) -> None:
         self.draws = Draws(query, check_int("seed", seed, 0))
@@ -64,10 +67,12 @@ class Looks:
         following = self.draws.of(self.num_queries, self.num_queries + 1)
         return not self.against.there[following].all()
 
-    def rounds(self, batch_size: int) -> Iterator[list[int]]:
+    def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Places among the draws of queries for this process to rank next; at least one, if need be again."""
         first = self.num_queries
-        while first < len(self.draws) and not self.is_over:  # a loader may ask ahead of the updates
+        while first < len(self.draws):  # a loader may ask ahead of the updates
+            if self.is_over and not (complete and self.question.answer(self._drawn)):
+                break
             last = min(first + batch_size, len(self.draws))
             yield list(range(first, last))[self._rank :: self._size] or [first]
             first = last
@@ -91,8 +96,9 @@ class Looks:
         block = torch.cat([rows, index.to(rows.device)[:, None]], 1)
         if self._size > 1:
             block = torch.cat(gather_all_tensors(block.contiguous(), self._group))
-        task, first = np.unique(block[:, WIDTH].cpu().numpy(), return_index=True)
-        found = without_flag(block.cpu().numpy()[first, :WIDTH], fault.REPEATED)
+        rows_of_all = block.cpu().numpy()
+        task, first = np.unique(rows_of_all[:, WIDTH], return_index=True)
+        found = without_flag(rows_of_all[first, :WIDTH], fault.REPEATED)
         fault.raise_faults(Columns(found).flags)
         total = len(self.ranked.there)
         if len(task) and not 0 <= task[0] <= task[-1] < total:

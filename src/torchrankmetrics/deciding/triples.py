@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,9 +19,12 @@ from torchrankmetrics.protocols.scorers import Scores, look_for_distances
 from torchrankmetrics.protocols.triples import ScoreFunction, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.columns import SIDE_CODES
+from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
+
+if TYPE_CHECKING:  # torch may be built without
+    from torch.distributed import ProcessGroup
 
 _LOOKS, _LEAST, _MOST = 50, 8, 256
 ScoreHRT = Callable[[Tensor], Scores]
@@ -49,7 +52,7 @@ def rank_until_decided(
     higher_is_better: bool = True,
     progress: bool = True,
     tolerance: float | Tolerance = 0.0,
-    process_group: Any = None,
+    process_group: "ProcessGroup | None" = None,
 ) -> Decision:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the better of two models is known.
 
@@ -119,13 +122,15 @@ def rank_until_decided(
 
     def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> tuple[Tensor, Tensor]:
         """Indices and rows of the tasks of some queries."""
-        tables, indices = [], []
+        rows, index = [empty_rows(tasks.device)], [tasks.new_empty(0)]
         for side, start, end in zip(of, first, first[1:], strict=False):
             own = queries[(queries >= start) & (queries < end)] - start
-            part = side.part(torch.from_numpy(own).to(tasks.device))
-            tables.append(part.rank(tasks[:, 1], candidates, max(len(own), 1), counting, bar))
-            indices.append(tables[-1].sample_id + begin[SIDE_CODES[side.name]])
-        return torch.cat(indices), RankTable.concatenate(tables).rows
+            if len(own):
+                part = side.part(torch.from_numpy(own).to(tasks.device))
+                table = part.rank(tasks[:, 1], candidates, len(own), counting, bar)
+                rows.append(table.rows)
+                index.append(table.sample_id + begin[SIDE_CODES[side.name]])
+        return torch.cat(index), torch.cat(rows)
 
     with tqdm(total=first[-1], desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for places in looks.rounds(check_int("batch_size", size, 1)):

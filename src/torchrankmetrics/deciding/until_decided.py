@@ -1,7 +1,7 @@
 """UntilDecided: which tasks to rank next, and when to stop, for loops of one's own."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -20,6 +20,9 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
+
+if TYPE_CHECKING:  # torch may be built without
+    from torch.distributed import ProcessGroup
 
 
 class UntilDecided:
@@ -65,7 +68,7 @@ class UntilDecided:
         within: float | None = None,
         seed: int = 0,
         num_candidates: int | None = None,
-        process_group: Any = None,
+        process_group: "ProcessGroup | None" = None,
     ) -> None:
         own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
         if own.ndim != 1 or not len(own):
@@ -85,14 +88,15 @@ class UntilDecided:
         """What is known now."""
         return self._looks.decision
 
-    def batches(self, batch_size: int) -> Iterator[Tensor]:
+    def batches(self, batch_size: int, *, complete: bool = False) -> Iterator[Tensor]:
         """Give indices (m,) int64 of the tasks to rank next, until it is decided; update with their ranks in between.
 
         Args:
             batch_size: queries of a batch, dealt over the processes; each gets at least one, if need be again.
+            complete: go on to all tasks where the answer is True: the next model meets the ranks of this one.
         """
         draws = self._looks.draws
-        for places in self._looks.rounds(check_int("batch_size", batch_size, 1)):
+        for places in self._looks.rounds(check_int("batch_size", batch_size, 1), complete):
             yield torch.from_numpy(np.concatenate([draws.of(place, place + 1) for place in places]))
 
     def update(

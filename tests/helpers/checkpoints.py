@@ -1,0 +1,46 @@
+"""Models of a small graph that know it as well as they are told to, for evaluations that end early."""
+
+import torch
+
+from torchrankmetrics import KnownTriples, rank_triples, rank_until_decided
+
+E, R, N = 40, 3, 400
+TRIPLES = torch.unique(torch.stack([torch.arange(N) * 7 % E, torch.arange(N) % R, torch.arange(N) ** 2 % E], 1), dim=0)
+TRIPLES = TRIPLES[torch.randperm(len(TRIPLES), generator=torch.Generator().manual_seed(0))]
+KNOWN = KnownTriples(TRIPLES, num_entities=E)
+QUIET = {"progress": False}
+
+
+class Model:
+    """Scores that know the truth as well as they are told to, with ties, and a record of what was asked."""
+
+    def __init__(self, skill, seed=0):
+        noise = torch.randint(-3, 4, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
+        h, r, t = TRIPLES.T
+        noise[0, h, r, t] += skill
+        noise[1, t, r, h] += skill
+        self.noise, self.asked = noise, []
+
+    def tails(self, heads, relations):
+        self.asked += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
+        return self.noise[0, heads, relations]
+
+    def heads(self, relations, tails):
+        self.asked += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
+        return self.noise[1, tails, relations]
+
+    def hrt(self, triples):
+        h, r, t = triples.T
+        return self.noise[0, h, r, t]
+
+    @property
+    def both(self):
+        return self.tails, self.heads
+
+
+def full(model):
+    return rank_triples(*model.both, TRIPLES, KNOWN, **QUIET)
+
+
+def decide(model, **options):
+    return rank_until_decided(*model.both, TRIPLES, KNOWN, **{**QUIET, **options})
