@@ -14,6 +14,8 @@ OWN_PAGE = {
     "audit": "audit.md",
     "study_marks": "study.md",
     "foundation": "foundation.md",
+    "known_files": "scale.md",
+    "offline": "offline.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4

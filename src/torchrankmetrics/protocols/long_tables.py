@@ -68,7 +68,7 @@ def rank_long_tables(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> Iterator[RankTable]:
-    """Rank partition by partition, and refuse a query that comes back in a later one: a table for each.
+    """Rank partition by partition, and refuse a query that comes back in a later one: a table for each with rows.
 
     Args:
         tables: partitions, as ``rank_long_table`` takes them.
@@ -99,7 +99,8 @@ def rank_long_tables(
             held = {name: values[ends] for name, values in columns.items()}
             columns = {name: values[~ends] for name, values in columns.items()}
         _check_new(columns, seen, number)
-        yield _rank(columns, *options)
+        if len(columns["query"]):
+            yield _rank(columns, *options)
     if held:
         _check_new(held, seen, number)
         yield _rank(held, *options)
