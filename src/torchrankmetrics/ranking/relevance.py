@@ -68,6 +68,11 @@ def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> 
         return target.nonzero().unbind(1)
     if target.shape == shape and (shape[0] != 2 or target.is_floating_point()):
         raise ValueError(f"target of {target.dtype} {tuple(target.shape)} is as large as the scores: {_GRADED}")
+    if target.shape == shape and target.is_cpu and target.numel() and target.min() >= 0 and target.max() <= 1:
+        raise ValueError(
+            f"target of zeros and ones {tuple(target.shape)}, as large as the scores, could be relevance or pairs of "
+            "(row, column): pass bool, for example target > 0, or a tuple (rows, columns)"
+        )
     if target.shape[1] == 2 and len(target) != 2 and not target.is_floating_point():
         raise ValueError(
             f"target of shape {tuple(target.shape)} has the pairs in its rows: pass (2, P) pairs of (row, column), "
@@ -79,6 +84,8 @@ def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> 
 def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     if len(target) != num_rows:
         raise ValueError(f"target as lists must have one for each of {num_rows} rows of scores, got {len(target)}")
+    if any(isinstance(value, bool) for part in target for value in list(part)[:1]):
+        raise TypeError("target as lists must hold columns, got bool: relevance is bool (B, N), torch.tensor(target)")
     parts = [
         as_ids(sorted(part) if isinstance(part, set | frozenset) else part, f"target[{i}]")
         for i, part in enumerate(target)

@@ -36,7 +36,7 @@ def write(path: Source, rows: Tensor) -> None:
     """Write a file of one column per array of ``to_arrays``, whole or not at all."""
     pa, pq = _pyarrow()
     arrays = table_io.to_arrays(rows)
-    version = table_io.VERSIONS["query" in arrays]
+    version = table_io.version_of(arrays)
     table = pa.table({name: pa.array(array) for name, array in arrays.items()})
     content = pa.BufferOutputStream()
     pq.write_table(table.replace_schema_metadata({table_io.VERSION_FIELD: str(version)}), content)

@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import parquet, stored, table_io
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns, HasRows, empty_rows
 from torchrankmetrics.table.identity import with_ids_apart
-from torchrankmetrics.table.rows import empty_rows, rows_of
 
 if TYPE_CHECKING:  # of what is looked up when it is asked
     from torchrankmetrics.evaluation.breakdown import Breakdown, Names
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # of what is looked up when it is asked
     from torchrankmetrics.theory.inference.estimates import Method
 
 
-class RankTable:
+class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
 
     Args:
@@ -92,9 +93,10 @@ class RankTable:
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
                 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
-                NaN), sampled (negatives were sampled), filtered and raw (the other answers of the query are no
-                candidates of this task, or are). Only optimistic and num_candidates are required. A single number
-                serves all rows, but for optimistic and sample_id.
+                NaN), sampled (negatives were sampled), partial (of a sample of the tasks that ended where something was
+                decided), filtered and raw (the other answers of the query are no candidates of this task, or are). Only
+                optimistic and num_candidates are required. A single number serves all rows, but for
+                optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -164,12 +166,18 @@ class RankTable:
     def __repr__(self) -> str:
         names = {code: name or "none" for name, code in SIDE_CODES.items()}
         sides = [names[code] for code in sorted(set(Columns(self.rows).side.tolist()))]
-        return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
+        tasks = "tasks of a sample" if self.is_partial else "tasks"
+        return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
 
     @property
     def num_tasks(self) -> int:
         """Number of ranking tasks, repeats included."""
         return int(self.count.sum())
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some tasks are of a sample that ended where something was decided, as ``Decision.table`` is."""
+        return bool((Columns(self.rows).flags & fault.PARTIAL).any())
 
     @property
     def ranks(self) -> Ranks:

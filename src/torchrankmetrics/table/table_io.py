@@ -22,11 +22,17 @@ from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, weights
 
 Array = npt.NDArray[Any]
-VERSIONS = (1, 2)  # the second has queries
+VERSIONS = (1, 2, 3)  # the second has queries, the third samples of tasks
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
 _DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
-FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED, "filtered": fault.FILTERED, "raw": fault.RAW}
+FLAGS = {
+    "nan": fault.NAN,
+    "sampled": fault.SAMPLED,
+    "partial": fault.PARTIAL,
+    "filtered": fault.FILTERED,
+    "raw": fault.RAW,
+}
 _NAMES = (*_INTEGERS, "weight", *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
@@ -98,7 +104,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     """Write a file that is either whole or not there."""
     arrays = to_arrays(rows)
-    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSIONS["query" in arrays])}
+    fields: dict[str, Any] = {VERSION_FIELD: np.array(version_of(arrays))}
     fields |= {name: _smallest(array) for name, array in arrays.items()}
     content = io.BytesIO()
     np.savez_compressed(content, **fields)
@@ -152,11 +158,16 @@ def _members(
 
 def check_version(version: object, names: Collection[str]) -> None:
     """Refuse a file of another version, and columns that its version has not."""
-    if version not in VERSIONS:
-        known = " and ".join(map(str, VERSIONS))
-        raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {known}")
-    if version == 1 and "query" in names:
-        raise ValueError(f"it has queries, which a file of {VERSION_FIELD} 1 has not")
+    if not isinstance(version, int) or version not in VERSIONS:
+        raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {', '.join(map(str, VERSIONS))}")
+    if version < (needed := version_of(names)):
+        what = "partial" if "partial" in names else "query"
+        raise ValueError(f"it has {what!r}, which a file of {VERSION_FIELD} below {needed} has not")
+
+
+def version_of(names: Collection[str]) -> int:
+    """The first version that has these columns."""
+    return 3 if "partial" in names else 2 if "query" in names else 1
 
 
 def check_names(names: Iterable[str]) -> None:
