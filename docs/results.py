@@ -15,6 +15,8 @@ OWN_PAGE = {
     "study_marks": "study.md",
     "foundation": "foundation.md",
     "decided": "deciding.md",
+    "known_files": "scale.md",
+    "offline": "offline.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4

@@ -152,6 +152,8 @@ def test_what_cannot_be_ranked_is_named(change, error, message):
 
 
 def test_missing_columns_and_a_side_said_twice_are_named():
+    with pytest.raises(TypeError, match=r"table must have named columns .*, got list"):
+        rank_long_table([1, 2])
     with pytest.raises(ValueError, match="it has no candidate and no score"):
         rank_long_table({"query": [1], "true": [True]})
     for rank in (rank_long_table, lambda table, side: list(rank_long_tables([table], side=side))):

@@ -1,7 +1,7 @@
 """Scores as long tables, a row for each query and candidate: as Spark, Ray, Dask or a database dump them."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -22,8 +22,18 @@ _COLUMNS = (*_NEEDED, "excluded", "side", *_SAID)
 Columns = dict[str, npt.NDArray[Any]]
 
 
+class Frame(Protocol):
+    """Named columns of one length: a table of pandas, pyarrow or Polars."""
+
+    def __getitem__(self, name: str, /) -> object:
+        """One of its columns."""
+
+
+LongTable = Mapping[str, npt.ArrayLike] | Frame
+
+
 def rank_long_table(
-    table: Any,
+    table: LongTable,
     *,
     side: TaskSide | None = None,
     num_rows: int | None = None,
@@ -60,7 +70,7 @@ def rank_long_table(
 
 
 def rank_long_tables(
-    tables: Iterable[Any],
+    tables: Iterable[LongTable],
     *,
     continued: bool = False,
     side: TaskSide | None = None,
@@ -68,7 +78,7 @@ def rank_long_tables(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> Iterator[RankTable]:
-    """Rank partition by partition, and refuse a query that comes back in a later one: a table for each.
+    """Rank partition by partition, and refuse a query that comes back in a later one: a table for each with rows.
 
     Args:
         tables: partitions, as ``rank_long_table`` takes them.
@@ -99,7 +109,8 @@ def rank_long_tables(
             held = {name: values[ends] for name, values in columns.items()}
             columns = {name: values[~ends] for name, values in columns.items()}
         _check_new(columns, seen, number)
-        yield _rank(columns, *options)
+        if len(columns["query"]):
+            yield _rank(columns, *options)
     if held:
         _check_new(held, seen, number)
         yield _rank(held, *options)
@@ -125,9 +136,12 @@ def _check_new(columns: Columns, seen: dict[int, npt.NDArray[np.int64]], number:
         seen[side] = np.concatenate([before, queries])
 
 
-def _read(table: Any) -> Columns:
+def _read(table: LongTable) -> Columns:
     """Columns of a table as arrays, checked."""
-    names = list(table) if isinstance(table, Mapping) else list(getattr(table, "column_names", None) or table.columns)
+    listed = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
+    if listed is None:
+        raise TypeError(f"table must have named columns (pandas, pyarrow, Polars, a dict), got {type(table).__name__}")
+    names = list(listed)
     if missing := [name for name in _NEEDED if name not in names]:
         raise ValueError(f"table must hold {', '.join(_NEEDED)}; it has no {' and no '.join(missing)}")
     if unknown := [name for name in names if name not in _COLUMNS]:
