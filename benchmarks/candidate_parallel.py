@@ -75,11 +75,12 @@ def rows(full: bool, folder: Path | None = None) -> list[dict[str, Any]]:
 
 
 def write(path: Path, number: int, width: int) -> None:
-    """Write candidates, normal numbers, chunk by chunk."""
-    generator = torch.Generator().manual_seed(0)
+    """Write candidates chunk by chunk: the same normal numbers, in other places and at another scale."""
+    block = torch.randn(CHUNK, width, generator=torch.Generator().manual_seed(0))
     with path.open("wb") as file:
-        for left in range(0, number, CHUNK):
-            file.write(torch.randn(min(CHUNK, number - left), width, generator=generator).numpy().tobytes())
+        for chunk, left in enumerate(range(0, number, CHUNK)):
+            numbers = block[: number - left].roll(chunk, 1) * (1 + chunk / 1024)
+            file.write(numbers.numpy().tobytes())
 
 
 def process(

@@ -161,22 +161,24 @@ def job_chunks(first: int, cases: int) -> None:
     for seed in range(first, first + cases):
         draw = Drawn(seed)
         B, N = draw.integer(0, 4), draw.integer(1, 12)
-        scores = draw.integers(7, B, N).to(draw.one_of([*DTYPES, torch.int64, torch.uint8]))
-        if scores.is_floating_point():
-            scores = torch.where(draw.integers(6, B, N) == 0, draw.one_of([torch.nan, torch.inf, -torch.inf]), scores)
+        dtype = draw.one_of([*DTYPES, torch.int64, torch.uint16, torch.float8_e5m2])
+        wide = draw.integers(7, B, N).float()
+        if dtype.is_floating_point:
+            wide[draw.integers(6, B, N) == 0] = draw.one_of([torch.nan, torch.inf, -torch.inf])
+        scores = wide.to(dtype)
         form, tasks = draw.tasks(B, N)
         target = as_target(form, tasks)
         kind = draw.one_of(KINDS)
         exclude, gone = as_exclude(kind, draw.cells(B, N), tasks, B, N)
-        tolerance = draw.one_of([0.0, 1.0]) if scores.is_floating_point() else 0.0
+        tolerance = draw.one_of([0.0, 1.0]) if dtype in DTYPES else 0.0
         mine, options = draw.place(N)
         given: dict[str, Any] = {"exclude": exclude, "tolerance": tolerance}
         alone = rank_scores(scores, target, **given)
         if not tolerance:
-            assert flagged_lines(alone) == reference.ranks(scores.tolist(), tasks, gone), seed
+            assert flagged_lines(alone) == reference.ranks(wide.tolist(), tasks, gone), seed
         rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
-        true = scores[rows, columns]
-        true[(columns < mine.start) | (columns >= mine.stop)] = 3  # of others: anything
+        held = (columns >= mine.start) & (columns < mine.stop)
+        true = torch.where(held, wide[rows, columns], 3.0).to(dtype)  # of others: anything
         accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), **given, **options)
         for chunk in scores[:, mine].split(draw.integer(1, 5), dim=1):
             accumulator.update(chunk)
