@@ -4,7 +4,8 @@ import os
 import sys
 import time
 from collections import defaultdict
-from contextlib import redirect_stdout
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -423,13 +424,11 @@ def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: s
     assert seconds < 30  # of the pool: without the timeout it would be killed after 100
 
 
-def job_traffic(queries: int, width: int, with_bias: bool) -> dict[str, list[int]]:
-    """Bytes that this process hands to each collective, for a batch in which every answer is another candidate."""
+@contextmanager
+def sent_bytes() -> Iterator[dict[str, list[int]]]:
+    """Bytes that this process hands to each collective."""
     sent: dict[str, list[int]] = defaultdict(list)
     kinds = ("all_", "broadcast", "reduce", "gather", "scatter", "send", "recv", "isend", "irecv", "barrier")
-    size = dist.get_world_size()
-    candidates = torch.randn(12, width)
-    asked = torch.randn(queries, width, generator=torch.Generator().manual_seed(0))
 
     def counting(name: str, call: Any) -> Any:
         def counted(*args: Any, **options: Any) -> Any:
@@ -443,18 +442,39 @@ def job_traffic(queries: int, width: int, with_bias: bool) -> dict[str, list[int
         for name, call in list(vars(dist).items()):
             if name.startswith(kinds) and callable(call):
                 patch.setattr(dist, name, counting(name, call))
-        bias = torch.randn(12) if with_bias else None
+        yield sent
+
+
+def job_traffic() -> None:
+    """Of batches in which every answer is another candidate."""
+    size, generator = dist.get_world_size(), torch.Generator().manual_seed(0)
+    group = dist.group.WORLD
+    for queries, width, with_bias in ((1, 3, False), (12, 3, False), (12, 128, True)):
+        asked = torch.randn(queries, width, generator=generator)
+        candidates, bias = torch.randn(12, width), torch.randn(12) if with_bias else None
         target = torch.arange(queries) * size
-        rank_embeddings(asked, candidates, target, bias=bias, process_group=dist.group.WORLD)
-    return dict(sent)
+        with sent_bytes() as sent:
+            rank_embeddings(asked, candidates, target, bias=bias, process_group=group)
+        rows = queries * (4 * width + 4 * with_bias)
+        assert sent == {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
+    triples = torch.stack([torch.arange(5), torch.zeros(5, dtype=torch.int64), torch.arange(5) * 2], 1)
+    for tolerance, spread in ((0.0, []), (Tolerance(relative=0.1), [16 * 5])):
+        with sent_bytes() as sent:
+            rank_triples(
+                lambda h, r: torch.randn(len(h), 12),
+                None,
+                triples,
+                None,
+                tolerance=tolerance,
+                process_group=group,
+                progress=False,
+            )
+        assert sent == {"all_gather": [40] * 3, "all_reduce": [*spread, 4 * 5, 8 * (2 * 5 + 1)]}
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_traffic_is_the_true_embeddings_and_two_integers_a_task(pool: WorkerPool, size: int) -> None:
-    for queries, width, with_bias in ((1, 3, False), (12, 3, False), (12, 128, True)):
-        rows = queries * (4 * width + 4 * with_bias)
-        expected = {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
-        assert pool.run(job_traffic, [(queries, width, with_bias)] * size) == [expected] * size
+    pool.run(job_traffic, [()] * size)
 
 
 def job_example(folder: str) -> str:
