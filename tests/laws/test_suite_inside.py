@@ -16,6 +16,7 @@ LEFT_OUT = {
     "test_audit_page",
     "test_benchmark_table",
     "test_calibration",
+    "test_candidate_parallel",
     "test_cli",
     "test_cli_audit",
     "test_cli_bad_input",
