@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.counting.plain import _BITS
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
@@ -53,7 +54,7 @@ class RankAccumulator:
 
     def __init__(
         self,
-        true_scores: Tensor,
+        true_scores: Tensor | Array,
         target: Target,
         shape: tuple[int, int],
         *,
@@ -64,21 +65,23 @@ class RankAccumulator:
         num_candidates: int | None = None,
         process_group: "ProcessGroup | None" = None,
     ) -> None:
-        def read() -> tuple[int, int]:
-            if check_tolerance(tolerance, true_scores.dtype).relative:
+        def read() -> tuple[Tensor, float, int, int]:
+            given = read_scores(true_scores, "true_scores", "scores (tasks,)")
+            absolute, relative = check_tolerance(tolerance, given.dtype)
+            if relative:
                 raise ValueError(
                     "tolerance of chunks must be absolute: the spread of a row is not known before its end"
                 )
             B, n = shape
-            return B, n
+            return given, absolute, B, n
 
         slicing = Slicing(process_group, offset, num_candidates)
-        (B, _), part = slicing.join(read, lambda shape: shape[1], lambda _: {"tolerance": tolerance})
+        (true, absolute, B, _), part = slicing.join(read, lambda found: found[3], lambda _: {"tolerance": tolerance})
         asked = part.agree(
-            lambda: read_tasks(target, exclude, None, part, B, true_scores.device, lambda _: true_scores),
+            lambda: read_tasks(target, exclude, None, part, B, true.device, lambda _: true),
             lambda asked: asked.said(part, B),
         )
-        self._begin(asked, part, B, counting, check_tolerance(tolerance, true_scores.dtype).absolute)
+        self._begin(asked, part, B, counting, absolute)
 
     @classmethod
     def of(
@@ -108,8 +111,9 @@ class RankAccumulator:
         self._total: Tensor | None = None
 
     @torch.no_grad()
-    def update(self, scores: Tensor) -> None:
+    def update(self, scores: Tensor | Array) -> None:
         """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
+        scores = read_scores(scores, "scores", "scores (B, n)")
         left_over = self._part.last - self._seen
         if scores.ndim != 2 or len(scores) != self._num_rows or scores.shape[1] > left_over:
             raise ValueError(

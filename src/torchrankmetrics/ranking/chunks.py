@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.ranking.accumulator import RankAccumulator, read_tasks
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
 from torchrankmetrics.ranking.excluded import Exclude
@@ -18,13 +19,12 @@ from torchrankmetrics.ranking.scores import Target, Tasks
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-_TILE = 1 << 20
-_WIDEST, _NARROWEST = 4096, 1024
+_TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
 
 
 def rank_embeddings(
-    queries: Tensor,
-    candidates: Tensor | Candidates,
+    queries: Tensor | Array,
+    candidates: Tensor | Array | Candidates,
     target: Target,
     *,
     similarity: str = "dot",
@@ -52,7 +52,7 @@ def rank_embeddings(
     same bits on all processes. Every process waits for the others, and what is wrong on one is an error on all.
 
     Args:
-        queries: (B, d) floats.
+        queries: (B, d) floats, a tensor or an array, like what follows.
         candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
         target: as ``rank_scores`` takes it.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
@@ -76,22 +76,26 @@ def rank_embeddings(
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-    kept = isinstance(candidates, Candidates)
 
-    def read() -> tuple[Candidates, str]:
-        given = candidates.embeddings if isinstance(candidates, Candidates) else candidates
-        check_embeddings(queries, given, some=process_group is None)
-        held = read_candidates(candidates, bias)
+    def read() -> tuple[Tensor, Candidates, str]:
+        asked = read_scores(queries, "queries", "embeddings")
+        if isinstance(candidates, Candidates):
+            check_embeddings(asked, candidates.embeddings, some=process_group is None)
+            held = read_candidates(candidates, bias)
+        else:
+            given = read_scores(candidates, "candidates", "embeddings")
+            check_embeddings(asked, given, some=process_group is None)
+            held = read_candidates(given, bias)
         check_similarity(similarity, held.bias)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
-        return held, resolve_arithmetic(arithmetic, similarity, queries.device)
+        return asked, held, resolve_arithmetic(arithmetic, similarity, asked.device)
 
-    def said(found: tuple[Candidates, str]) -> dict[str, object]:
-        return {"arithmetic": found[1], "similarity": similarity, "the device": queries.device.type}
+    def said(found: tuple[Tensor, Candidates, str]) -> dict[str, object]:
+        return {"arithmetic": found[2], "similarity": similarity, "the device": found[0].device.type}
 
     slicing = Slicing(process_group, offset, num_candidates)
-    (held, way), part = slicing.join(read, lambda found: len(found[0]), said)
+    (queries, held, way), part = slicing.join(read, lambda found: len(found[1]), said)
     if way == "exact":
         return rank_exactly(
             queries,
@@ -102,7 +106,7 @@ def rank_embeddings(
             similarity=similarity,
             chunk_size=chunk_size,
             counting=counting,
-            kept=kept,
+            kept=isinstance(candidates, Candidates),
             say_rows=True,
             part=part,
         )
@@ -130,8 +134,7 @@ def _rank_by_product(
     part: Part,
 ) -> Ranks:
     B, n = len(queries), len(candidates)
-    width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
-    width = min(width, part.total)
+    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), part.total)
     dtype = _dtype_of_scores(queries.dtype, similarity)
     with torch.no_grad():
         queries = queries.detach().to(dtype)
