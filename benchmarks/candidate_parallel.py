@@ -7,11 +7,13 @@ RLIMIT_DATA: what a process allocates, but no pages of the file, which the syste
 process that goes beyond. Told are the seconds of one batch, mapping and reading the file included, the peak of what was
 allocated (RssAnon, looked at every 10 ms) and that of all that was resident, pages of the file included (VmHWM). The
 queries are noisy copies of their answers; the ranks are compared with those of one process, which has no limit and a
-file that has been read before: its seconds are no baseline. Not measured: any GPU, any network.
+file that has been read before: its seconds are no baseline, nor are any where others load the machine, which is told.
+Not measured: any GPU, any network.
 """
 
 import argparse
 import multiprocessing
+import os
 import resource
 import tempfile
 import threading
@@ -66,7 +68,7 @@ def rows(full: bool, folder: Path | None = None) -> list[dict[str, Any]]:
                 about
                 | {"way": f"{size} processes" if size > 1 else "1 process, no limit", "role": "ours"}
                 | dict.fromkeys(("best", "median", "low", "high"), 1e3 * max(seconds))
-                | {"runs": 1, "cpu_seconds": sum(part[2] for part in parts)}
+                | {"runs": 1, "cpu_seconds": sum(part[2] for part in parts), "load": os.getloadavg()[0]}
                 | {"limit_gib": LIMIT / GIB if size > 1 else None}
                 | {"allocated_gib": max(part[3] for part in parts), "resident_gib": max(part[4] for part in parts)}
             )
@@ -75,11 +77,12 @@ def rows(full: bool, folder: Path | None = None) -> list[dict[str, Any]]:
 
 
 def write(path: Path, number: int, width: int) -> None:
-    """Write candidates, normal numbers, chunk by chunk."""
-    generator = torch.Generator().manual_seed(0)
+    """Write candidates chunk by chunk: the same normal numbers, in other places and at another scale."""
+    block = torch.randn(CHUNK, width, generator=torch.Generator().manual_seed(0))
     with path.open("wb") as file:
-        for left in range(0, number, CHUNK):
-            file.write(torch.randn(min(CHUNK, number - left), width, generator=generator).numpy().tobytes())
+        for chunk, left in enumerate(range(0, number, CHUNK)):
+            numbers = block[: number - left].roll(chunk, 1) * (1 + chunk / 1024)
+            file.write(numbers.numpy().tobytes())
 
 
 def process(

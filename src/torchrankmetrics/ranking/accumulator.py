@@ -9,11 +9,12 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.counting.plain import _BITS
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.parallel.part import Part, Slicing
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.remaining import remaining
-from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, said_of_answers
+from torchrankmetrics.ranking.scores import Target, Tasks, check_scores, check_target, flags_of, said_of_answers
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
 
 if TYPE_CHECKING:
@@ -238,11 +239,14 @@ def rank_part(
     scores = scores.detach()
 
     def true_scores(tasks: Tasks) -> Tensor:
+        check_scores(scores, some=False)
         check_tolerance(tolerance, scores.dtype)
         column = part.local(tasks.column)
-        if not scores.shape[1]:
-            return scores.new_zeros(len(column))
-        return scores[tasks.rows, column.clamp(min=0)]
+        held = column >= 0
+        bits = scores.view(_BITS.get(scores.dtype, scores.dtype))
+        true = bits.new_zeros(len(column))
+        true[held] = bits[tasks.rows[held], column[held]]
+        return true.view(scores.dtype)
 
     asked = part.agree(
         lambda: read_tasks(target, exclude, restriction, part, len(scores), scores.device, true_scores, say_rows=False),

@@ -114,7 +114,7 @@ def _rank(
     tolerance: float | Tolerance,
 ) -> "tuple[Ranks, Tasks, Excluded]":
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
-    _check_scores(scores)
+    check_scores(scores)
     tasks = check_target(target, scores.shape, scores.device)
     excluded = check_exclude(exclude, scores.shape, scores.device)
     if restriction is not None:
@@ -169,12 +169,13 @@ def flags_of(tasks: Tasks, excluded: Excluded) -> Tensor | None:
     return flags
 
 
-def _check_scores(scores: Tensor) -> None:
+def check_scores(scores: Tensor, *, some: bool = True) -> None:
+    """Refuse scores that cannot be ranked; ``some`` candidates are needed where there are no other slices."""
     if not isinstance(scores, Tensor):
         raise TypeError(f"scores must be a torch.Tensor of shape (B, N), got {type(scores).__name__}")
     if scores.ndim != 2:
         raise ValueError(f"scores must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
-    if scores.shape[1] == 0:
+    if some and scores.shape[1] == 0:
         raise ValueError(f"scores must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
     if scores.is_complex():
         raise TypeError(f"scores must be real numbers, got {scores.dtype}")

@@ -11,6 +11,8 @@ from torch import distributed as dist
 T = TypeVar("T")
 
 _TEXT = 1 << 11  # bytes of an error, or of what does not agree; told only then
+_CHECKED, _ODD = 1 << 20, 0x1E3779B97F4A7C15  # numbers at once, and what tells their places apart
+_NUMBERS = 5  # status, digest, and what a slice is
 _KINDS: dict[str, type[Exception]] = {
     kind.__name__: kind for kind in (TypeError, ValueError, IndexError, MemoryError)
 }  # the others are RuntimeError elsewhere
@@ -133,9 +135,6 @@ class Peers:
         raise ValueError("the processes of process_group were not given the same")
 
 
-_NUMBERS = 5  # status, digest, and what a slice is
-
-
 def group_device(group: "dist.ProcessGroup | None", device: torch.device | None = None) -> torch.device:
     """Where a group communicates: on a device if it serves that kind, else on the first that it serves."""
     served = [part.split(":") for part in dist.get_backend_config(group).split(",")]
@@ -155,6 +154,9 @@ def _told(value: object) -> str:
 
 def _checksum(numbers: Tensor) -> int:
     kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = numbers.detach().resolve_neg().contiguous().view(kinds[numbers.element_size()]).flatten().long()
-    weight = torch.arange(1, len(bits) + 1, device=bits.device) * 0x1E3779B97F4A7C15 | 1
-    return int((bits * weight).sum()) % (1 << 64)
+    bits = numbers.detach().resolve_neg().contiguous().view(kinds[numbers.element_size()]).flatten()
+    total = 0
+    for number, some in enumerate(torch.split(bits, _CHECKED)):
+        weight = torch.arange(number * _CHECKED + 1, number * _CHECKED + 1 + len(some), device=bits.device)
+        total += int((some.long() * (weight * _ODD | 1)).sum())
+    return total % (1 << 64)
