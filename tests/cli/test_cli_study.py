@@ -19,7 +19,8 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
-    table = RankStudy.open(pattern).table(["mrr", "hits@3"], "adjusted_index", level=0.9, cluster="sample_id", margin=0.2)
+    options = {"level": 0.9, "cluster": "sample_id", "margin": 0.2}
+    table = RankStudy.open(pattern).table(["mrr", "hits@3"], "adjusted_index", **options)
     arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--level", "0.9"]
     arguments += ["--cluster", "sample_id", "--margin", "0.2"]
     assert output(capsys, *arguments) == f"{table}\n"

@@ -44,6 +44,7 @@ def page_of(study: "RankStudy", options: Options, title: str) -> str:
         *_values(contents, figures),
         *_across(contents, figures),
         *_distributions(study, figures),
+        *_hardest(contents),
         "<h2>Protocol</h2>",
         table_of("protocol", "What was ranked among what", contents),
         *_method(contents),
@@ -141,6 +142,12 @@ def _distributions(study: "RankStudy", figures: _Figures) -> Iterable[str]:
         yield figures.figure(rank_ecdf(first), caption)
 
 
+def _hardest(contents: Contents) -> Iterable[str]:
+    if contents.hardest:
+        yield "<h2>Worst and best tasks</h2>"
+        yield from (table_of(f"tasks {name}", name, contents) for name in contents.hardest)
+
+
 def _method(contents: Contents) -> Iterable[str]:
     table = contents.table
     drawn = "every task by itself" if table.cluster is None else f"tasks of one {table.cluster} together"
@@ -199,6 +206,11 @@ def _cards(study: "RankStudy", options: Options, contents: Contents) -> Iterable
         "level": options.level,
         "cluster": options.cluster,
         "margin": options.margin,
+        "tasks": options.tasks,
+        "triples": {
+            name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
+            for name, found in contents.hardest.items()
+        },
         "models": study.models,
         "datasets": study.datasets,
         "tables": cards,
