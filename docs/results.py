@@ -14,6 +14,7 @@ OWN_PAGE = {
     "audit": "audit.md",
     "study_marks": "study.md",
     "foundation": "foundation.md",
+    "decisions": "comparing.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4

@@ -43,7 +43,7 @@ def page_of(study: "RankStudy", options: Options, title: str) -> str:
         *(table_of(f"values {key}", key, contents) for key in contents.single),
         *_values(contents, figures),
         *_across(contents, figures),
-        *_distributions(study, figures),
+        *_distributions(study, contents, figures),
         *_hardest(contents),
         "<h2>Protocol</h2>",
         table_of("protocol", "What was ranked among what", contents),
@@ -132,14 +132,20 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
-def _distributions(study: "RankStudy", figures: _Figures) -> Iterable[str]:
-    if len(study.datasets) > _MOST_CURVES or len(study.models) > _MOST_MODELS:
-        return
+def _distributions(study: "RankStudy", contents: Contents, figures: _Figures) -> Iterable[str]:
     yield "<h2>Distribution of ranks</h2>"
-    for name in study.datasets:
-        first = {model: reads[0].table for model, reads in study.dataset(name).models.items()}
+    models, datasets = _drawn(contents), study.datasets[:_MOST_CURVES]
+    for name in datasets:
+        there = study.dataset(name).models
+        first = {model: there[model][0].table for model in models if model in there}
+        if not first:
+            continue
         caption = f"{name}: share of tasks with a rank of at most x, first seed of each model; dotted is chance."
         yield figures.figure(rank_ecdf(first), caption)
+    left_out = [f"models {', '.join(m for m in study.models if m not in models)}"] * (len(models) < len(study.models))
+    left_out += [f"data sets {', '.join(study.datasets[_MOST_CURVES:])}"] * (len(study.datasets) > _MOST_CURVES)
+    if left_out:
+        yield f'<p class="note">Not drawn: {_text("; ".join(left_out))}.</p>'
 
 
 def _hardest(contents: Contents) -> Iterable[str]:
