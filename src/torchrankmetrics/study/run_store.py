@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.study.files import find_files, natural, paths_of
+from torchrankmetrics.files import natural
+from torchrankmetrics.study.files import find_files, paths_of
 from torchrankmetrics.study.runs import Given, Run, rows_of_source, source_of
 from torchrankmetrics.study.tasks import DataSet
 
@@ -47,7 +48,7 @@ class RunStore:
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
-        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``.
+        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``; or of .parquet, also as folders.
 
         Args:
             pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of
@@ -118,7 +119,7 @@ class RunStore:
         return f"{type(self).__name__}({len(self)} tables: {shape}{missing})"
 
     def save(self, pattern: str | os.PathLike[str]) -> None:
-        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz``.
+        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz`` (.parquet).
 
         The study then is of these files: its page names them.
 
