@@ -17,6 +17,7 @@ OWN_PAGE = {
     "decided": "deciding.md",
     "known_files": "scale.md",
     "offline": "offline.md",
+    "decisions": "comparing.md",
 }
 HELPERS = ("__main__", "table")
 _DIGITS = 4

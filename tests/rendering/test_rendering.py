@@ -153,7 +153,7 @@ def parsed(html):
 
 def check_latex(source, columns):
     """What LaTeX would stumble over: braces, ampersands, rules and characters that are commands."""
-    text = source.replace("% needs \\usepackage{booktabs}\n", "")
+    text = re.sub(r"\A(% (needs|pdflatex lacks) .*\n)+", "", source)
     bare = re.sub(r"\\[\\&%$#_{}]", "", text)
     assert bare.count("{") == bare.count("}")
     assert bare.count("$") % 2 == 0
@@ -204,21 +204,6 @@ def test_latex_has_booktabs_spans_and_minus_signs():
     check_latex(to_latex(TABLE), 9)
 
 
-def test_latex_compiles_where_there_is_one(tmp_path):
-    """Everywhere its syntax is checked above; where a LaTeX is installed it has the last word."""
-    latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)
-    parts = [to_latex(latin), to_latex(STYLED, "A caption: 5 % & more", "tab:one")]
-    check_latex(parts[0], 9)
-    if (pdflatex := shutil.which("pdflatex")) is None:
-        return
-    preamble = "\\documentclass{article}\n\\usepackage[T1]{fontenc}\n\\usepackage{booktabs}\n\\begin{document}\n"
-    (tmp_path / "table.tex").write_text(preamble + "\n\n".join(parts) + "\n\\end{document}\n", encoding="utf-8")
-    command = [pdflatex, "-interaction=nonstopmode", "-halt-on-error", "table.tex"]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
-    assert result.returncode == 0, result.stdout[-2000:]
-    assert (tmp_path / "table.pdf").stat().st_size > 1000
-
-
 def test_programs_get_values_and_the_logarithm_of_p():
     frame = to_pandas(TABLE)
     assert list(frame.columns) == ["dataset", "model", *NAMES, "log10_p"]
@@ -240,3 +225,37 @@ def test_a_notebook_shows_the_first_rows_of_a_long_table_and_says_so():
     assert "".join(rows[-1]) == "the first 100 of 1000 rowssquares"
     assert len(parsed(Long().to_html())) == 1 + 1000 + 1
     assert len(Long().to_csv().splitlines()) == 1001
+
+
+LATEX = shutil.which("pdflatex")
+
+
+@pytest.mark.skipif(LATEX is None, reason="no pdflatex is installed: see CONTRIBUTING.md")
+def test_latex_is_compiled(tmp_path):
+    """Names with all that LaTeX reads as commands, styled cells, spans, notes, a caption; no glyph is lost."""
+    names = [
+        "R_GCN 50%",
+        "A&B #1 $x$ {q} ~^\\",
+        "[x] \u03b1 \u03b2\u2082 \u00fc \u0142",
+        "*<|>*",
+        "e\u0301 \u2013 \u2020 \u2248",
+    ]
+    rows = [(name, Styled(-0.5, "-0.500 [-0.6, 0.4]", bold=True, mark="\u2020\u2248")) for name in names]
+    own = Tabular.named(("model_%", "mrr & more"), rows, tuple(names))
+    latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)
+    parts = [to_latex(own), to_latex(STYLED, "Results & more: 5 %", "tab:results"), to_latex(latin)]
+    head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    (tmp_path / "a.tex").write_text(head + "\n\n".join(parts) + "\n\\end{document}\n", encoding="utf-8")
+    command = [LATEX, "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, errors="replace")
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Missing character" not in (tmp_path / "a.log").read_text(errors="replace")
+
+
+def test_latex_says_what_pdflatex_lacks():
+    source = to_latex(Tabular.named(("model", "mrr"), [("\u6a21\u578b \u00ab", 0.5)]))
+    assert (
+        source.splitlines()[0]
+        == "% pdflatex lacks \u6a21\u578b\u00ab: use lualatex or xelatex with a font that has them"
+    )
+    assert "lacks" not in to_latex(Tabular.named(("\u03b1", "\u00fc"), [("\u2264", 0.5)]))

@@ -218,11 +218,14 @@ def test_a_page_of_what_does_not_fit_together(tmp_path: Path) -> None:
     odd = table_of("a", "small", 1)
     odd.rows[:, 2] += 1
     study.add(odd, model="<odd> \u202e", dataset="small")
+    for seed, model in enumerate("def", 1):
+        study.add(table_of("b", "small", seed), model=model, dataset="small")
     study.save(tmp_path / PATTERN)
     study.report(tmp_path / "report.html", ["mrr", "tie_rate", "median_rank"])
     text = (tmp_path / "report.html").read_text()
     assert "differ in num_candidates" in text
     assert "is missing on middle" in text
+    assert "Not drawn: models f." in text  # of seven
     assert "<odd>" not in text
     assert _Elements(text).open == []
     assert verify(tmp_path / "report.html", tmp_path)

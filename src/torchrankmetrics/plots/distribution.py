@@ -72,8 +72,11 @@ def rank_ecdf(
         label = "chance" if len(laws) == 1 else f"chance ({', '.join(names)})"
         ax.step(x, _chance(counts, x), where="post", linestyle=(0, (1, 1)), label=label, **CHANCE)
     ax.set_xscale("log")
-    ax.set_xlim(1, max(int(counts.num_candidates[-1]) for _, counts in laws.values()))
+    most = max(int(counts.num_candidates[-1]) for _, counts in laws.values())
+    ax.set_xlim(1, most)
     ax.xaxis.set_major_formatter("{x:g}")
+    if most <= 10:  # less than a decade has labels between, by default as 2 x 10^0
+        ax.xaxis.set_minor_formatter("{x:g}")
     ax.set_ylim(0, 1.02)
     ax.set_xlabel(f"rank x ({rank_type}{f', {side} side' if side in ('head', 'tail') else ''})")
     ax.set_ylabel("share of tasks with rank ≤ x")

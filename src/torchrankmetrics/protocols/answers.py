@@ -75,7 +75,7 @@ class TopAnswers(Rendered):
             ids = found.ids[query, place].tolist()
             triple = (first, second, ids) if side == "tail" else (ids, first, second)
             named = [
-                _named(part, names, what)
+                named(part, names, what)
                 for part, names, what in zip(
                     triple,
                     (self.entities, self.relations, self.entities),
@@ -160,7 +160,12 @@ class Best:
         return SideAnswers(queries.cpu(), ids, scores, correct)
 
 
-def _named(ids: list[int], names: Names, what: str) -> list[int] | list[str]:
+def named(ids: list[int], names: Names, what: str) -> list[int] | list[str]:
+    """Names of ids, or the ids where there are none.
+
+    Raises:
+        ValueError: if an id has no name.
+    """
     if names is None:
         return ids
     try:

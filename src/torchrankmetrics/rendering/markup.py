@@ -2,6 +2,7 @@
 
 import html
 import re
+import unicodedata
 from collections.abc import Iterable, Iterator
 
 from torchrankmetrics.rendering.tabular import Shown, Tabular, spans, visible
@@ -33,6 +34,14 @@ _LATEX = {
     "≈": r"$\approx$",
     "∞": r"$\infty$",
 }
+_GREEK = (
+    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
+    "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
+)
+_LATEX |= {c: rf"$\{name}$" for c, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)}
+_LATEX |= {c: f"$_{{{i}}}$" for i, c in enumerate("₀₁₂₃₄₅₆₇₈₉")}
+# what LaTeX sets without another encoding or font: Latin letters but for these, and common punctuation
+_BEYOND = re.compile("[^\x00-\u017f–—‘’“”…•€™]|[«»ÐðÞþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ]")
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
@@ -72,7 +81,10 @@ def to_latex(table: Tabular, caption: str | None = None, label: str | None = Non
     lines += [r"\bottomrule", r"\end{tabular}"]
     if table.notes:
         lines += [r"\par\smallskip", r"{\footnotesize", *(latex(note) + r"\par" for note in table.notes), "}"]
-    return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
+    text = "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
+    if beyond := "".join(dict.fromkeys(_BEYOND.findall(text))):
+        text = f"% pdflatex lacks {beyond}: use lualatex or xelatex with a font that has them\n{text}"
+    return text
 
 
 def to_html(table: Tabular) -> str:
@@ -94,7 +106,7 @@ def to_html(table: Tabular) -> str:
 
 def latex(text: str) -> str:
     """Escape a text for LaTeX; a hyphen before a number is a minus sign."""
-    escaped = "".join(_LATEX.get(c, c) for c in visible(text))
+    escaped = "".join(_LATEX.get(c, c) for c in visible(unicodedata.normalize("NFC", text)))
     return _MINUS.sub("$-$", escaped)
 
 
@@ -134,7 +146,8 @@ def _pipes(cells: Iterable[str]) -> str:
 
 
 def _ampersands(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
+    line = " & ".join(cells) + r" \\"
+    return "{}" + line if line[0] in "[*" else line  # else the rule or the line above takes it for an option
 
 
 def _spanning(above: str, number: int) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.study.differences import Differences
+from torchrankmetrics.study.hardest import HardestTasks, hardest
 from torchrankmetrics.study.options import Options
 from torchrankmetrics.study.ranking import Ranking
 from torchrankmetrics.study.tables import StudyTable
@@ -27,6 +28,7 @@ class Contents:
         ranking: likewise, of the first metric.
         differences: of the two models with the best mean rank, by the first metric; None where they are not compared.
         protocol: of each data set.
+        hardest: worst and best tasks by data set.
     """
 
     table: StudyTable
@@ -35,6 +37,7 @@ class Contents:
     ranking: Ranking | None
     differences: Differences | None
     protocol: Rendered
+    hardest: Mapping[str, HardestTasks]
 
     @property
     def tables(self) -> dict[str, Rendered]:
@@ -42,6 +45,7 @@ class Contents:
         named = {f"values {key}": table for key, table in self.single.items()}
         across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
         named |= {name: table for name, table in across.items() if table is not None}
+        named |= {f"tasks {name}": table for name, table in self.hardest.items()}
         return named | {"protocol": self.protocol}
 
 
@@ -93,7 +97,9 @@ def contents_of(study: "RankStudy", options: Options) -> Contents:
         except ValueError:  # too few data sets with all models, or models that share no tasks
             pass
     single = {one.key: _One(table, one.key) for one in table.measures}
-    return Contents(table, single, averages, ranking, differences, _protocol(study, table))
+    shown = study.datasets if options.tasks else []
+    tasks = {name: hardest(study.dataset(name), options.tasks, options.triples.get(name)) for name in shown}
+    return Contents(table, single, averages, ranking, differences, _protocol(study, table), tasks)
 
 
 def _protocol(study: "RankStudy", table: StudyTable) -> Protocol:

@@ -1,9 +1,11 @@
 """What a study is asked for."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
+from torchrankmetrics.study.hardest import Triples
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import View
 
@@ -18,6 +20,8 @@ class Options:
     level: float
     cluster: str | None
     margin: float | None = None
+    tasks: int = 0
+    triples: Mapping[str, Triples] = field(default_factory=dict)
 
 
 def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:

@@ -43,7 +43,8 @@ def page_of(study: "RankStudy", options: Options, title: str) -> str:
         *(table_of(f"values {key}", key, contents) for key in contents.single),
         *_values(contents, figures),
         *_across(contents, figures),
-        *_distributions(study, figures),
+        *_distributions(study, contents, figures),
+        *_hardest(contents),
         "<h2>Protocol</h2>",
         table_of("protocol", "What was ranked among what", contents),
         *_method(contents),
@@ -131,14 +132,26 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
-def _distributions(study: "RankStudy", figures: _Figures) -> Iterable[str]:
-    if len(study.datasets) > _MOST_CURVES or len(study.models) > _MOST_MODELS:
-        return
+def _distributions(study: "RankStudy", contents: Contents, figures: _Figures) -> Iterable[str]:
     yield "<h2>Distribution of ranks</h2>"
-    for name in study.datasets:
-        first = {model: reads[0].table for model, reads in study.dataset(name).models.items()}
+    models, datasets = _drawn(contents), study.datasets[:_MOST_CURVES]
+    for name in datasets:
+        there = study.dataset(name).models
+        first = {model: there[model][0].table for model in models if model in there}
+        if not first:
+            continue
         caption = f"{name}: share of tasks with a rank of at most x, first seed of each model; dotted is chance."
         yield figures.figure(rank_ecdf(first), caption)
+    left_out = [f"models {', '.join(m for m in study.models if m not in models)}"] * (len(models) < len(study.models))
+    left_out += [f"data sets {', '.join(study.datasets[_MOST_CURVES:])}"] * (len(study.datasets) > _MOST_CURVES)
+    if left_out:
+        yield f'<p class="note">Not drawn: {_text("; ".join(left_out))}.</p>'
+
+
+def _hardest(contents: Contents) -> Iterable[str]:
+    if contents.hardest:
+        yield "<h2>Worst and best tasks</h2>"
+        yield from (table_of(f"tasks {name}", name, contents) for name in contents.hardest)
 
 
 def _method(contents: Contents) -> Iterable[str]:
@@ -199,6 +212,11 @@ def _cards(study: "RankStudy", options: Options, contents: Contents) -> Iterable
         "level": options.level,
         "cluster": options.cluster,
         "margin": options.margin,
+        "tasks": options.tasks,
+        "triples": {
+            name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
+            for name, found in contents.hardest.items()
+        },
         "models": study.models,
         "datasets": study.datasets,
         "tables": cards,

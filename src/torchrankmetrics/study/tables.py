@@ -142,8 +142,8 @@ class StudyTable(Rendered):
             )
         if self.margin is not None:
             told.append(
-                f"{WITHIN}: shown that no other model is better by {self.margin:g} or more; the {self.num_within} tests "
-                f"are one family with an error of {100 * (1 - self.level):.3g} %."
+                f"{WITHIN}: shown that no other model is better by {self.margin:g} or more; the {self.num_within} "
+                f"tests are one family with an error of {100 * (1 - self.level):.3g} %."
             )
         return tuple(told)
 

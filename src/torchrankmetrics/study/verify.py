@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import measure_of
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
@@ -97,7 +98,7 @@ def verify(
         notes += ["As tables are missing, no number was computed again."]
     else:
         study.arrange(content["models"], content["datasets"])
-        options = Options(tuple(measures), content["level"], content["cluster"], content.get("margin"))
+        options = _options(content, measures)
         contents = contents_of(study, options)
         ours = json.loads(contents.table.to_json())
         numbers = sum(isinstance(value, int | float) for row in ours for value in row.values())
@@ -111,6 +112,20 @@ def verify(
     agree = "agree" if not differing else f"{len(differing)} of these differ"
     notes.insert(0, f"{len(content['tables'])} tables, {numbers} numbers and {shown} shown cells: {agree}.")
     return Verification(tuple(differing), len(content["tables"]), numbers, shown, tuple(notes))
+
+
+def _options(content: dict[str, Any], measures: list[Measure]) -> Options:
+    """What the page was asked for; names of tasks are taken from it, as ranks have none."""
+    try:
+        triples = {
+            name: {int(i): tuple(triple) for i, triple in told.items()}
+            for name, told in content.get("triples", {}).items()
+        }
+        tasks = check_int("tasks", content.get("tasks", 0), 0)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"the rank cards of the page are damaged: names of tasks, {error}") from error
+    known = {name: told for name, told in triples.items() if told}
+    return Options(tuple(measures), content["level"], content["cluster"], content.get("margin"), tasks, known)
 
 
 class _Page(HTMLParser):

@@ -1,0 +1,55 @@
+"""The pages say what the benchmark of decisions has found, and a few draws of it agree with the library."""
+
+import json
+
+import pytest
+from benchmarks import decisions
+from benchmarks.case_study import shipped
+
+from scripts import ROOT
+from torchrankmetrics import Ranks, evaluate
+
+RESULTS = json.loads(decisions.RESULTS.read_text())
+
+
+@pytest.mark.parametrize("part", decisions.PAGES)
+def test_the_pages_show_the_results(part: str) -> None:
+    page = (ROOT / "docs" / decisions.PAGES[part]).read_text()
+    assert f"{decisions.CAPTIONS[part]}\n\n{decisions.table(part, RESULTS[part])}\n" in page
+
+
+def found(part: str, **about: object) -> list[dict[str, float]]:
+    """Rows of a part, with how far each share is from 5 % in its standard errors."""
+    rows = [row for row in RESULTS[part] if all(row[key] == value for key, value in about.items())]
+    assert rows
+    return [row | {"far": (row["share"] - 0.05) / row["error"]} for row in rows]
+
+
+def test_what_is_promised_was_found() -> None:
+    """Dealt triples and margins keep 5 %, bounds and intervals cover, the sampled expectation is that of the draws."""
+    ignorant = [row for row in found("dealt", null="dealt") if row["scorer"] != "knows a little"]
+    assert all(row["far"] < 3 for row in ignorant)
+    for called in ("equivalent", "not inferior"):
+        assert all(row["far"] < 3 for row in found("margins", kind="size", called=called))
+    assert all(row["share"] + 3 * row["error"] > 0.95 for row in found("superiority", of="coverage"))
+    assert all(row["far"] < 3 for row in found("superiority", of="p", equal=True))
+    assert all(row["share"] + 3 * row["error"] > 0.95 for row in found("bounds"))
+    assert all(abs(row["gap"]) < 4 * row["error"] for row in RESULTS["expected"])
+
+
+def test_few_draws_have_every_method() -> None:
+    parts = decisions.simulated(1, ["seeds", "plans", "superiority"])
+    assert {row["of"] for row in parts["superiority"]} == {"coverage", "p", "plain p"}
+    assert all(low <= middle <= high for row in parts["plans"] for low, middle, high in (row["tasks"], row["plain"]))
+    assert all(2 <= row["seeds"][1] < 40 for row in parts["seeds"])
+    splits = shipped()["nations"]
+    told = decisions.rejections(splits, next(decisions.noise(splits, 2.0)), 0, decisions.Uniform())
+    assert set(told) == {row["null"] for row in RESULTS["dealt"]}
+    assert all(told.values())
+
+
+def test_a_threshold_that_is_remembered_rejects_as_the_p_value_does() -> None:
+    uniform = decisions.Uniform()
+    for ranks in ([1, 1, 2, 1], [9, 8, 7, 6], [1, 2, 3, 4], [1, 1, 1, 1], [2, 2, 3, 4], [1, 3, 9, 9]):
+        asked = Ranks(ranks, None, 9)
+        assert uniform.rejects(asked) == (evaluate(asked, metrics=["p_mrr"])["p_mrr"] <= 0.05)
