@@ -51,11 +51,17 @@ def _spread(times: list[float]) -> dict[str, float]:
 
 
 def together(
-    case: str, *ways: tuple[str, str, Callable[[], Any]], rounds: int = 10, least: int = 3, slot: float = 0.1
+    case: str,
+    *ways: tuple[str, str, Callable[[], Any]],
+    rounds: int = 10,
+    least: int = 3,
+    slot: float = 0.1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Any]]:
     """Measure the ways (name, role, run) of a case in turns, so that a machine that slows down slows all of them.
 
     Each turn lasts a slot of seconds, or one run if that is longer; a second per way and ``least`` rounds at least.
+    The clock may be ``time.process_time`` where one thread works: what other processes take does not count there.
     """
     times: list[list[float]] = [[] for _ in ways]
     for _, _, run in ways:
@@ -65,10 +71,10 @@ def together(
         if number >= least and time.perf_counter() - start > rounds * slot * len(ways):
             break
         for (_, _, run), own in zip(ways, times, strict=True):
-            begin = before = time.perf_counter()
+            begin = before = clock()
             while not own or before - begin < slot:
                 run()
-                now = time.perf_counter()
+                now = clock()
                 own.append(1e3 * (now - before))
                 before = now
     return _lines(case, ways, times)
