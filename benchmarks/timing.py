@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 
-def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
+def arguments(description: str, *, folder: bool = False, models: bool = False) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small sizes, under a minute (the default)")
@@ -24,6 +24,8 @@ def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
     if folder:
         parser.add_argument("--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids")
         parser.add_argument("--tasks", type=int, help="so many test triples, drawn at random, instead of all")
+    if models:
+        parser.add_argument("--models", type=Path, help="folder that trained models are kept in, and read from again")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     return given
@@ -127,8 +129,13 @@ def report(rows: list[dict[str, Any]], path: Path | None) -> None:
             f"{row['case']:38} {row['threads']:7} {row['way']:26} {row['best']:9.3f} {row['median']:9.3f} "
             f"{row['low']:9.3f}-{row['high']:9.3f} {_ratio(rows, row, 'floor'):>10} {_ratio(rows, row, 'ours'):>9}"
         )
+    save(rows, path)
+
+
+def save(rows: list[dict[str, Any]], path: Path | None) -> None:
+    """Write the JSON, if a path is given."""
     if path is not None:
-        path.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+        path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
 
 
 def _ratio(rows: list[dict[str, Any]], row: dict[str, Any], role: str) -> str:

@@ -18,6 +18,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.queries import check_queries
@@ -55,6 +56,7 @@ class HoldingCollection(MetricCollection):
         sample_id: Integers | None = None,
         indexes: Integers | None = None,
         counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
         predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
@@ -71,6 +73,7 @@ class HoldingCollection(MetricCollection):
             sample_id=sample_id,
             indexes=indexes,
             counting=counting,
+            tolerance=tolerance,
         )
         if self._has_queries:
             check_queries(block)

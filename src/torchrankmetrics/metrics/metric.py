@@ -23,6 +23,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.canonical import canonical_rows
@@ -124,6 +125,7 @@ class RankMetric(RowState):
         sample_id: Integers | None = None,
         indexes: Integers | None = None,
         counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
 
@@ -141,6 +143,7 @@ class RankMetric(RowState):
             sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
             indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
             counting: as in ``rank_scores``.
+            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -159,6 +162,7 @@ class RankMetric(RowState):
             sample_id=sample_id,
             indexes=indexes,
             counting=counting,
+            tolerance=tolerance,
         )
         if isinstance(self.measure.definition, QueryDefinition):
             check_queries(block)

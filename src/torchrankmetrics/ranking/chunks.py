@@ -54,7 +54,10 @@ class RankAccumulator:
     ) -> None:
         absolute, relative = check_tolerance(tolerance, true_scores.dtype)
         if relative:
-            raise ValueError("tolerance of chunks must be absolute: the spread of a row is not known before its end")
+            raise ValueError(
+                "tolerance of chunks must be absolute: the spread of a row is known when its last chunk has come, and "
+                "the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
+            )
         tasks = check_target(target, shape, true_scores.device)
         # copies, for what the caller writes between two chunks must not part them
         self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)

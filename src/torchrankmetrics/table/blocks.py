@@ -12,6 +12,7 @@ from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.rows import rows_of
@@ -29,6 +30,7 @@ def make_block(
     query: Integers | None = None,
     indexes: Integers | None = None,
     counting: str = "auto",
+    tolerance: float | Tolerance = 0.0,
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
 
@@ -37,7 +39,12 @@ def make_block(
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting)
+            return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
+    if tolerance != 0.0 and (indexes is not None or not isinstance(preds, Tensor)):
+        what = (
+            "indexes: flat scores are ranked by sorting them" if isinstance(preds, Tensor) else "ranks that are there"
+        )
+        raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
     if isinstance(preds, RankTable):
         _refuse_given(preds, target=target, exclude=exclude, indexes=indexes, **about)
         return preds.rows.clone()
@@ -64,7 +71,7 @@ def make_block(
         group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
         sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
     else:
-        ranks = rank_with_rows(preds, target, exclude, named=query is not None, counting=counting)
+        ranks = rank_with_rows(preds, target, exclude, named=query is not None, counting=counting, tolerance=tolerance)
         if ranks.rows is not None:
             row, _ = ranks.rows
             query = _at(query, "query", row, preds)

@@ -22,7 +22,11 @@ from torchrankmetrics.ranking.counting.intervals import Between
 _FEW, _LEAST = 16, 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-_SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512  # from so many candidates on a share of them is looked at, and at most so many
+_SAMPLED, _SHARE, _SAMPLE = (
+    4096,
+    64,
+    512,
+)  # from so many candidates on a share of them is looked at, and at most so many
 _PAIR = 16.0  # what a single pair costs, in cells of the float32 product
 
 

@@ -36,7 +36,9 @@ class Whole(NamedTuple):
         matrix, scale, square, error = rounding(vectors.float())
         terms = vectors.shape[1] + 8
         norm = square.sqrt() * (1 + 2.0**-22) + 2.0**-100
-        return cls(matrix, scale.double(), norm, error.double().sqrt() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60)
+        return cls(
+            matrix, scale.double(), norm, error.double().sqrt() * (1 + terms * 2.0**-22) + norm * 2.0**-21 + 2.0**-60
+        )
 
 
 class Columns(NamedTuple):
@@ -62,7 +64,11 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
     whole, wide = Whole.of(tile.given, rounding), tile.sizes(FLOAT64)
     scale, norm, error = whole.scale, whole.norm, whole.error
     if tile.similarity == "cosine":
-        scale, error, norm = scale / tile.length, error / tile.length * _MORE + wide.error, torch.ones_like(norm) * _MORE
+        scale, error, norm = (
+            scale / tile.length,
+            error / tile.length * _MORE + wide.error,
+            torch.ones_like(norm) * _MORE,
+        )
     if tile.special is not None:  # not counted here: any numbers do
         scale, norm, error = (part.index_fill(0, tile.special, 0.0) for part in (scale, norm, error))
     longest = float(scale.max())

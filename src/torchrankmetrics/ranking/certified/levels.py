@@ -14,7 +14,7 @@ from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.intervals import Between
 
-# of a cell with its counting, where float32 costs 1: what they are worth is measured in ``precisions``, this is for plans
+# of a cell with its counting, where float32 costs 1, for plans: what they are worth is measured in ``precisions``
 _COSTS = {EIGHTHS: 0.3, BFLOAT16: 0.5}
 
 
@@ -112,7 +112,8 @@ class Eighths(Level):
 
     def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
         """By a bound for every pair."""
-        assert self._columns is not None and self._problem.intervals.between_eighths is not None
+        assert self._columns is not None
+        assert self._problem.intervals.between_eighths is not None
         tasks = type(self._rulers)(*(part[task] for part in self._rulers))
         return self._problem.intervals.between_eighths(scores, place, tasks, self._columns.scales, limit)
 

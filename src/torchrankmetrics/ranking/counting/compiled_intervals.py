@@ -299,9 +299,7 @@ def _products(queries, candidates, row, column, out, first, last):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(
-    queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_
-):
+def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_):
     for i in range(first, last):
         task, place = entry[i], column[i]
         open_[i] = False
