@@ -81,14 +81,14 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
     shift = None if tile.bias is None else tile.bias / scale
     if shift is not None and tile.special is not None:
         shift = shift.index_fill(0, tile.special, 0.0)
-    scales = (1 / scale, error / scale * _MORE, norm / scale * _MORE)
+    unit, by_error, by_norm = 1 / scale, error / scale * _MORE, norm / scale * _MORE
     return Columns(
         whole.matrix,
-        Scales(*(part.float() for part in scales), None if shift is None else shift.float()),
+        Scales(unit.float(), by_error.float(), by_norm.float(), None if shift is None else shift.float()),
         wide.bias,
         wide.bias_error,
-        (float(scales[0].max()), float(scales[1].max()), float(scales[2].max())),
-        float(scales[0].min()),
+        (float(unit.max()), float(by_error.max()), float(by_norm.max())),
+        float(unit.min()),
     )
 
 

@@ -34,8 +34,9 @@ def between_eighths(tile: Tensor, row: Tensor, tasks: Rulers, columns: Scales, l
     A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit, with what is of the
     task and of the column, and inside if the difference is no larger either way.
     """
-    columns = columns._replace(shift=row[:0].float() if columns.shift is None else columns.shift)
-    given = tile.numpy(), row.numpy(), *(part.numpy() for part in (*tasks, *columns))
+    shift = row[:0].float() if columns.shift is None else columns.shift
+    parts = *tasks, columns.unit, columns.error, columns.norm, shift
+    given = tile.numpy(), row.numpy(), *(part.numpy() for part in parts)
     return _listed(_scan_eighths, given, limit)
 
 
@@ -78,11 +79,11 @@ def compare(
     """As ``intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
     given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
-    given += entry.numpy(), column.numpy(), single
+    pairs = entry.numpy(), column.numpy(), single
     pieces = list(pairwise(_cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
     above = np.zeros((len(pieces), len(tasks.row)), np.int64)
     open_ = np.empty(len(entry), np.bool_)
-    _side_by_side(_compare, [(*given, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
+    _side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
     return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
 
 
