@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from benchmarks.evaluators import PEERS
 
-from torchrankmetrics import rank_scores
+from torchrankmetrics import __version__, rank_scores
 from torchrankmetrics.audit import Report, audit
 from torchrankmetrics.audit.auditor import MAX_CANDIDATES
 from torchrankmetrics.audit.laws import LAWS
@@ -64,9 +64,7 @@ def results(only: list[str] | None) -> dict[str, Any]:
         rows.append(row_of(name, f"{distribution} {number}", what, report))
     if only is None or "torchrankmetrics" in only:
         ours = audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic)
-        rows.append(
-            row_of("torchrankmetrics", f"torchrankmetrics {version('torchrankmetrics')}", "`rank_scores`", ours)
-        )
+        rows.append(row_of("torchrankmetrics", f"torchrankmetrics {__version__}", "`rank_scores`", ours))
     elif "torchrankmetrics" in before:
         rows.append(before["torchrankmetrics"])
     machine = {

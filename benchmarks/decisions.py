@@ -1,17 +1,27 @@
 """Nulls that keep dependence, margins, plans and bounds of sampled ranks: do they keep what they promise?
 
-    python -m benchmarks.decisions [--draws 200] [--json PATH]     simulate, and print the tables
-    python -m benchmarks.decisions --report                        write them into the docs
+    python -m benchmarks.decisions [--draws 200] [--parts dealt,seeds] [--json PATH]    simulate, and print the tables
+    python -m benchmarks.decisions --report                                             write them into the docs
 
-- dealt: share of p <= 5 % on the filtered test sets of Nations and Kinships, both sides, MRR: against uniform ranks,
-  against triples dealt anew (199 deals), and with errors clustered by query, by answer, or by both; for scorers that
-  cannot know the answer (see benchmarks.blind_scorers), and for one that does a little: independent scores, those of
-  test triples higher by half a standard deviation.
-- margins: samples of 100 and 500 tasks from the populations of benchmarks.calibration; the second model has some of its
-  ranks made the worst, so that the difference is the margin (size), or not (power): share called equivalent.
-- superiority: coverage of its 95 % interval in the same populations.
-- plans: power promised by a pilot of 200 tasks for the tasks it asks for, and the share of tests that found it.
-- bounds: coverage and mean width of full_bounds of level 95 % from 100 of 1,000 negatives.
+- dealt: share of p <= 5 % on the filtered test sets of Nations and Kinships (there a third of the draws), both sides,
+  MRR: against uniform ranks, against triples dealt anew (99 deals), against 19 reference runs that are blind, and with
+  errors clustered by query, by answer, or by both; for scorers that cannot know the answer (see
+  benchmarks.blind_scorers), and for one that does a little: independent scores, those of test triples higher by half a
+  standard deviation.
+- margins: samples of 100 and 500 tasks from the populations of benchmarks.calibration; a share of the ranks of the
+  first model is made the worst, so that it is worse by the margin (size), or none is (power): share called equivalent,
+  called not inferior, and called equal by the plain way, a p-value above 5 %.
+- superiority: coverage of its 95 % interval in the same populations; share of p <= 5 % where the models are
+  exchangeable, and where they are not, there beside the plain way, sign flips of the differences of reciprocal ranks.
+- plans: tasks asked for by a pilot of 200 tasks, beside those of the plain formula for unpaired samples, and the share
+  of tests that found the difference with them.
+- seeds: seeds of each model asked for by a pilot of 3 seeds and 200 tasks, for 500 tasks to come (at most 40 are
+  trained), with normal scores as in benchmarks.study_marks; and the share of tests that found the difference.
+- bounds: coverage and mean width of full_bounds of level 95 % from 100 of 1,000 negatives (at most 60 draws), and how
+  often the interval of the sampled metric, read as one of the full metric, holds it.
+- expected: sampled_metric on full ranks, less the mean of the same metric on as many drawn sampled ranks.
+
+The populations are drawn five times as often as the graphs.
 """
 
 import argparse
@@ -24,26 +34,31 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.calibration import POPULATIONS, population, quietly, replaced
+from benchmarks.calibration import POPULATIONS, population, quantile, quietly, replaced
 from benchmarks.case_study import Model, Splits, shipped
+from benchmarks.study_marks import OF_SEED, OF_TASK, SHIFT, true_values
+from scipy import special, stats
 from tqdm import tqdm
 
-from torchrankmetrics import KnownTriples, Ranks, compare, evaluate, rank_answers, rank_triples
-from torchrankmetrics.inference import equivalence, full_bounds, plan, superiority
+from torchrankmetrics import KnownTriples, Ranks, RankTable, compare, evaluate, rank_answers, rank_triples
+from torchrankmetrics.inference import equivalence, full_bounds, plan, sampled_metric, superiority
 from torchrankmetrics.significance import clustered_p_value, permutation_p_value
 
-LEVEL, DEALS, FLIPS, NUM_CANDIDATES = 0.05, 199, 999, 14_505
+LEVEL, DEALS, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 99, 19, 999, 14_505
+OF_GRAPHS, MOST_BOUNDS, MOST_SEEDS = 5, 60, 40
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "decisions.json"
-PAGES = {"dealt": "significance.md", "margins": "comparing.md", "superiority": "comparing.md", "plans": "comparing.md"}
-PAGES["bounds"] = "sampled.md"
 CAPTIONS = {
     "dealt": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
-    "margins": "Share called equivalent, in %, with a margin of 3.3 standard errors (5 % is allowed at the margin):",
-    "superiority": "Coverage of the 95 % interval of superiority, in %:",
+    "margins": "With a margin of 3.3 standard errors, in % (5 % of wrong calls are allowed at the margin):",
+    "superiority": "Superiority, in %: coverage of the 95 % interval, and how often p is at most 5 %:",
     "plans": "What tests found with the tasks that a pilot of 200 asked for, for a power of 80 %:",
+    "seeds": "What tests on 500 tasks found with the seeds that a pilot of 3 seeds asked for, for a power of 80 %:",
     "bounds": "How often bounds of level 95 % held, in %, and how wide they were:",
+    "expected": "The expected sampled metric less the mean of drawn ones, the same tasks:",
 }
+PAGES = dict.fromkeys(CAPTIONS, "comparing.md") | {"dealt": "significance.md"}
+PAGES |= dict.fromkeys(("bounds", "expected"), "sampled.md")
 Row = dict[str, Any]
 Scorers = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
 
@@ -51,29 +66,43 @@ Scorers = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, default=200)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--parts", default=",".join(CAPTIONS))
+    parser.add_argument("--json", type=Path, help="parts that are not simulated stay as they are there")
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
-        results = json.loads(RESULTS.read_text())
-        for part, page in PAGES.items():
-            path = ROOT / "docs" / page
-            begin = f"<!-- begin: python -m benchmarks.decisions --report ({part}) -->\n"
-            shown = f"{CAPTIONS[part]}\n\n{table(part, results[part])}\n"
-            path.write_text(replaced(path.read_text(), shown, begin))
+        report(json.loads(RESULTS.read_text()))
         return
     torch.set_num_threads(1)
-    results = {
-        "dealt": dealt(given.draws),
-        "margins": margins(given.draws),
-        "superiority": coverage(given.draws),
-        "plans": plans(given.draws),
-        "bounds": bounds(given.draws),
-    }
+    results = simulated(given.draws, given.parts.split(","))
     for part, rows in results.items():
         print(table(part, rows) + "\n")
     if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        known = json.loads(given.json.read_text()) if given.json.exists() else {}
+        given.json.write_text(json.dumps(known | results, indent=1) + "\n", encoding="utf-8")
+
+
+def simulated(draws: int, parts: list[str]) -> dict[str, list[Row]]:
+    """The rows of each part, the graphs drawn so often and the populations more often."""
+    many = OF_GRAPHS * draws
+    ways: dict[str, Callable[[], list[Row]]] = {
+        "dealt": lambda: dealt(draws),
+        "margins": lambda: margins(many),
+        "superiority": lambda: orders(many),
+        "plans": lambda: plans(many),
+        "seeds": lambda: seeds(many),
+        "bounds": lambda: bounds(min(many, MOST_BOUNDS)),
+        "expected": lambda: expected(min(many, MOST_BOUNDS)),
+    }
+    return {part: ways[part]() for part in parts}
+
+
+def report(results: dict[str, list[Row]]) -> None:
+    """Write the tables into the pages that tell of them."""
+    for part, page in PAGES.items():
+        path = ROOT / "docs" / page
+        begin = f"<!-- begin: python -m benchmarks.decisions --report ({part}) -->\n"
+        path.write_text(replaced(path.read_text(), f"{CAPTIONS[part]}\n\n{table(part, results[part])}\n", begin))
 
 
 def share(values: Any) -> Row:
@@ -91,34 +120,56 @@ def dealt(draws: int) -> list[Row]:
         sources |= {f"untrained {kind}": untrained(splits, kind) for kind in ("ComplEx", "TransE")}
         sources["knows a little"] = noise(splits, 0.5)
         number = draws if len(splits[2]) < 500 else max(1, draws // 3)  # a draw costs the square of a relation
+        uniform = Uniform()
         for scorer, source in sources.items():
-            found = [p_values(splits, next(source), draw) for draw in tqdm(range(number), desc=f"{graph} {scorer}")]
+            drawn = tqdm(range(number), desc=f"{graph} {scorer}")
+            found = [rejections(splits, next(source), draw, uniform) for draw in drawn]
             for null in found[0]:
-                rejected = [one[null] <= LEVEL for one in found]
+                rejected = [one[null] for one in found]
                 rows.append({"graph": graph, "scorer": scorer, "null": null, "draws": number, **share(rejected)})
     return rows
 
 
-def p_values(splits: Splits, scorers: Scorers, seed: int) -> dict[str, float]:
-    """P of MRR by every null."""
+class Uniform:
+    """Whether the MRR of ranks among the same candidates has p <= 5 %; asked only where earlier answers do not tell."""
+
+    def __init__(self) -> None:
+        self.kept, self.rejected = -math.inf, math.inf  # the largest value that was, the smallest that was
+
+    def rejects(self, ranks: Ranks) -> bool:
+        """Whether these ranks have."""
+        value = evaluate(ranks, metrics=["mrr"])["mrr"]
+        if self.kept < value < self.rejected:
+            if evaluate(ranks, metrics=["p_mrr"])["p_mrr"] <= LEVEL:
+                self.rejected = value
+            else:
+                self.kept = value
+        return value >= self.rejected
+
+
+def rejections(splits: Splits, scorers: Scorers, seed: int, uniform: Uniform) -> dict[str, bool]:
+    """Whether each null is rejected by MRR."""
     entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
     h, r, t = splits[2].T
     query = torch.cat([h * relations + r, (entities + t) * relations + r]).numpy()
     answer = torch.cat([t, h]).numpy()
+    ignorant = blind(splits)
 
     def all_p() -> dict[str, float]:
         others, known = (KnownTriples(*splits[:k], num_entities=entities) for k in (2, 3))
         answers = rank_answers(*scorers, splits[2], others, progress=False)
         ranks = rank_triples(*scorers, splits[2], known, progress=False)
+        references = [rank_triples(*next(ignorant), splits[2], known, progress=False) for _ in range(REFERENCES)]
         return {
-            "uniform": evaluate(ranks.ranks, metrics=["p_mrr"])["p_mrr"],
+            "uniform": 0.0 if uniform.rejects(ranks.ranks) else 1.0,
             "dealt": permutation_p_value(answers, "mrr", permutations=DEALS, seed=seed),
+            "blind runs": permutation_p_value(ranks, "mrr", reference=references),
             "by query": clustered_p_value(ranks, "mrr", cluster=query),
             "by answer": clustered_p_value(ranks, "mrr", cluster=answer),
             "by both": clustered_p_value(ranks, "mrr", cluster=query, second_cluster=answer),
         }
 
-    return quietly(all_p)[0]
+    return {null: p <= LEVEL for null, p in quietly(all_p)[0].items()}
 
 
 def noise(splits: Splits, skill: float) -> Iterator[Scorers]:
@@ -150,7 +201,7 @@ def untrained(splits: Splits, kind: str) -> Iterator[Scorers]:
 
 
 def margins(draws: int) -> list[Row]:
-    """Share of samples whose models are called equivalent."""
+    """Share of samples whose models are called equivalent, not inferior, and equal by the plain way."""
     rows = []
     for name in POPULATIONS:
         pool = population(name, equal=True)
@@ -159,119 +210,215 @@ def margins(draws: int) -> list[Row]:
             for metric, f in (("mrr", np.reciprocal), ("hits@10", lambda r: (r <= 10) * 1.0)):
                 x = f(pool.astype(float))
                 margin = 3.3 * float((x[:, 0] - x[:, 1]).std()) / math.sqrt(size)  # power is about 90 %
-                # a share of the tasks has its second rank made the worst, so that the truth is the margin
-                moved = margin / float(x[:, 1].mean() - f(np.array([float(NUM_CANDIDATES)]))[0])
+                # a share of the tasks has its first rank made the worst, so that the truth is the margin
+                moved = margin / float(x[:, 0].mean() - f(np.array([float(NUM_CANDIDATES)]))[0])
                 if moved > 1:
-                    continue  # no second model is so much worse
+                    continue  # no first model is so much worse
                 for kind in ("size", "power"):
-                    called = []
+                    called: dict[str, list[bool]] = {"equivalent": [], "not inferior": [], "plain": []}
                     for _ in tqdm(range(draws), desc=f"{metric} {name} {size} {kind}"):
                         drawn = pool[rng.integers(0, len(pool), size)]
                         if kind == "size":
                             worse = rng.random(size) < moved
-                            drawn = np.stack([drawn[:, 0], np.where(worse, NUM_CANDIDATES, drawn[:, 1])], 1)
-                        a, b = (Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T)
-                        ask = partial(equivalence, a, b, metric, margin=margin, permutations=FLIPS)
-                        found = quietly(ask)[0]
-                        called.append(found.equivalent)
-                    about = {"metric": metric, "population": name, "tasks": size, "kind": kind, "draws": draws}
-                    rows.append(about | {"margin": margin} | share(called))
+                            drawn = np.stack([np.where(worse, NUM_CANDIDATES, drawn[:, 0]), drawn[:, 1]], 1)
+                        pair = ranks_of(drawn)
+                        found = quietly(partial(equivalence, *pair, metric, margin=margin, permutations=FLIPS))[0]
+                        called["equivalent"].append(found.equivalent)
+                        called["not inferior"].append(found.not_inferior)
+                        p_value = quietly(partial(compare, *pair, metric, permutations=FLIPS))[0].p_value
+                        called["plain"].append(p_value > LEVEL)
+                    about = {"metric": metric, "population": name, "tasks": size, "kind": kind, "margin": margin}
+                    rows += [about | {"called": way, "draws": draws} | share(told) for way, told in called.items()]
     return rows
 
 
-def coverage(draws: int) -> list[Row]:
-    """How often the interval of superiority holds the truth."""
+def ranks_of(drawn: np.ndarray) -> list[Ranks]:
+    """Ranks of the models in the columns."""
+    return [Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T]
+
+
+def orders(draws: int) -> list[Row]:
+    """Coverage, size and power of superiority."""
     rows = []
     for name in POPULATIONS:
-        pool = population(name, equal=False)
-        gap = pool[:, 1] - pool[:, 0]
-        truth = float(((gap > 0) + 0.5 * (gap == 0)).mean())
-        for size in (30, 100, 500):
-            rng = np.random.default_rng([8, size, POPULATIONS.index(name)])
-            held = []
-            for _ in range(draws):
-                drawn = pool[rng.integers(0, len(pool), size)]
-                found = superiority(*(Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T))
-                held.append(found.low <= truth <= found.high)
-            rows.append({"population": name, "tasks": size, "truth": truth, "draws": draws, **share(held)})
+        for equal in (False, True):
+            pool = population(name, equal)
+            gap = pool[:, 1] - pool[:, 0]
+            truth = float(((gap > 0) + 0.5 * (gap == 0)).mean())
+            for size in (30, 100, 500):
+                rng = np.random.default_rng([8, size, POPULATIONS.index(name)])
+                told: dict[str, list[bool]] = {"coverage": [], "p": [], "plain p": []}
+                for _ in tqdm(range(draws), desc=f"superiority {name} {size}"):
+                    pair = ranks_of(pool[rng.integers(0, len(pool), size)])
+                    found = superiority(*pair)
+                    told["coverage"].append(found.low <= truth <= found.high)
+                    told["p"].append(found.p_value <= LEVEL)
+                    plain = quietly(partial(compare, *pair, "mrr", permutations=FLIPS))[0]
+                    told["plain p"].append(plain.p_value <= LEVEL)
+                about = {"population": name, "tasks": size, "equal": equal, "truth": truth, "draws": draws}
+                rows += [about | {"of": of} | share(values) for of, values in told.items()]
     return rows
 
 
 def plans(draws: int) -> list[Row]:
-    """Power that a pilot promises, and what tests find."""
+    """Tasks that a pilot asks for, and what tests find with them."""
     rows = []
     for name in POPULATIONS:
         pool = population(name, equal=False)
         x = 1 / pool
         truth = float((x[:, 0] - x[:, 1]).mean())
         rng = np.random.default_rng([9, POPULATIONS.index(name)])
-        asked, found = [], []
+        asked, plain, found = [], [], []
         for draw in tqdm(range(draws), desc=f"plan {name}"):
-            pilot = (Ranks(c.copy(), None, NUM_CANDIDATES) for c in pool[rng.integers(0, len(pool), 200)].T)
-            tasks = plan(*pilot, "mrr").tasks_for(truth, 0.8)
+            pilot = pool[rng.integers(0, len(pool), 200)]
+            tasks = plan(*ranks_of(pilot), "mrr").tasks_for(truth, 0.8)
             asked.append(tasks)
-            drawn = pool[rng.integers(0, len(pool), int(min(tasks, 1e6)))]
-            a, b = (Ranks(c.copy(), None, NUM_CANDIDATES) for c in drawn.T)
-            result = quietly(partial(compare, a, b, "mrr", permutations=FLIPS, seed=draw))[0]
+            apart = (1 / pilot).var(0, ddof=1).sum()
+            plain.append(((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / truth) ** 2 * apart)
+            pair = ranks_of(pool[rng.integers(0, len(pool), int(min(tasks, 1e6)))])
+            result = quietly(partial(compare, *pair, "mrr", permutations=FLIPS, seed=draw))[0]
             found.append(result.p_value <= LEVEL)
-        quartiles = np.quantile(asked, [0.25, 0.5, 0.75]).round().astype(int).tolist()
-        rows.append({"population": name, "difference": truth, "tasks": quartiles, "draws": draws, **share(found)})
+        about = {"population": name, "difference": truth, "tasks": quartiles(asked), "plain": quartiles(plain)}
+        rows.append(about | {"draws": draws, **share(found)})
     return rows
+
+
+def seeds(draws: int) -> list[Row]:
+    """Seeds that a pilot asks for, and what tests find with them."""
+    rows = []
+    for name in ("good", "ordinary"):
+        truth = true_values(name, SHIFT)["mrr"] - true_values(name, 0.0)["mrr"]
+        rng = np.random.default_rng([11, POPULATIONS.index(name)])
+        asked, found = [], []
+        for draw in tqdm(range(draws), desc=f"seeds {name}"):
+            planned = plan(*runs_of(name, 3, 200, rng), "mrr")
+            asked.append(planned.seeds_for(truth, 0.8, num_units=500))
+            number = int(min(asked[-1], MOST_SEEDS))
+            result = quietly(partial(compare, *runs_of(name, number, 500, rng), "mrr", permutations=FLIPS, seed=draw))
+            found.append(result[0].p_value <= LEVEL)
+        about = {"population": name, "difference": truth, "seeds": quartiles(asked), "draws": draws}
+        rows.append(about | share(found))
+    return rows
+
+
+def runs_of(name: str, seeds: int, tasks: int, rng: np.random.Generator) -> list[list[Ranks]]:
+    """Runs of two models, the first of which is better."""
+    task = rng.normal(size=(tasks, 1))
+    models = []
+    for shift in (SHIFT, 0.0):
+        scores = math.sqrt(OF_TASK) * task + math.sqrt(OF_SEED) * rng.normal(size=(1, seeds))
+        scores = scores + math.sqrt(1 - OF_TASK - OF_SEED) * rng.normal(size=(tasks, seeds)) + shift
+        models.append(ranks_of(quantile(name, special.ndtr(scores))))
+    return models
+
+
+def quartiles(values: list[float]) -> list[int]:
+    """Rounded up."""
+    return [math.ceil(value) for value in np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf")]
+
+
+def sampled(name: str, draws: int, seed: int) -> Iterator[tuple[np.ndarray, Ranks]]:
+    """Full ranks of 2,000 tasks among 1,001 candidates, and those among 100 of the negatives."""
+    pool = np.minimum(population(name, equal=True)[:, 0], 1001)
+    rng = np.random.default_rng([seed, POPULATIONS.index(name)])
+    for _ in tqdm(range(draws), desc=f"sampled {name}"):
+        full = pool[rng.integers(0, len(pool), 2000)]
+        yield full, Ranks(1 + rng.hypergeometric(full - 1, 1001 - full, 100), None, 101)
 
 
 def bounds(draws: int) -> list[Row]:
     """How often the bounds hold the full value, and how wide they are."""
-    rows, N, m, size = [], 1001, 100, 2000
+    rows = []
+    metrics = ("mr", "mrr", "hits@10")
     for name in POPULATIONS:
-        pool = np.minimum(population(name, equal=True)[:, 0], N)
-        rng = np.random.default_rng([10, POPULATIONS.index(name)])
-        held: dict[str, list[bool]] = {}
-        width: dict[str, list[float]] = {}
-        for _ in tqdm(range(min(draws, 50)), desc=f"bounds {name}"):
-            full = pool[rng.integers(0, len(pool), size)]
-            ranks = Ranks(1 + rng.hypergeometric(full - 1, N - full, m), None, m + 1)
-            for metric in ("mr", "mrr", "hits@10"):
-                found = full_bounds(ranks, metric, num_candidates=N)
-                truth = evaluate(full, N, [metric])[found.metric]
-                held.setdefault(found.metric, []).append(found.low <= truth <= found.high)
-                width.setdefault(found.metric, []).append(found.high - found.low)
+        held: dict[str, list[tuple[bool, bool, float]]] = {}
+        for full, ranks in sampled(name, draws, 10):
+            plain = quietly(partial(RankTable.from_ranks(ranks).confidence_intervals, list(metrics)))[0]
+            for metric in metrics:
+                found = full_bounds(ranks, metric, num_candidates=1001)
+                truth = evaluate(full, 1001, [metric])[found.metric]
+                naive = plain[found.metric].low <= truth <= plain[found.metric].high
+                one = (found.low <= truth <= found.high, naive, found.high - found.low)
+                held.setdefault(found.metric, []).append(one)
         for metric, values in held.items():
-            about = {"population": name, "metric": metric, "width": float(np.mean(width[metric]))}
-            rows.append(about | {"draws": len(values), **share(values)})
+            ours, naive, width = zip(*values, strict=True)
+            about = {"population": name, "metric": metric, "width": float(np.mean(width)), "plain": share(naive)}
+            rows.append(about | {"draws": draws, **share(ours)})
+    return rows
+
+
+def expected(draws: int) -> list[Row]:
+    """Expected sampled metrics less the mean of drawn ones, with its standard error."""
+    rows = []
+    for name in POPULATIONS:
+        found: dict[str, list[tuple[float, float]]] = {"mr": [], "mrr": [], "hits@10": []}
+        for full, ranks in sampled(name, draws, 12):
+            for metric, values in found.items():
+                law = evaluate(full, 1001, [sampled_metric(metric, 100)])
+                values.append((*law.values(), *evaluate(ranks, metrics=[metric]).values()))
+        for metric, pairs in found.items():
+            law, drawn = np.array(pairs).T
+            gap = law - drawn
+            about = {"population": name, "metric": metric, "draws": draws, "expected": float(law.mean())}
+            rows.append(about | {"gap": float(gap.mean()), "error": float(gap.std(ddof=1) / math.sqrt(draws))})
     return rows
 
 
 def table(part: str, rows: list[Row]) -> str:
     """Write a Markdown table of one part."""
-    percent = lambda row: f"{100 * row['share']:.1f} ± {100 * row['error']:.1f}"  # noqa: E731
+    draws = str(max(row["draws"] for row in rows))
     if part == "dealt":
         nulls = list(dict.fromkeys(row["null"] for row in rows))
-        cells: dict[tuple[str, ...], dict[str, str]] = {}
-        for row in rows:
-            cells.setdefault((row["graph"], row["scorer"], str(row["draws"])), {})[row["null"]] = percent(row)
         head = ["graph", "scorer", "draws", *nulls]
-        body = [[*key, *(found[null] for null in nulls)] for key, found in cells.items()]
+        body = wide(rows, ("graph", "scorer", "draws"), "null")
     elif part == "margins":
-        head = ["metric", "population", "tasks", "margin", "called equivalent at the margin", "without a difference"]
-        pair = zip(rows[::2], rows[1::2], strict=True)
-        body = [
-            [a["metric"], a["population"], str(a["tasks"]), f"{a['margin']:.3f}", percent(a), percent(b)]
-            for a, b in pair
+        head = ["metric", "population", "tasks", "margin"]
+        head += [
+            f"{way}, {true}"
+            for true in ("worse by the margin", "no difference")
+            for way in ("equivalent", "not inferior", "p > 5 %")
         ]
+        told = [row | {"margin": f"{row['margin']:.3f}", "column": f"{row['kind']} {row['called']}"} for row in rows]
+        body = wide(told, ("metric", "population", "tasks", "margin"), "column")
     elif part == "superiority":
-        head = ["population", "tasks", "truth", "coverage"]
-        body = [[row["population"], str(row["tasks"]), f"{row['truth']:.3f}", percent(row)] for row in rows]
-    elif part == "plans":
-        head = ["population", "difference of MRR", "tasks asked for (quartiles)", "found"]
+        head = ["population", "tasks", "probability", "coverage", "p at most 5 %", "p of MRR at most 5 %"]
+        body = wide([row | {"truth": f"{row['truth']:.3f}"} for row in rows], ("population", "tasks", "truth"), "of")
+    elif part in ("plans", "seeds"):
+        head = ["population", "difference of MRR", f"{'tasks' if part == 'plans' else part} asked for (quartiles)"]
+        head += ["unpaired formula (quartiles)"] * (part == "plans") + ["found"]
+        body = []
+        for row in rows:
+            numbers = [row[key] for key in (("tasks", "plain") if part == "plans" else ("seeds",))]
+            listed = [", ".join(map(str, number)) for number in numbers]
+            body.append([row["population"], f"{row['difference']:.4f}", *listed, percent(row)])
+    elif part == "bounds":
+        head = ["population", "metric", "mean width", "held", "interval of the sampled metric held"]
         body = [
-            [row["population"], f"{row['difference']:.4f}", ", ".join(map(str, row["tasks"])), percent(row)]
+            [row["population"], row["metric"], f"{row['width']:.3f}", percent(row), percent(row["plain"])]
             for row in rows
         ]
     else:
-        head = ["population", "metric", "mean width", "held"]
-        body = [[row["population"], row["metric"], f"{row['width']:.3f}", percent(row)] for row in rows]
+        head = ["population", "metric", "expected", "less the mean of drawn ones"]
+        body = [
+            [row["population"], row["metric"], f"{row['expected']:.4f}", f"{row['gap']:+.5f} ± {row['error']:.5f}"]
+            for row in rows
+        ]
     lines = [head, ["---"] * len(head), *body]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    return text if part == "dealt" else f"{text}\n\n{int(draws):,} draws a line."
+
+
+def wide(rows: list[Row], key: tuple[str, ...], column: str) -> list[list[str]]:
+    """A line per key with the shares of its rows, in the order in which they come."""
+    lines: dict[tuple[str, ...], dict[str, str]] = {}
+    for row in rows:
+        lines.setdefault(tuple(str(row[name]) for name in key), {})[row[column]] = percent(row)
+    return [[*names, *shares.values()] for names, shares in lines.items()]
+
+
+def percent(row: Row) -> str:
+    """A share with its standard error."""
+    return f"{100 * row['share']:.1f} ± {100 * row['error']:.1f}"
 
 
 if __name__ == "__main__":

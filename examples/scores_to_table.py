@@ -17,10 +17,16 @@ from pathlib import Path
 import torch
 from pykeen.datasets import get_dataset
 
-from torchrankmetrics import KnownTriples, RankCollection, RankTable, compare, evaluate, plots, rank_triples
+from torchrankmetrics import KnownTriples, RankCollection, RankStudy, RankTable, compare, evaluate, plots, rank_triples
+
+
+def splits(graph):
+    """(n, 3) triples of train, valid and test."""
+    return [part.mapped_triples for part in (graph.training, graph.validation, graph.testing)]
+
 
 data = get_dataset(dataset="kinships")
-train, valid, test = (part.mapped_triples for part in (data.training, data.validation, data.testing))
+train, valid, test = splits(data)
 print(
     f"{len(train)} + {len(valid)} + {len(test)} triples, {data.num_entities} entities, {data.num_relations} relations"
 )
@@ -45,24 +51,28 @@ for name, metric in chance.items():
 # entities that share answers with that of the query. `rank_triples` ranks both sides of every test triple. The
 # relation becomes the group, the index of the triple the sample id: they are what later questions need.
 
-# %%
-links = torch.zeros(data.num_relations, data.num_entities, data.num_entities)
-links[train[:, 1], train[:, 0], train[:, 2]] = 1
-shared = links @ links.mT @ links
 
-scorers = {
-    "frequency": (
-        lambda heads, relations: links.sum(1)[relations],
-        lambda relations, tails: links.sum(2)[relations],
-    ),
-    "neighbours": (
-        lambda heads, relations: shared[relations, heads],
-        lambda relations, tails: shared.mT[relations, tails],
-    ),
-}
+# %%
+def scorers(graph):
+    """Two models of a graph, each as score_tails and score_heads."""
+    train, *_ = splits(graph)
+    links = torch.zeros(graph.num_relations, graph.num_entities, graph.num_entities)
+    links[train[:, 1], train[:, 0], train[:, 2]] = 1
+    shared = links @ links.mT @ links
+    return {
+        "frequency": (
+            lambda heads, relations: links.sum(1)[relations],
+            lambda relations, tails: links.sum(2)[relations],
+        ),
+        "neighbours": (
+            lambda heads, relations: shared[relations, heads],
+            lambda relations, tails: shared.mT[relations, tails],
+        ),
+    }
+
 
 models = {}
-for name, (score_tails, score_heads) in scorers.items():
+for name, (score_tails, score_heads) in scorers(data).items():
     models[name] = RankCollection(["mrr", "hits@10", "amri", "tie_rate"])
     models[name].update(rank_triples(score_tails, score_heads, test, known, progress=False))
 print(models["neighbours"].summary())
@@ -109,29 +119,31 @@ for relation, count, old, new in sorted(rows, key=lambda row: -row[1])[:5]:
     print(f"{relation:8} {count:4} tasks   adjusted MRR {old:.3f} -> {new:.3f}")
 
 # %% [markdown]
-# ## The table, in LaTeX
+# ## The table of the paper
 #
-# Values with their intervals, chance in a line of its own, and all that a reader needs to compute it again in the
-# caption.
+# Two more graphs, and `RankStudy` makes the table: values with their intervals, chance in a line of its own, the best
+# of each graph bold, and marked what cannot be told from it. All its pairs are one family of tests.
 
 # %%
-columns = {"mrr": "MRR", "hits_at_10": "H@10", "amri": "AMRI"}
-by_chance = {**{key: chance[key].moments(counts).mean for key in ("mrr", "hits_at_10")}, "amri": 0.0}
-lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
-lines += [" & ".join(["model", *columns.values()]) + r" \\", r"\midrule"]
-for name, rows in intervals.items():
-    cells = [f"{rows[key].value:.3f} [{rows[key].low:.3f}, {rows[key].high:.3f}]" for key in columns]
-    lines += [" & ".join([name, *cells]) + r" \\"]
-lines += [
-    " & ".join(["chance", *(f"{by_chance[key]:.3f}" for key in columns)]) + r" \\",
-    r"\bottomrule",
-    r"\end{tabular}",
-]
-print("\n".join(lines))
-print(
-    "% Kinships, both sides, filtered by train, valid and test; realistic ranks; 95 % intervals, triples drawn;\n"
-    f"% {len(counts)} ranks among {counts.min()} to {counts.max()} candidates"
+study = RankStudy()
+for name in ("nations", "kinships", "umls"):
+    graph = get_dataset(dataset=name)
+    everything = KnownTriples(*splits(graph), num_entities=graph.num_entities)
+    for model, (score_tails, score_heads) in scorers(graph).items():
+        table = rank_triples(score_tails, score_heads, splits(graph)[-1], everything, progress=False)
+        study.add(table, model=model, dataset=name)
+paper = study.table(["mrr", "adjusted_mrr"], cluster="sample_id")
+print(paper)
+
+# %% [markdown]
+# On Nations an MRR of 0.55 is an index of 0.27: among 14 entities chance gives 0.38 of it. The same in LaTeX, for
+# `booktabs`, with a caption that lets a reader compute it again:
+
+# %%
+caption = (
+    "Test triples of both sides, filtered by train, valid and test; realistic ranks; 95 % intervals, triples drawn."
 )
+print(paper.to_latex(caption=caption, label="tab:link-prediction"))
 
 # %% [markdown]
 # ## For the appendix

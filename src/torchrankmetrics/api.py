@@ -1,6 +1,9 @@
 """The public names; ``import torchrankmetrics`` loads them, and torch, when the first of them is used."""
 
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
+from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.triples import rank_until_decided
+from torchrankmetrics.deciding.until_decided import UntilDecided
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.chance import permutation_p_value
@@ -52,11 +55,13 @@ from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples
+from torchrankmetrics.protocols.long_tables import rank_long_table, rank_long_tables
 from torchrankmetrics.protocols.popularity import weigh_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.ranking.accumulator import RankAccumulator
 from torchrankmetrics.ranking.certified.candidates import Candidates
-from torchrankmetrics.ranking.chunks import RankAccumulator, rank_embeddings
+from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.tolerance import Tolerance
@@ -78,6 +83,7 @@ __all__ = [
     "AdjustedMeanReciprocalRank",
     "AveragePrecision",
     "Candidates",
+    "Decision",
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
@@ -120,6 +126,7 @@ __all__ = [
     "SuccessAtK",
     "TieRate",
     "Tolerance",
+    "UntilDecided",
     "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",
@@ -133,8 +140,11 @@ __all__ = [
     "rank_complex_queries",
     "rank_embeddings",
     "rank_facts",
+    "rank_long_table",
+    "rank_long_tables",
     "rank_scores",
     "rank_triples",
+    "rank_until_decided",
     "relation_categories",
     "sampled_hits_at",
     "weigh_by_popularity",

@@ -1,13 +1,48 @@
-"""The warnings of the package: one category, to silence or escalate, told once per job; and keywords by old names."""
+"""The warnings of the package: one category, to silence or escalate, told once per job; keywords that do not fit."""
 
+import difflib
 import functools
+import inspect
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+# what other libraries call it
+_WORDS = {
+    "exclude": (
+        "mask",
+        "masks",
+        "filter",
+        "filters",
+        "filter_mask",
+        "filter_triples",
+        "ignore",
+        "padding_mask",
+        "seen",
+    ),
+    "target": ("relevance", "labels", "label", "qrels", "answers", "y_true"),
+    "preds": ("scores", "y_pred", "y_score", "run"),
+    "scores": ("preds", "y_pred", "y_score"),
+    "query": ("qids", "query_id", "query_ids"),
+    "similarity": ("metric", "distance", "norm"),
+}
+_CUT = "a cut is part of a name: metrics=['hits@10', 'ndcg@10']"
+_HIGHER = "of scores higher is better: pass the negative of distances"
+_NEGATIVES = "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)"
+_SAID = {
+    "k": _CUT,
+    "ks": _CUT,
+    "top_k": _CUT,
+    "higher_is_better": _HIGHER,
+    "distance": _HIGHER,
+    "distances": _HIGHER,
+    "y_pred_pos": _NEGATIVES,
+    "y_pred_neg": _NEGATIVES,
+    "num_candidates": "ranks go in with their number of candidates: Ranks(ranks, None, num_candidates)",
+}
 
 
 class RankMetricWarning(UserWarning):
@@ -21,7 +56,10 @@ class RankMetricWarning(UserWarning):
 def warn(message: str) -> None:
     """Give a ``RankMetricWarning`` to the caller of the function that calls this."""
     if is_told_here():
-        warnings.warn(message, RankMetricWarning, stacklevel=3)
+        level, frame = 3, sys._getframe(2)
+        while frame.f_code.co_filename == __file__ and frame.f_back is not None:  # a wrapper of this file is no caller
+            level, frame = level + 1, frame.f_back
+        warnings.warn(message, RankMetricWarning, stacklevel=level)
 
 
 def is_told_here() -> bool:
@@ -51,3 +89,35 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
         return called
 
     return decorate
+
+
+def told(function: Callable[P, R]) -> Callable[P, R]:
+    """Let a call whose keywords do not fit say which are meant."""
+    signature = inspect.signature(function)
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except TypeError:
+            try:
+                signature.bind(*args, **kwargs)
+            except TypeError as misfit:
+                hint = hint_of(kwargs, signature.parameters)
+                raise TypeError(f"{function.__name__}() {misfit}{hint and f'; {hint}'}") from None
+            raise
+
+    return called
+
+
+def hint_of(given: Iterable[str], parameters: Iterable[str]) -> str:
+    """What to write in the place of the first keyword that a function does not have; "" where nothing is near."""
+    known = list(parameters)
+    for key in given:
+        if key not in known:
+            meant = [name for name, words in _WORDS.items() if key in words and name in known]
+            if meant := meant or ([] if key in _SAID else difflib.get_close_matches(key, known, n=1)):
+                return f"did you mean {meant[0]!r}?{' There True is no candidate' * (meant[0] == 'exclude')}"
+            if key in _SAID:
+                return _SAID[key]
+    return ""

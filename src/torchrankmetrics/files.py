@@ -2,9 +2,11 @@
 
 import errno
 import os
+import re
 import shutil
 import stat
 import uuid
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,8 +14,8 @@ MAX_BYTES = 1 << 30
 """What a file of ranks may take in memory unless the caller allows more: about 15 million rows."""
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file at once or not at all.
+def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
+    """Write a file, at once or in parts that are made as they are written, whole or not at all.
 
     A regular file is replaced and keeps mode and owner; where a symbolic link stands, its target is the file. Pipes and
     character devices are written to, as are the open files of /dev/stdout or /dev/fd/3, at their position.
@@ -21,34 +23,42 @@ def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
     Raises:
         OSError: if that cannot be; what stood there is as it was.
     """
+    parts = (content,) if isinstance(content, bytes) else content
     descriptor = _descriptor(os.fspath(path))
     if descriptor is not None:
         with open(os.dup(descriptor), "wb") as file:
-            file.write(content)
+            file.writelines(parts)
         return
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
         mode = None
     if mode is None or stat.S_ISREG(mode):
-        _replace(Path(os.path.realpath(path)), content, new=mode is None)
+        _replace(Path(os.path.realpath(path)), parts, new=mode is None)
     elif stat.S_ISFIFO(mode) or stat.S_ISCHR(mode):
         with open(path, "wb") as file:
-            file.write(content)
+            file.writelines(parts)
     elif stat.S_ISDIR(mode):
         raise OSError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
     else:
         raise OSError(errno.EINVAL, "Neither a file, a pipe nor a character device", os.fspath(path))
 
 
-def _replace(target: Path, content: bytes, new: bool) -> None:
+def natural(text: str) -> list[tuple[bool, int, str]]:
+    """A key that sorts numbers in texts by their value."""
+    return [
+        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text) if part
+    ]
+
+
+def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> None:
     neighbour = target.with_name(f".{target.name[:50]}.{uuid.uuid4().hex}")
     if not new:
         os.close(os.open(target, os.O_WRONLY))  # a file that must not be written to must not be replaced either
     try:
         # nobody may read what the old file hides, not even while it is written
         with open(os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb") as file:
-            file.write(content)
+            file.writelines(parts)
             file.flush()
             os.fsync(file.fileno())
         if not new:

@@ -19,9 +19,11 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
-    table = RankStudy.open(pattern).table(["mrr", "hits@3"], "adjusted_index", level=0.9, cluster="sample_id")
+    table = RankStudy.open(pattern).table(
+        ["mrr", "hits@3"], "adjusted_index", level=0.9, cluster="sample_id", margin=0.2
+    )
     arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--level", "0.9"]
-    arguments += ["--cluster", "sample_id"]
+    arguments += ["--cluster", "sample_id", "--margin", "0.2"]
     assert output(capsys, *arguments) == f"{table}\n"
     assert output(capsys, *arguments, "--rows", "datasets") == table.shown(rows="datasets").to_text() + "\n"
     assert output(capsys, *arguments, "--values-only") == table.shown(intervals=False).to_text() + "\n"

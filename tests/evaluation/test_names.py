@@ -42,6 +42,23 @@ SYNONYMS = {
     "power_mean_rank_inf": "power_mean_rank_inf",
     "power_mean_rank_minus_inf": "power_mean_rank_minus_inf",
 }
+# words of information retrieval, recommendation, image-text retrieval and classification
+ELSEWHERE = {
+    "success_at_10": "hr@10 HR10 hr_10 hit_rate@10 hitrate@10 hit_ratio@10 success_10 s@10 accuracy@10 acc@10",
+    "success_at_1": "top1 top-1 top_1 top1_accuracy top-1-accuracy hit@1 accuracy@1",
+    "recall_at_10": "recall@10 recall_10 recall10",
+    "precision_at_5": "p@5 P_5 prec@5 precision_at_5",
+    "rr": "rr recip_rank reciprocal_rank arhr",
+    "rr_at_10": "mrr@10 mrr_10 mrr10 rr@10",
+    "ap": "map mAP average_precision mean_average_precision",
+    "ap_at_100": "map@100 map_cut_100 ap@100",
+    "ndcg": "nDCG ndcg normalized_discounted_cumulative_gain",
+    "ndcg_at_10": "ndcg@10 ndcg_cut_10 nDCG10",
+    "hits_at_10": "hits10 h10",
+    "mr": "MeanR average_rank avg_rank",
+    "median_rank": "MedR median",
+    "auc": "rocauc auroc mean_quantile",
+}
 PAIRS = [(synonym, key) for key, names in SYNONYMS.items() for synonym in names.split()]
 
 
@@ -56,6 +73,62 @@ def test_synonyms_come_out_under_the_canonical_key(synonym, key):
     if "." not in synonym and not key.startswith("p_"):  # optimistic ranks have no p-value
         assert keys([f"tail.optimistic.{synonym}"]) == [f"tail_optimistic_{key}"]
     assert keys([f"head_worst_{synonym}"]) == [f"head_pessimistic_{key}"]
+
+
+@pytest.mark.parametrize("key", ELSEWHERE)
+def test_words_of_other_fields_name_what_they_mean(key):
+    for word in ELSEWHERE[key].split():
+        assert keys([word]) == [key], word
+        assert keys([f"z_{word}"])[0] == f"z_{key}" or key == "median_rank"
+    assert keys(["average.mr", "avg_mrr"]) == ["mr", "mrr"]  # PyKEEN's word for the realistic rank
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("bpref", "ir_measures has it"),
+        ("infAP", "ir_measures has it"),
+        ("ERR@20", "ndcg is, ir_measures"),
+        ("dcg@10", "ndcg is"),
+        ("f1@10", "precision_at_<k> and recall_at_<k> are"),
+        ("gauc", "it is query_auc here"),
+        ("pr_auc", "it is ap here"),
+        ("coverage@10", "not of ranks"),
+        ("rsum", "add success_at_1"),
+        ("RetrievalMRR", "it is 'rr' here"),
+        ("RetrievalHitRate", "it is 'success_at_<k>' here"),
+        ("LinkPredRecall", "it is 'recall_at_<k>' here"),
+        ("filtered_mrr", "exclude= of update.* ask for 'mrr'"),
+        ("hmr@10", "'hmr' is of all ranks and takes no @10; hits_at_10 and rr_at_10"),
+        ("recall", "needs a number of first places: recall_at_10"),
+        ("accuracy", "needs a number of first places: success_at_10"),
+        ("hits@k", "needs a number of first places: hits_at_10"),
+        ("nDCG@k", "needs a number of first places: ndcg_at_10"),
+        ("R@10", "two meanings: recall_at_10.*success_at_10"),
+    ],
+)
+def test_words_without_a_metric_are_told_what_to_ask_for(word, said):
+    with pytest.raises(ValueError, match=said) as error:
+        RankCollection([word])
+    if " here" in said:
+        assert "docs/coming_from.md" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("recal@10", {"recall_at_10", "precision_at_10"}),
+        ("z_recal@10", {"z_recall_at_10", "z_precision_at_10"}),
+        ("adjusted_ngcd", {"adjusted_ndcg"}),
+        ("mrrr", {"mrr", "rr", "adjusted_mrr"}),
+        ("normalized_coun", {"normalized_auc"}),
+    ],
+)
+def test_what_is_suggested_has_the_same_view_and_cut_and_a_meaning(wrong, meant):
+    with pytest.raises(ValueError, match="unknown metric") as error:
+        RankCollection([wrong])
+    suggested = re.search(r"did you mean (.*)\? Rank", str(error.value))
+    assert set(re.findall("'([^']*)'", suggested[1] if suggested else "")) <= meant
 
 
 @pytest.mark.parametrize("key", SYNONYMS)

@@ -132,3 +132,16 @@ def test_what_is_wrong_is_told():
         full_bounds(weighted, num_candidates=50)
     with pytest.raises(ValueError, match="mean of f"):
         full_bounds(Ranks([1, 2], None, 6), "median_rank", num_candidates=50)
+
+
+@pytest.mark.parametrize("with_replacement", [False, True])
+@pytest.mark.parametrize("metric", ["mrr", "mr", "auc", "hits@10"])
+def test_an_expected_sampled_metric_is_found_by_its_name(metric, with_replacement):
+    definition = sampled_metric(metric, 50, with_replacement=with_replacement)
+    assert evaluate([1, 3, 40], 1001, [definition.name]) == evaluate([1, 3, 40], 1001, [definition])
+
+
+@pytest.mark.parametrize("name", ["sampled_median_rank_5", "sampled_mrr_0", "sampled_hits_at_10_5", "sampled_ap_10"])
+def test_what_has_no_such_expectation_has_no_such_name(name):
+    with pytest.raises(ValueError, match=r"expectation among|num_negatives|unknown metric"):
+        evaluate([1, 3, 40], 1001, [name])

@@ -29,8 +29,8 @@ BAD_UPDATES = {
     "scores complex": (TypeError, "scores must be real", lambda m: m.update(SCORES.cfloat(), TARGET)),
     "scores of another type": (
         TypeError,
-        "preds must be a torch.Tensor of scores",
-        lambda m: m.update(SCORES.numpy(), TARGET),
+        "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor",
+        lambda m: m.update(SCORES.tolist(), TARGET),
     ),
     # exclusion
     "excluded column beyond N": (

@@ -13,8 +13,8 @@ from bits import bits
 from public_metrics import scores
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
 from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, Ranks
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
-from torchrankmetrics.table.rows import rows_of
 from worker_pool import WorkerPool
 
 ROWS = rows_of(Ranks([1, 4], None, 9), side="head")

@@ -33,8 +33,8 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.evaluation.names import all_names, parse_name
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
-from torchrankmetrics.table.rows import rows_of
 
 SCORES = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
 ANSWERS = [[0, 2], [1, 2], [0, 1, 3]]
@@ -330,7 +330,7 @@ def test_what_cannot_be_a_query_is_refused_before_anything_changes():
         "more than places": (lambda m: m.update(Ranks([2, 2], None, 4, filtered=False), query=0), "more answers than"),
         "overlap": (lambda m: m.update(Ranks([1, 2], [3, 2], 4, filtered=False), query=0), "tied with each other"),
         "other N": (lambda m: m.update(Ranks([1, 3], None, [4, 5], filtered=False), query=0), "differ in num_cand"),
-        "numpy": (lambda m: m.update(SCORES.numpy(), ANSWERS), "torch.from_numpy"),
+        "lists of scores": (lambda m: m.update(SCORES.tolist(), ANSWERS), r"torch.tensor\(preds\)"),
         "mask": (lambda m: m.update(SCORES, ANSWERS, mask=RELEVANT), "did you mean 'exclude'"),
         "indexes beside ranks": (lambda m: m.update(Ranks([1], None, 4), indexes=[0]), "indexes must not be given"),
     }

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "src" / "torchrankmetrics"
-EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "sklearn")
+EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn")
 # every room with the rooms it may know, all of them; a room knows only rooms that stand before it
 NEIGHBOURS: dict[str, set[str]] = {
     "errors": set(),
@@ -22,15 +22,27 @@ NEIGHBOURS: dict[str, set[str]] = {
     "definitions": {"theory"},
     "ranking": {"checks", "errors"},
     "table": {"checks", "files", "ranking", "sides"},
-    "protocols": {"checks", "errors", "ranking", "rendering", "sides", "table", "theory"},
+    "protocols": {"checks", "errors", "files", "ranking", "rendering", "sides", "table", "theory"},
     "datasets": {"checks", "errors", "protocols", "sides", "theory"},
     "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "rendering", "sides", "table", "theory"},
+    "deciding": {"checks", "evaluation", "protocols", "ranking", "sides", "table", "theory"},
     "significance": {"evaluation", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
     "plots": {"checks", "evaluation", "table", "theory"},
     "study": {"checks", "errors", "evaluation", "files", "plots", "ranking", "rendering", "table", "theory"},
-    "api": {"datasets", "errors", "evaluation", "metrics", "protocols", "ranking", "study", "table", "theory"},
+    "api": {
+        "datasets",
+        "deciding",
+        "errors",
+        "evaluation",
+        "metrics",
+        "protocols",
+        "ranking",
+        "study",
+        "table",
+        "theory",
+    },
     "__init__": {"api"},
     "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
     "audit": {"checks", "evaluation", "ranking", "theory"},
@@ -53,8 +65,9 @@ NEIGHBOURS: dict[str, set[str]] = {
 LOOKED_UP = {"__init__": "torchrankmetrics.api", "table": "torchrankmetrics.evaluation.questions"}
 # what is not everybody's: who may import it
 GUESTS = {
-    "torchmetrics": {"metrics", "integrations"},
+    "torchmetrics": {"metrics", "integrations", "deciding"},
     "numba": {"ranking"},
+    "pyarrow": {"table"},
     "matplotlib": {"plots"},
     "pykeen": {"integrations"},
     "pytorch_lightning": {"integrations"},

@@ -36,5 +36,6 @@ def test_executed_notebook_is_that_of_its_script() -> None:
 def test_page_of_a_notebook_shows_cells_and_outputs() -> None:
     page = notebook.page(SCRIPT.with_suffix(".ipynb"))
     assert page.startswith("# From scores to the paper's table")
-    assert "```text\n\\begin{tabular}{lrrr}" in page
+    assert "\n\\begin{tabular}{lrrrrrr}\n\\toprule\n" in page
+    assert "\\caption{Test triples of both sides" in page
     assert page.count("](data:image/png;base64,") == 2

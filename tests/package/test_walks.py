@@ -39,7 +39,7 @@ def report(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("way", "walk", "most"),
     [
-        ("Scores to the logged adjusted MRR", log_adjusted_mrr, 16),
+        ("Scores to the logged adjusted MRR", log_adjusted_mrr, 14),
         ("`confidence_intervals`", intervals_of_clusters, 10),
         ("`torchrankmetrics report`", report, 9),
     ],

@@ -159,7 +159,7 @@ def test_no_pairs_no_tasks():
         ({"right": torch.zeros(R)}, ValueError, r"right must be embeddings \(entities, d\), .*; got \(11,\)"),
         ({"right": torch.zeros(0, D)}, ValueError, r"right must be embeddings .* none of them empty; got \(0, 4\)"),
         ({"right": None, "left": torch.zeros(L)}, ValueError, r"left must be similarities \(L, R\), .*; got \(9,\)"),
-        ({"left": [[0.0] * D] * L}, TypeError, "left must be a torch.Tensor, got list"),
+        ({"left": [[0.0] * D] * L}, TypeError, "left must be a torch.Tensor or an array .* got list"),
         ({"left": torch.zeros(L, D).long()}, TypeError, "queries and candidates must share a floating dtype"),
         (
             {"right": torch.zeros(R, D).double()},

@@ -284,7 +284,7 @@ def test_candidates_are_read_once_and_refused_when_they_have_changed():
 Q, E, T = torch.ones(1, 2), torch.ones(4, 2), torch.tensor([1])
 BAD = {
     "no floats": (lambda: Candidates(E.long()), TypeError, "candidates must be floats, got torch.int64"),
-    "empty": (lambda: Candidates(E[:0]), ValueError, r"candidates must be \(N, d\) with N >= 1, got \(0, 2\)"),
+    "empty": (lambda: rank_embeddings(Q, E[:0], T), ValueError, r"candidates \(N, d\) with N >= 1, got"),
     "bias shape": (lambda: Candidates(E, torch.ones(3)), ValueError, r"bias must be \(N,\) = \(4,\), got \(3,\)"),
     "bias type": (lambda: rank_embeddings(Q, E, T, bias=[0.0] * 4), TypeError, "bias must hold floats, got list"),
     "bias twice": (lambda: rank_embeddings(Q, Candidates(E), T, bias=torch.ones(4)), ValueError, "hold their own"),

@@ -227,8 +227,11 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         "single array": npy(np.arange(3)),
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
-        r"version is array\(3\); this library reads 1 and 2": npz(**{**whole, "rank_table_version": 3}),
-        "it has queries, which a file of rank_table_version 1 has not": npz(**{**whole, "query": np.array(3)}),
+        r"version is 4; this library reads 1, 2, 3": npz(**{**whole, "rank_table_version": 4}),
+        "it has 'query', which a file of rank_table_version below 2 has not": npz(**{**whole, "query": np.array(3)}),
+        "it has 'partial', which a file of rank_table_version below 3 has not": npz(
+            **{**whole, "partial": np.array(True)}
+        ),
         r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "arrays must hold num_candidates": npz(rank_table_version=1, optimistic=[1]),

@@ -95,6 +95,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _fail(_os_message(error) if isinstance(error, OSError) else str(error))
         except (OverflowError, MemoryError) as error:
             return _fail(f"a number or a file is too large: {error or type(error).__name__}")
+        except ImportError as error:  # of an extra that a file needs
+            if "pip install" not in str(error):
+                raise
+            return _fail(str(error))
         except typer.Abort:
             code = INTERRUPTED
         except Exception as error:

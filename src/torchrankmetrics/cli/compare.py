@@ -8,7 +8,7 @@ import typer
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit, given, refuse, split_list
-from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
+from torchrankmetrics.cli.tables import SUFFIXES, MaxBytesOption, input_path, load
 from torchrankmetrics.files import MAX_BYTES
 
 
@@ -17,7 +17,8 @@ def compare_command(
     a: Annotated[
         Path,
         typer.Argument(
-            help="Ranks of the first model (.npz), a folder with a file per training run, or -.", callback=input_path
+            help="Ranks of the first model (.npz or .parquet), a folder with a file per training run, or -.",
+            callback=input_path,
         ),
     ],
     b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)],
@@ -93,7 +94,7 @@ def _names(paths: list[Path]) -> list[str]:
     Raises:
         ValueError: if a path comes twice.
     """
-    names = [path.name.removesuffix(".npz") for path in paths]
+    names = [path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "") for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
     if len(set(names)) < len(names):

@@ -84,8 +84,8 @@ def _written(table: Tabular, form: Format, to_file: bool) -> str:
 
 def _form(form: Format | None, output: Path | None) -> Format:
     suffix = "" if output is None else output.suffix.lower()
-    if suffix == ".npz":
-        raise ValueError(f"--output must not end in .npz, which files of ranks do; got {output}")
+    if suffix in (".npz", ".parquet"):
+        raise ValueError(f"--output must not end in {suffix}, which files of ranks do; got {output}")
     told = _SUFFIXES.get(suffix)
     if told is not None and form not in (None, told):
         typer.echo(f"note: {output} is written as {form}, not {told}: --format says so", err=True)

@@ -15,7 +15,9 @@ from torchrankmetrics.files import MAX_BYTES
 def plan_command(
     a: Annotated[
         Path,
-        typer.Argument(help="Ranks of the first model (.npz), or a folder with a file per run.", callback=input_path),
+        typer.Argument(
+            help="Ranks of the first model (.npz or .parquet), or a folder with a file per run.", callback=input_path
+        ),
     ],
     b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)],
     difference: Annotated[

@@ -26,7 +26,9 @@ def report_command(
     paths: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILES", help="Files of ranks (RankTable.save, .npz), folders of them, or -.", show_default=False
+            metavar="FILES",
+            help="Files of ranks (RankTable.save; .npz, .parquet), folders of them, or -.",
+            show_default=False,
         ),
     ],
     metrics: Annotated[
@@ -108,7 +110,7 @@ def report_command(
     only = measures if by_group and given(context, "views") else None
     group_names = None if names is None else reported.read_names(names)
     files = [file for path in paths for file in files_of(Path("/dev/stdin") if str(path) == "-" else path)]
-    several = len(files) > 1 or paths[0].is_dir()
+    several = len(files) > 1 or (files != paths and paths[0].is_dir())
     columns: tuple[str, ...] = ()
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []

@@ -57,6 +57,8 @@ def analysis_of(path: Path, measures: Measures, max_bytes: int) -> Analysis:
     table = RankTable.load(path, max_bytes=max_bytes)
     if not table.num_tasks:
         raise ValueError(f"{path} holds no ranking tasks")
+    if table.is_partial:
+        raise ValueError(f"{path} is a sample of the tasks that ended where something was decided: rank all of them")
     analysis = Analysis([table.rows])
     for side in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
         there = " and ".join(analysis.sides) or "no"

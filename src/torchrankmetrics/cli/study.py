@@ -26,6 +26,10 @@ def study_command(
         str | None,
         typer.Option("--cluster", help="What is drawn together: group or sample_id (both sides of a triple)."),
     ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option("--margin", help="Mark models that no other is better than by so much, in the metrics' units."),
+    ] = None,
     rows: Annotated[str, typer.Option("--rows", help="What is a row: models or datasets.")] = "models",
     values_only: Annotated[bool, typer.Option("--values-only", help="Leave out the intervals.")] = False,
     across: Annotated[
@@ -60,18 +64,18 @@ def study_command(
     suffix = output.suffix.lower() if output is not None else ""
     with busy("study"):
         if across:
-            refuse(given(context, "rows", "values_only", "title"), "--across writes averages")
+            refuse(given(context, "margin", "rows", "values_only", "title"), "--across writes averages")
             emit(study.summary(names, **options).tabular(), form, output)
         elif form is Format.html or (form is None and suffix == ".html"):
             refuse(given(context, "rows", "values_only"), "they are of tables, and html is a page")
             try:
-                page = study.report(output if to_file else None, names, title=title, **options)
+                page = study.report(output if to_file else None, names, margin=margin, title=title, **options)
             except ImportError as error:
                 raise ValueError(str(error)) from error
             sys.stdout.write(page or "")
         else:
             refuse(given(context, "title"), "it is of a page: add --format html")
-            table = study.table(names, **options)
+            table = study.table(names, margin=margin, **options)
             programs = form in (Format.csv, Format.json) or (form is None and suffix in (".csv", ".json"))
             shown = table.shown(rows="models" if rows == "models" else "datasets", intervals=not values_only)
             emit(table.records() if programs else shown.tabular(), form, output)

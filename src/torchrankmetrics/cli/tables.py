@@ -8,6 +8,7 @@ import typer
 if TYPE_CHECKING:
     from torchrankmetrics.table.rank_table import RankTable
 
+SUFFIXES = (".npz", ".parquet")
 MaxBytesOption = Annotated[
     int, typer.Option("--max-bytes", help="Refuse a file of ranks that would take more memory.", min=1)
 ]
@@ -19,22 +20,25 @@ def input_path(path: Path | None) -> Path | None:
 
 
 def files_of(path: Path) -> list[Path]:
-    """Give the .npz files of a folder, by name, or the file itself.
+    """Give the tables of a folder, .npz or Parquet, by name; or the path itself, of a file or a folder of one table.
 
     Raises:
         ValueError: if the folder has none.
     """
-    if not path.is_dir():
+    from torchrankmetrics.table.parquet import is_one_table
+
+    if not path.is_dir() or is_one_table(path):
         return [path]
-    files = sorted(path.glob("*.npz"))
+    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
     if not files:
-        raise ValueError(f"{path} is a folder without .npz files: expected one per training run")
+        raise ValueError(f"{path} is a folder without .npz files or Parquet: expected one per training run")
     return files
 
 
 def load(path: Path, max_bytes: int) -> "RankTable | list[RankTable]":
-    """Load a file, or every file of a folder."""
+    """Load a table, or every table of a folder."""
     from torchrankmetrics.table.rank_table import RankTable
 
-    tables = [RankTable.load(file, max_bytes=max_bytes) for file in files_of(path)]
-    return tables if path.is_dir() else tables[0]
+    files = files_of(path)
+    tables = [RankTable.load(file, max_bytes=max_bytes) for file in files]
+    return tables[0] if files == [path] else tables

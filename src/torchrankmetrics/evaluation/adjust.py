@@ -107,6 +107,8 @@ def adjust(
     definition = base_definition(metric)
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
+        if num_candidates.isdecimal():
+            raise ValueError(f"num_candidates is the str {num_candidates!r}, which names no data set: pass an int")
         num_candidates = candidate_counts(num_candidates)
     several = not is_int(num_candidates)
     if is_int(num_candidates):

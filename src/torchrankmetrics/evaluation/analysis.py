@@ -18,12 +18,12 @@ from torchrankmetrics.table.columns import (
     SIDE_CODES,
     Columns,
     Rows,
+    empty_rows,
     weights,
     without_flag,
     without_queries,
 )
 from torchrankmetrics.table.queries import Queries, queries_of
-from torchrankmetrics.table.rows import empty_rows
 from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of_two, in_range
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -47,10 +47,11 @@ class Analysis:
 
     Raises:
         IndexError: for ids out of range that an accelerator could only flag.
-        ValueError: for ranks, weights or restrictions that an accelerator could only flag.
+        ValueError: for ranks, weights or restrictions that an accelerator could only flag; and for a sample of tasks
+            that ended where something was decided, unless ``partial``: who asks then tells of it.
     """
 
-    def __init__(self, blocks: Sequence[Tensor]) -> None:
+    def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
         blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
@@ -72,6 +73,11 @@ class Analysis:
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
         self.query_p_values: dict[Hashable, QueryPValue] = {}
         self._warned = False
+        if self.num_partial and not partial:
+            raise ValueError(
+                f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
+                "them are not those of all tasks. Ask the Decision, or the table for its summary(); or rank all tasks"
+            )
         if repeated:
             warn(
                 "sample_id repeats within one update, and repeats count once: resampled rows (BootStrapper) or several "
@@ -98,6 +104,11 @@ class Analysis:
     def num_sampled(self) -> int:
         """Number of tasks that were ranked among sampled candidates."""
         return self._num_flagged(fault.SAMPLED)
+
+    @property
+    def num_partial(self) -> int:
+        """Number of tasks of a sample that ended where something was decided."""
+        return self._num_flagged(fault.PARTIAL)
 
     @property
     def sides(self) -> list[Side]:

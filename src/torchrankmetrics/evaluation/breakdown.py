@@ -1,5 +1,6 @@
 """A table of an evaluation by group: which relations, query patterns or degree buckets a model is good at."""
 
+import gc
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -73,9 +74,22 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
             seen = replace(measure, average="micro").seen_as("base", "adjusted_index", "z_score")
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
-    cells = [[name_of(group, names) for group in groups.ids.tolist()], groups.num_tasks.tolist()]
+    ids: list[Cell] = groups.ids.tolist()
+    cells = [ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]]
+    cells.append(groups.num_tasks.tolist())
     cells += [groups.values(measure).tolist() for measure in columns.values()]
-    return Breakdown(("group", "count", *columns), tuple(zip(*cells, strict=True)), tuple(sampled_notes(analysis)))
+    return Breakdown(("group", "count", *columns), _rows(cells), tuple(sampled_notes(analysis)))
+
+
+def _rows(cells: list[list[Cell]]) -> tuple[tuple[Cell, ...], ...]:
+    """Rows of columns. A million of them would set off the search for cycles often, and hold none."""
+    searching = gc.isenabled()
+    gc.disable()
+    try:
+        return tuple(zip(*cells, strict=True))
+    finally:
+        if searching:
+            gc.enable()
 
 
 def name_of(group: int, names: Names) -> Cell:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast, overload
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import RankMetricWarning, told
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.family import Family, named_models
@@ -62,6 +62,7 @@ def compare(
     permutations: int = ...,
     seed: int = ...,
 ) -> PairwiseComparisons: ...
+@told
 def compare(
     a: Models | Mapping[str, Models],
     b: Models | Metric | Sequence[Metric] | None = None,
@@ -141,8 +142,8 @@ def compare(
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
     for i, p in zip(tested, holm(list(tested.values())), strict=True):
         results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
-    warn_of_support({result.metric: result.support for result in results}, 3)
-    _warn_of_no_bound([result.metric for result in results if not result.bounded], level)
+    warn_of_support({result.metric: result.support for result in results}, 4)  # compare() is wrapped by told
+    _warn_of_no_bound([result.metric for result in results if not result.bounded], level, 4)
     return Comparisons(tuple(results)) if several_metrics else results[0]
 
 
@@ -171,8 +172,8 @@ def _compare_all(
     if not family.flips:  # so that Holm's correction can still reject
         permutations = max(permutations, math.ceil(50 * family.size / (1 - level)) - 1)
     found = family.compare(lambda pair: _compared(pair, (level, resamples, permutations, seed)), permutations, seed)
-    warn_of_support({row.label: row.support for row in found.rows}, 4)
-    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level, 4)
+    warn_of_support({row.label: row.support for row in found.rows}, 5)
+    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level, 5)
     return found
 
 
@@ -236,7 +237,7 @@ def _runs(models: Models, name: str) -> list[Evaluation]:
     return runs
 
 
-def _warn_of_no_bound(keys: list[str], level: float, stacklevel: int = 3) -> None:
+def _warn_of_no_bound(keys: list[str], level: float, stacklevel: int) -> None:
     if keys:
         warnings.warn(
             f"so few tasks or clusters differ that nothing can be rejected at level {level:g}: the interval of "

@@ -7,10 +7,12 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
+from torchrankmetrics.evaluation.summary import REVERSED, is_reversed
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.negatives import Predictions
@@ -40,6 +42,7 @@ class Options(TypedDict, total=False):
     expectation: ExpectationProvider | None
 
 
+@told
 def evaluate(
     ranks: Numbers | Ranks | RankTable | Predictions | None = None,
     num_candidates: Integers | Target | None = None,
@@ -101,6 +104,16 @@ def evaluate(
     if (ranks is None) == (scores is None):
         raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
     given: Tensor | Ranks | RankTable
+    if isinstance(num_candidates, str):
+        raise TypeError(
+            f"num_candidates must be (tasks,) integers or one int, got the str {num_candidates!r}; adjust() and "
+            "PrecomputedExpectation take the name of a data set"
+        )
+    if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
+        raise TypeError(
+            "ranks are dicts of dicts, which are qrels and a run: torchrankmetrics.integrations.trec.evaluate_run("
+            "qrels, run, metrics, num_candidates=...) takes them"
+        )
     if isinstance(ranks, Mapping):
         negative = cast("Numbers | None", exclude)
         given, exclude = Ranks.from_negatives(ranks, exclude=negative, counting=counting), None
@@ -134,6 +147,8 @@ def evaluate(
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     block = make_block(given, target, exclude, indexes=indexes, counting=counting, **about)
     analysis = Analysis([block])
+    if scored and is_reversed(analysis):
+        warn(REVERSED)
     return {key: measure.value(analysis) for key, measure in measures.items()}
 
 
@@ -154,7 +169,12 @@ def _beside(values: object, name: str, scores: Tensor) -> object:
     """Read arrays and lists as ``rank_scores`` takes them, on the device of the scores; leave all else to it."""
     if isinstance(values, tuple) and len(values) == 2:
         return tuple(_beside(part, name, scores) for part in values)
-    return as_tensor(values, name).to(scores.device) if isinstance(values, np.ndarray | list) else values
+    if isinstance(values, list):
+        try:
+            values = np.asarray(values)
+        except ValueError:  # ragged: rank_scores says what to write
+            return values
+    return as_tensor(values, name).to(scores.device) if isinstance(values, np.ndarray) else values
 
 
 def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:
@@ -170,7 +190,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
         if wrong.any():
             raise ValueError(
                 "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
-                f"got {ranks[wrong][0]}"
+                f"got {ranks[wrong][0]}; scores are (B, N), with their target"
             )
         for key, measure in measures.items():
             if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":

@@ -37,6 +37,7 @@ class Groups:
         self.analysis = analysis
         self._samples: dict[tuple[Side, int], GroupedSample] = {}
         self._base: dict[Hashable, FloatArray | None] = {}
+        self._moments: dict[Hashable, tuple[FloatArray, FloatArray] | None] = {}
 
     @property
     def num_tasks(self) -> IntArray:
@@ -48,7 +49,11 @@ class Groups:
         key = (side, min_candidates)
         if key not in self._samples:
             kept = used(self.rows, side, min_candidates)
-            self._samples[key] = GroupedSample(sample_of(self.rows.T[:, kept].T), self.index[kept], len(self.ids))
+            whole: tuple[Side, int] = ("both", 1)
+            if key != whole and kept.all():
+                self._samples[key] = self.sample(*whole)
+            else:
+                self._samples[key] = GroupedSample(sample_of(self.rows.T[:, kept].T), self.index[kept], len(self.ids))
         return self._samples[key]
 
     def values(self, measure: Measure) -> FloatArray:
@@ -69,7 +74,9 @@ class Groups:
             return base
         if type(measure.expectation) is not ExactExpectation or measure.view == "p_value":
             return None
-        moments = sample.moments(definition)
+        if (definition, measure.side) not in self._moments:
+            self._moments[definition, measure.side] = sample.moments(definition)
+        moments = self._moments[definition, measure.side]
         return None if moments is None else apply_view_to_each(definition, measure.view, base, *moments)
 
     @cached_property

@@ -7,14 +7,17 @@ from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
-from torchrankmetrics.evaluation.query_names import CUT, OF_TASKS, WHOLE, parse_query_metric
+from torchrankmetrics.evaluation.other_words import told_of
+from torchrankmetrics.evaluation.query_names import CUT, OF_TASKS, WHOLE, needs_a_number, parse_query_metric
 from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
+from torchrankmetrics.evaluation.synonyms import SYNONYMS, WITH_VIEW
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.theory.sampled_means import sampled_mean
 from torchrankmetrics.theory.views import View
 
 _DEFINITIONS = {
@@ -35,47 +38,6 @@ _DEFINITIONS = {
         base.RANK_COUNT,
         base.TIE_RATE,
     )
-}
-_SYNONYMS = {
-    "mean_rank": "mr",
-    "arithmetic_mean_rank": "mr",
-    "mean_reciprocal_rank": "mrr",
-    "inverse_harmonic_mean_rank": "mrr",
-    "ihmr": "mrr",
-    "roc_auc": "auc",
-    "mean_auc": "auc",
-    "inverse_mean_rank": "imr",
-    "inverse_arithmetic_mean_rank": "imr",
-    "iamr": "imr",
-    "harmonic_mean_rank": "hmr",
-    "geometric_mean_rank": "gmr",
-    "inverse_geometric_mean_rank": "igmr",
-    "median": "median_rank",
-    "inverse_median": "inverse_median_rank",
-    "variance": "rank_variance",
-    "var": "rank_variance",
-    "rank_var": "rank_variance",
-    "std": "rank_std",
-    "standard_deviation": "rank_std",
-    "rank_standard_deviation": "rank_std",
-    "mad": "rank_mad",
-    "median_absolute_deviation": "rank_mad",
-    "rank_median_absolute_deviation": "rank_mad",
-    "rank_count": "count",
-}
-# names whose view is part of the word; AMR is the ratio to the expectation, AMRI the index
-_WITH_VIEW = {
-    "amr": "normalized_mr",
-    "aamr": "normalized_mr",
-    "adjusted_mean_rank": "normalized_mr",
-    "adjusted_arithmetic_mean_rank": "normalized_mr",
-    "amri": "adjusted_mr",
-    "aamri": "adjusted_mr",
-    "amrr": "adjusted_mrr",
-    "aihmr": "adjusted_mrr",
-    "gmri": "adjusted_gmr",
-    "agmri": "adjusted_gmr",
-    "zamr": "z_mr",
 }
 _SIDES: dict[str, Side] = {
     "head": "head",
@@ -144,7 +106,7 @@ def parse_name(name: str) -> MetricName:
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
     result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
     if result is None:
-        raise ValueError(f"unknown metric {name!r}{_nearest(rest)}")
+        raise ValueError(f"unknown metric {name!r}{told_of(rest) or _nearest(rest)}")
     return result
 
 
@@ -206,18 +168,17 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
 def _parse_qualified(text: str) -> MetricName | None:
     """Side, rank type and average, each at most once, in any order, before the metric in its view."""
     said: dict[str, Any] = {}
-    while True:
+    while (found := _parse_view(text)) is None:  # first: the average of average_precision is part of the word
         word, _, rest = text.partition("_")
         part = next((part for part, words in _QUALIFIERS.items() if part not in said and word in words), None)
         if part is None:
-            break
+            return None
         said[part], text = _QUALIFIERS[part][word], rest
-    found = _parse_view(text)
-    return found and MetricName(*found, **said)
+    return MetricName(*found, **said)
 
 
 def _parse_view(text: str) -> tuple[Definition, View | None] | None:
-    text = _WITH_VIEW.get(text, text)
+    text = WITH_VIEW.get(text, text)
     if definition := _parse_base(text):
         return definition, None
     for view, prefix in VIEW_PREFIXES.items():
@@ -236,11 +197,19 @@ def _parse_view(text: str) -> tuple[Definition, View | None] | None:
 def _parse_base(text: str) -> Definition | None:
     if query_metric := parse_query_metric(text):
         return query_metric
-    text = _SYNONYMS.get(text, text)
+    text = SYNONYMS.get(text, text)
     if text in _DEFINITIONS:
         return _DEFINITIONS[text]
-    if match := re.fullmatch(r"h(?:its)?(?:@|_at_|_)(\d+)", text):
+    if match := re.fullmatch(r"h(?:its)?(?:@|_at_|_)?(\d+)", text):
         return hits_at(int(match[1]))
+    if match := re.fullmatch(r"sampled_(.+)_(\d+)(_with_replacement)?", text):
+        inner = _parse_base(match[1])
+        if isinstance(inner, RankDefinition):
+            return sampled_mean(inner, int(match[2]), with_replacement=match[3] is not None)
+    if text == "hits":
+        raise ValueError(needs_a_number(text, "hits_at_10"))
+    if (match := re.fullmatch(r"(.+)(?:@|_at_)k", text)) and (definition := _parse_base(f"{match[1]}@10")):
+        raise ValueError(needs_a_number(text, definition.name))
     if match := re.fullmatch(r"power_mean_rank_(minus_)?(\d+(?:[p.]\d+)?|inf)", text):
         return power_mean_rank(float(match[2].replace("p", ".")) * (-1 if match[1] else 1))
     return None
@@ -255,7 +224,7 @@ def all_names() -> list[str]:
 def synonyms_of(name: str) -> list[str]:
     """What else a metric of ``all_names`` is called, views apart."""
     word = name.removesuffix("_at_<k>")
-    found = [synonym for synonym, known in _SYNONYMS.items() if known == name]
+    found = [synonym for synonym, known in SYNONYMS.items() if known == name]
     if word in CUT and word != name:
         cut = [word, *(synonym for synonym, known in QUERY_SYNONYMS.items() if known == word)]
         found += [f"{one}@<k>" for one in cut]
@@ -265,16 +234,28 @@ def synonyms_of(name: str) -> list[str]:
 
 
 def _nearest(text: str) -> str:
-    k = (re.findall(r"\d+", text) or ["10"])[-1]
-    power = f"power_mean_rank_{exponent_name(2)}"
-    words = {name: name for name in (*_DEFINITIONS, *WHOLE, power)}
-    words |= _SYNONYMS | {word: name for word, name in QUERY_SYNONYMS.items() if name in WHOLE and word not in OF_TASKS}
-    cut = {**{word: word for word in CUT}, **{word: name for word, name in QUERY_SYNONYMS.items() if name in CUT}}
-    for sign in ("@", "_at_"):
-        words |= {f"{word}{sign}{k}": f"{name}_at_{k}" for word, name in (cut | {"h": "hits", "hits": "hits"}).items()}
-    plain = sorted(set(words.values()))
-    words |= {prefix + name: prefix + name for prefix in VIEW_PREFIXES.values() if prefix for name in plain}
-    close = difflib.get_close_matches(text, words | _WITH_VIEW, n=3, cutoff=0.6)
+    """The names that look like a text in the same view and with the same cut: others would mislead."""
+    view = next((prefix for prefix in VIEW_PREFIXES.values() if prefix and text.startswith(prefix)), "")
+    match = re.fullmatch(r"(.*?)(?:@|_at_|_cut_|_)*(\d*)", text.removeprefix(view))
+    word, k = (match[1], match[2]) if match else (text, "")
+    if k and word in (*_DEFINITIONS, *SYNONYMS, *WITH_VIEW):
+        return f": {word!r} is of all ranks and takes no @{k}; hits_at_{k} and rr_at_{k} look at the first {k}"
+    synonyms = {**QUERY_SYNONYMS, **{word: word for word in (*CUT, "hits")}, "h": "hits"}
+    words = {word: f"{name}_at_{k or 10}" for word, name in synonyms.items() if name in (*CUT, "hits")}
+    if not k:
+        whole = {word: name for word, name in QUERY_SYNONYMS.items() if name in WHOLE and word not in OF_TASKS}
+        words |= SYNONYMS | whole | {name: name for name in (*_DEFINITIONS, *WHOLE)} | ({} if view else WITH_VIEW)
+    words["power_mean_rank"] = f"power_mean_rank_{exponent_name(2)}"
+    turned = [near for near in words if sorted(near) == sorted(word)]  # ngcd
+    close = turned or difflib.get_close_matches(word, words, n=3, cutoff=0.65)
+    meant = dict.fromkeys(name for near in close if (name := _seen(view + words[near])))
     listed = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
-    meant = dict.fromkeys(parse_name(word).measure().key for word in close)
     return f"; did you mean {' or '.join(map(repr, meant))}? {listed}" if meant else f"; {listed}"
+
+
+def _seen(name: str) -> str | None:
+    """The key of a name; None where its view has no meaning."""
+    try:
+        return parse_name(name).measure().key
+    except ValueError:
+        return None

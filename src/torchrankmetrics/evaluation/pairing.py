@@ -55,16 +55,18 @@ def paired_rows(
                     "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
                 )
     for rows, name in zip(ordered[1:], names[1:], strict=True):
-        _check_same_tasks(ordered[0], rows, names[0], name)
+        check_same_tasks(ordered[0], rows, names[0], name)
     keys = _clusters(cluster, runs[0], given[0], ordered[0], names[0])
     return ordered, keys
 
 
 def _rows(run: Evaluation, name: str) -> Rows:
-    rows = as_table(run.local_table() if isinstance(run, Collected) else run).rows
-    if len(rows) == 0:
+    table = as_table(run.local_table() if isinstance(run, Collected) else run)
+    if len(table) == 0:
         raise ValueError(f"{name} has no ranking tasks")
-    return rows.cpu().numpy()
+    if table.is_partial:
+        raise ValueError(f"{name} is a sample of the tasks that ended where something was decided: rank all of them")
+    return table.rows.cpu().numpy()
 
 
 def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
@@ -101,8 +103,8 @@ def _listed(lost: set[tuple[int, int]]) -> str:
     return shown + (", ..." if len(lost) > _SHOWN else "")
 
 
-def _check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Tasks at the same place must be the same in all but their ranks."""
+def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
+    """Refuse tasks that are not the same in all but their ranks; rows (n, 9) of both, in one order."""
     for what, x, y in (
         ("side", Columns(a).side, Columns(b).side),
         ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),

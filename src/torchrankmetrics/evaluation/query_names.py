@@ -33,14 +33,21 @@ SYNONYMS = {
     "hit_rate": "success",
     "hit_ratio": "success",
     "hitrate": "success",
+    "s": "success",
+    "accuracy": "success",
+    "acc": "success",
+    "top": "success",
     "mrr": "rr",
     "reciprocal_rank": "rr",
     "mean_reciprocal_rank": "rr",
     "first_reciprocal_rank": "rr",
+    "recip_rank": "rr",
+    "arhr": "rr",
     "map": "ap",
     "average_precision": "ap",
     "mean_average_precision": "ap",
     "normalized_dcg": "ndcg",
+    "normalized_discounted_cumulative_gain": "ndcg",
     "r_prec": "r_precision",
     "rprec": "r_precision",
     "rprecision": "r_precision",
@@ -49,16 +56,16 @@ OF_TASKS = ("mrr", "mean_reciprocal_rank")
 
 
 def parse_query_metric(text: str) -> QueryDefinition | None:
-    """Read the name of a metric of queries, ``word``, ``word@k`` or ``word_at_k``; None if it is none.
+    """Read the name of a metric of queries, ``word`` or ``word@k``, whose sign may be any; None if it is none.
 
     Raises:
         ValueError: for ``r@k``, which has two meanings, for a metric without the k that it needs, and for k below 1.
 
-    >>> [parse_query_metric(name).name for name in ("hr@10", "map", "mrr@10", "p@5")]
-    ['success_at_10', 'ap', 'rr_at_10', 'precision_at_5']
+    >>> [parse_query_metric(name).name for name in ("hr@10", "map", "mrr@10", "p_5", "top1_accuracy", "ndcg_cut_10")]
+    ['success_at_10', 'ap', 'rr_at_10', 'precision_at_5', 'success_at_1', 'ndcg_at_10']
     """
     word, k = text, None
-    if match := re.fullmatch(r"(.+?)(?:@|_at_)(\d+)", text):
+    if match := re.fullmatch(r"(.+?)(?:@|_at_|_cut_|_)?(\d+)", re.sub(r"^(top_?\d+)_acc(uracy)?$", r"\1", text)):
         word, k = match[1], int(match[2])
     elif word in OF_TASKS:
         return None
@@ -70,6 +77,11 @@ def parse_query_metric(text: str) -> QueryDefinition | None:
     word = SYNONYMS.get(word, word)
     if k is None:
         if word in CUT and word not in WHOLE:
-            raise ValueError(f"{text!r} needs a number of first places: {word}_at_10, for example")
+            raise ValueError(needs_a_number(text, f"{word}_at_10"))
         return WHOLE.get(word)
     return CUT[word](k) if word in CUT else None
+
+
+def needs_a_number(name: str, example: str) -> str:
+    """What is told where the number of first places is missing."""
+    return f"{name!r} needs a number of first places: {example}, for example"

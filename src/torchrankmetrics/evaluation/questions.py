@@ -15,12 +15,12 @@ from torchrankmetrics.theory.inference.estimates import Method
 
 def summary(table: RankTable, metrics: Metrics | None) -> Summary:
     """See ``RankTable.summary``."""
-    return summarize(Analysis([table.rows]), _measures(metrics).values())
+    return summarize(Analysis([table.rows], partial=True), _measures(metrics).values())
 
 
 def breakdown(table: RankTable, metrics: Metrics | None, names: Names) -> Breakdown:
     """See ``RankTable.breakdown``."""
-    return break_down(Analysis([table.rows]), _measures(metrics).values(), names)
+    return break_down(Analysis([table.rows], partial=True), _measures(metrics).values(), names)
 
 
 def intervals(

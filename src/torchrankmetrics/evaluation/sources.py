@@ -41,7 +41,8 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
     """
     if not isinstance(evaluation, Ranks | RankTable | Collected):
         raise TypeError(
-            f"{name} must be a RankTable, a RankCollection or Ranks{instead}; got {type(evaluation).__name__}"
+            f"{name} must be a RankTable, a RankCollection or Ranks{instead}, got {type(evaluation).__name__}; "
+            "ranks go in as Ranks(ranks, None, num_candidates)"
         )
 
 

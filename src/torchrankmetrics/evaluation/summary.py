@@ -7,7 +7,11 @@ from dataclasses import astuple, dataclass, replace
 from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.theory.definitions import MEAN_RANK
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.views import looks_reversed
+
+REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
 
 
 @dataclass(frozen=True)
@@ -67,10 +71,17 @@ def tasks_note(sample: RankSample) -> str:
 
 
 def sampled_notes(analysis: Analysis) -> list[str]:
-    """What must be said of ranks among sampled candidates, if there are any."""
+    """What must be said of ranks among sampled candidates, and of samples of the tasks, if there are any."""
+    partial = []
+    if analysis.num_partial:
+        partial = [
+            f"{analysis.num_partial} ranks are of a sample of the tasks that ended where something was decided: no "
+            "values of all tasks"
+        ]
     if not analysis.num_sampled:
-        return []
+        return partial
     return [
+        *partial,
         f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and the like are not those of the full "
         "candidate set;",
         "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
@@ -102,4 +113,14 @@ def _notes(analysis: Analysis) -> list[str]:
         )
     if analysis.num_nan:
         notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
+    if is_reversed(analysis):
+        notes.append(REVERSED)
     return [*notes, *sampled_notes(analysis)]
+
+
+def is_reversed(analysis: Analysis) -> bool:
+    """Whether ranks are so far worse than chance that scores must be distances; not asked where some are NaN."""
+    if analysis.num_nan:
+        return False
+    index, z = (Measure(MEAN_RANK, view).value_or_nan(analysis) for view in ("adjusted_index", "z_score"))
+    return looks_reversed(index, z)

@@ -10,17 +10,12 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.saved import KEY, loaded, sign
-from torchrankmetrics.metrics.store import as_values
-from torchrankmetrics.ranking.arrays import Integers, Numbers
-from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.metrics.saved import KEY, sign
+from torchrankmetrics.metrics.store import TakesBatches, as_values
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
@@ -28,7 +23,7 @@ from torchrankmetrics.theory.queries.definitions import QueryDefinition
 _SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
 
 
-class HoldingCollection(MetricCollection):
+class HoldingCollection(TakesBatches, MetricCollection):
     """A ``MetricCollection`` of ``RankMetric`` with one store of rows, that of the first member.
 
     Args:
@@ -41,52 +36,6 @@ class HoldingCollection(MetricCollection):
         self._persistent_rows = False
         self._labels: Mapping[str, TaskSide] = {}  # of the user's own, for head and tail
         self._self = ref(self)
-
-    @with_host_keywords
-    def update(  # type: ignore[override]
-        self,
-        preds: Tensor | Ranks | RankTable,
-        target: Target | None = None,
-        *,
-        exclude: Exclude = None,
-        side: TaskSide | str | None = None,
-        group: Integers | None = None,
-        query: Integers | None = None,
-        weight: Numbers | None = None,
-        sample_id: Integers | None = None,
-        indexes: Integers | None = None,
-        counting: str = "auto",
-        tolerance: float | Tolerance = 0.0,
-    ) -> None:
-        """Rank a batch once, for all metrics. Arguments and errors as in ``RankMetric.update``."""
-        predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
-        for member in self._checked:
-            member._check_update(preds, predicted, group)
-        block = make_block(
-            preds,
-            target,
-            exclude,
-            side=predicted,
-            group=group,
-            query=query,
-            weight=weight,
-            sample_id=sample_id,
-            indexes=indexes,
-            counting=counting,
-            tolerance=tolerance,
-        )
-        if self._has_queries:
-            check_queries(block)
-        leader = self._leader
-        if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
-            self._take()
-        state = vars(leader)  # setting an attribute of a module costs microseconds
-        state["_update_count"] += 1
-        if self.storage == "counts":
-            leader._bound()
-        state["_rows"].append(block)
-        if leader.compute_on_cpu:
-            leader._move_list_states_to_cpu()
 
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
@@ -131,6 +80,26 @@ class HoldingCollection(MetricCollection):
             for member in self._members():
                 member._holder = None
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
+
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
+        predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
+        for member in self._checked:
+            member._check_update(preds, predicted, group)
+        return predicted
+
+    def _keep(self, block: Tensor) -> None:
+        if self._has_queries:
+            check_queries(block)
+        leader = self._leader
+        if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
+            self._take()
+        state = vars(leader)  # setting an attribute of a module costs microseconds
+        state["_update_count"] += 1
+        if self.storage == "counts":
+            leader._bound()
+        state["_rows"].append(block)
+        if leader.compute_on_cpu:
+            leader._move_list_states_to_cpu()
 
     @property
     def _leader(self) -> RankMetric:
@@ -213,10 +182,6 @@ class HoldingCollection(MetricCollection):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
     ) -> None:
-        rows = loaded(state_dict, prefix, metadata, lists[-1])
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
-        if rows is not None:
-            leader = self._leader
-            leader.rows = [rows.to(leader.device)]
-            leader._update_count = max(leader._update_count, 1)
+        if self._leader._take_in(state_dict, prefix, metadata, lists[-1]):
             self._share()
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)

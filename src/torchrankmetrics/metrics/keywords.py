@@ -1,6 +1,5 @@
 """What a call of ``update`` that does not fit is told: the public class, and the keyword that was meant."""
 
-import difflib
 import functools
 import inspect
 import warnings
@@ -8,18 +7,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.errors import is_told_here
+from torchrankmetrics.errors import hint_of, is_told_here
 
-# what other libraries call it
-_WORDS = {
-    "scores": "preds",
-    "mask": "exclude",
-    "filter_mask": "exclude",
-    "relevance": "target",
-    "labels": "target",
-    "qids": "query",
-    "query_id": "query",
-}
+_PREDS = "the scores (B, N), a Ranks or a RankTable"
 Update = TypeVar("Update", bound=Callable[..., None])
 Breakdown = TypeVar("Breakdown", bound=Callable[..., Any])
 
@@ -37,11 +27,12 @@ def with_host_keywords(update: Update) -> Update:
             return update(self, *args, **kwargs)
         except TypeError:
             old = "scores" in kwargs and "preds" not in kwargs and not args
-            known = {"preds" if key == "scores" else key: value for key, value in kwargs.items()} if old else kwargs
+            renamed = {"preds" if key == "scores" else key: value for key, value in kwargs.items()} if old else kwargs
             try:
-                signature.bind(self, *args, **known)
+                signature.bind(self, *args, **renamed)
             except TypeError as misfit:
-                hint = _hint(kwargs, list(signature.parameters)[1:])
+                known = list(signature.parameters)[1:]
+                hint = hint_of(kwargs, known) or f"it takes {', '.join(known)}, of which preds are {_PREDS}"
                 raise TypeError(f"{type(self).__name__}.{update.__name__}() {misfit}; {hint}") from None
             if not old:
                 raise
@@ -52,7 +43,7 @@ def with_host_keywords(update: Update) -> Update:
                 FutureWarning,
                 stacklevel=2,
             )
-        return update(self, *args, **known)
+        return update(self, *args, **renamed)
 
     return called  # type: ignore[return-value]
 
@@ -72,12 +63,3 @@ def without_by(breakdown: Breakdown) -> Breakdown:
         return breakdown(self, *args, **kwargs)
 
     return called  # type: ignore[return-value]
-
-
-def _hint(given: dict[str, Any], known: list[str]) -> str:
-    for key in given:
-        if key not in known:
-            meant = [_WORDS[key]] if key in _WORDS else difflib.get_close_matches(key, known, n=1)
-            if meant:
-                return f"did you mean {meant[0]!r}?"
-    return f"it takes {', '.join(known)}, of which preds are the scores (B, N), a Ranks or a RankTable"

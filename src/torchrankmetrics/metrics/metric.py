@@ -1,6 +1,6 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy.typing as npt
 import torch
@@ -13,19 +13,13 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
-from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
-from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
-from torchrankmetrics.metrics.store import Gather, as_values
-from torchrankmetrics.ranking.arrays import Integers, Numbers
-from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target
-from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.metrics.store import Gather, TakesBatches, as_values
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
@@ -40,7 +34,7 @@ Storage = Literal["ranks", "counts"]
 _COMPACT_FROM = 1 << 16
 
 
-class RankMetric(RowState):
+class RankMetric(TakesBatches, RowState):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
@@ -110,66 +104,6 @@ class RankMetric(RowState):
     def dtype(self) -> torch.dtype:
         """float64, that of the value, whatever the metric was cast to; rows are int64."""
         return torch.float64
-
-    @with_host_keywords
-    def update(
-        self,
-        preds: Tensor | Ranks | RankTable,
-        target: Target | None = None,
-        *,
-        exclude: Exclude = None,
-        side: TaskSide | None = None,
-        group: Integers | None = None,
-        query: Integers | None = None,
-        weight: Numbers | None = None,
-        sample_id: Integers | None = None,
-        indexes: Integers | None = None,
-        counting: str = "auto",
-        tolerance: float | Tolerance = 0.0,
-    ) -> None:
-        """Rank a batch and keep the ranks, or take ranks that are there.
-
-        Args:
-            preds: (B, N) scores, higher is better, never modified; or a ``Ranks``, then without target and exclude;
-                or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all rows of the table for
-                theirs: on an accelerator that waits for the device. With ``indexes``, (T,) scores.
-            target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
-            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
-            side: "head", "tail" or "relation", what was predicted.
-            group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
-            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come apart;
-                then exclude lists them all, the own one too, or none. None: the answers of a row are a whole query.
-            weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
-            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
-            indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
-            counting: as in ``rank_scores``.
-            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
-
-        Raises:
-            TypeError, ValueError, IndexError: for bad input, before the state changes.
-        """
-        self._check_free()
-        refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
-        self._check_update(preds, side, group)
-        block = make_block(
-            preds,
-            target,
-            exclude,
-            side=side,
-            group=group,
-            query=query,
-            weight=weight,
-            sample_id=sample_id,
-            indexes=indexes,
-            counting=counting,
-            tolerance=tolerance,
-        )
-        if isinstance(self.measure.definition, QueryDefinition):
-            check_queries(block)
-        if self.rows.shared:
-            self.rows = list(self.rows)
-        self._bound()
-        self.rows.append(block)
 
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
@@ -257,7 +191,20 @@ class RankMetric(RowState):
                 f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
             )
 
-    def _check_update(self, preds: Tensor | Ranks | RankTable, side: str | None, group: Integers | None) -> None:
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
+        self._check_free()
+        self._check_update(preds, side, group)
+        return cast("TaskSide | None", side)
+
+    def _keep(self, block: Tensor) -> None:
+        if isinstance(self.measure.definition, QueryDefinition):
+            check_queries(block)
+        if self.rows.shared:
+            self.rows = list(self.rows)
+        self._bound()
+        self.rows.append(block)
+
+    def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure

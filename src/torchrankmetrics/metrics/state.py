@@ -93,8 +93,14 @@ class RowState(Metric):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
     ) -> None:
-        rows = loaded(state_dict, prefix, metadata, lists[-1])
+        self._take_in(state_dict, prefix, metadata, lists[-1])
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
-        if rows is not None:
-            self.rows = [rows.to(self.device)]
-            self._update_count = max(self._update_count, 1)
+
+    def _take_in(self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str]) -> bool:
+        """Take the rows out of a saved state, and say whether there were some."""
+        rows = loaded(state_dict, prefix, metadata, errors)
+        if rows is None:
+            return False
+        self.rows = [rows.to(self.device)]
+        self._update_count = max(self._update_count, 1)
+        return True

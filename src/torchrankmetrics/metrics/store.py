@@ -1,14 +1,24 @@
-"""RowStore: the list state of a metric, and what was worked out from its blocks."""
+"""RowStore: the list state of a metric, what batches become in it, and what was worked out from its blocks."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.table.rows import empty_rows
+from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
+from torchrankmetrics.metrics.keywords import with_host_keywords
+from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.parallel.peers import group_device
+from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.columns import empty_rows
 
 Gather = Callable[..., list[Tensor]]
 
@@ -94,7 +104,7 @@ class RowStore(list[Tensor]):
                 return rows
         mine = local()
         if gather is gather_all_tensors:
-            mine = mine.to(_group_device(group, device))
+            mine = mine.to(group_device(group, device))
         rows = RowStore([torch.cat(list(gather(mine.contiguous(), group=group)))])
         gathered.append((gather, group, rows))
         return rows
@@ -113,17 +123,74 @@ class RowStore(list[Tensor]):
         return self._known
 
 
+class TakesBatches:
+    """What ``update`` gives batches to, one metric or a collection of them: it ranks them and keeps their rows once."""
+
+    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
+        """Refuse what does not fit before anything is ranked, and give the side by the name that rows have for it."""
+        raise NotImplementedError
+
+    def _keep(self, block: Tensor) -> None:
+        """Take the rows of a batch."""
+        raise NotImplementedError
+
+    @with_host_keywords
+    def update(
+        self,
+        preds: Preds,
+        target: Target | None = None,
+        *,
+        exclude: Exclude = None,
+        side: TaskSide | str | None = None,
+        group: Integers | None = None,
+        query: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
+        indexes: Integers | None = None,
+        counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
+    ) -> None:
+        """Rank a batch and keep the ranks, or take ranks that are there.
+
+        Args:
+            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
+                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, asks all
+                rows of the table for theirs: an accelerator is waited for. With ``indexes``, (T,) scores.
+            target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
+            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
+            side: "head", "tail" or "relation", what was predicted.
+            group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
+            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come apart;
+                then exclude lists them all, the own one too, or none. None: the answers of a row are a whole query.
+            weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
+            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
+            indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
+            counting: as in ``rank_scores``.
+            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
+
+        Raises:
+            TypeError, ValueError, IndexError: for bad input, before the state changes.
+        """
+        known = self._admit(preds, side, group)
+        if isinstance(self, Metric):  # a BootStrapper takes no collections
+            refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
+        block = make_block(
+            preds,
+            target,
+            exclude,
+            indexes=indexes,
+            counting=counting,
+            tolerance=tolerance,
+            side=known,
+            group=group,
+            weight=weight,
+            sample_id=sample_id,
+            query=query,
+        )
+        self._keep(block)
+
+
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
-
-
-def _group_device(group: Any, device: torch.device) -> torch.device:
-    """Where the group communicates: on the metric's device if it serves that kind, else on the first that it serves."""
-    served = [part.split(":") for part in torch.distributed.get_backend_config(group).split(",")]
-    # gloo and mpi list accelerators that they serve only if built for them
-    kinds = [kind for kind, backend in served if kind == "cpu" or backend not in ("gloo", "mpi")]
-    if device.type in kinds:
-        return device
-    return torch.device(kinds[0], torch.cuda.current_device()) if kinds[0] == "cuda" else torch.device(kinds[0])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import check_embeddings, rank_embeddings
 from torchrankmetrics.ranking.excluded import KnownSlices
@@ -22,8 +22,8 @@ _QUERIES, _SCORES = 4096, 1 << 22
 
 def rank_alignment(
     pairs: Integers,
-    left: Tensor,
-    right: Tensor | None = None,
+    left: Tensor | Array,
+    right: Tensor | Array | None = None,
     *,
     candidates: Literal["test", "all"] = "test",
     similarity: str | None = None,
@@ -38,7 +38,8 @@ def rank_alignment(
 
     Args:
         pairs: (n, 2) integers [left, right], the test alignment.
-        left: (L, d) embeddings of the left graph; without ``right`` the similarities (L, R), higher is better.
+        left: (L, d) embeddings of the left graph, a tensor or an array, like what follows; without ``right`` the
+            similarities (L, R), higher is better.
         right: (R, d) embeddings of the right graph, same dtype and device.
         candidates: "test": entities of the test pairs; "all": every row. The number of candidates differs, and with it
             every metric but AMRI: tell which (Berrendorf et al. 2020, arXiv 2002.06914, section 3).
@@ -61,6 +62,8 @@ def rank_alignment(
     >>> rank_alignment(pairs, similarities, candidates="all").ranks  # 1 on the left is no test entity, and beats 2
     Ranks(optimistic=[1, 1, 1, 2], pessimistic=[1, 1, 1, 2], num_candidates=[2, 2, 3, 3])
     """
+    left = read_scores(left, "left", "embeddings (L, d)")
+    right = None if right is None else read_scores(right, "right", "embeddings (R, d)")
     sizes = _sizes(left, right)
     check_choice("candidates", candidates, ("test", "all"))
     for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import torch
 
-_FIRST = 16
+FIRST = 16
 _RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
 _FALLS = 0.95
 
@@ -20,7 +20,7 @@ class BatchSize:
     """
 
     def __init__(self, fixed: int | None, device: torch.device) -> None:
-        self.size = fixed or _FIRST
+        self.size = fixed or FIRST
         self._grows, self._device = fixed is None, device
         self._seconds: list[float] = []  # per query, of this size
         self._best: tuple[float, int] | None = None

@@ -14,6 +14,7 @@ from torchrankmetrics.ranking.chunks import (
     resolve_arithmetic,
 )
 from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 
@@ -26,7 +27,8 @@ class EmbeddingScorer:
 
     Args:
         queries: (ids (B,), ...) -> (B, d) floats, of the ids that a function in its place would be given.
-        candidates: (N, d) embeddings, or ``Candidates``; one object may serve both sides.
+        candidates: (N, d) embeddings, or ``Candidates``; one object may serve both sides. With the ``process_group`` of
+            ``rank_triples`` the slice of this process.
         bias: as ``rank_embeddings`` takes it, like what follows.
         similarity: as there.
         arithmetic: as there.
@@ -59,14 +61,20 @@ class EmbeddingScorer:
 
     def __call__(self, *ids: Tensor) -> Tensor:
         """Scores (B, N) by the product."""
-        return product_scores(self._embed(ids), self.candidates, self.similarity)
+        return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
 
     def rank(
-        self, ids: tuple[Tensor, ...], target: Target, exclude: Exclude, restriction: Tensor | None, counting: str
+        self,
+        queries: Tensor,
+        target: Target,
+        exclude: Exclude,
+        restriction: Tensor | None,
+        counting: str,
+        part: Part,
     ) -> Ranks:
-        """Exact ranks of the answers to queries; arguments as ``rank_scores`` takes them."""
+        """Exact ranks of the answers to queries (B, d); arguments as ``rank_scores`` takes them, but of a part."""
         return rank_exactly(
-            self._embed(ids),
+            queries,
             self.candidates,
             target,
             exclude,
@@ -75,11 +83,13 @@ class EmbeddingScorer:
             chunk_size=None,
             counting=counting,
             kept=True,
+            part=part,
         )
 
-    def _embed(self, ids: tuple[Tensor, ...]) -> Tensor:
+    def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
+        """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it."""
         queries = self.queries(*ids)
-        check_embeddings(queries, self.candidates.embeddings)
+        check_embeddings(queries, self.candidates.embeddings, some=some)
         if len(queries) != len(ids[0]):
             raise ValueError(f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}")
         return queries

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores
-from torchrankmetrics.protocols.triples import QuerySide, rank_sides
+from torchrankmetrics.protocols.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.sides import EntitySide

@@ -2,6 +2,7 @@
 
 import math
 import warnings
+from collections.abc import Sequence
 from copy import copy
 from typing import Any
 
@@ -58,6 +59,15 @@ class KnownAnswers:
         self._answers = both % max(self._num_answers, 1)
         self._longest = int(lengths.max()) if len(lengths) else 0
         self._copies: dict[torch.device, KnownAnswers] = {}
+
+    @classmethod
+    def _of_index(cls, arrays: Sequence[Tensor], sizes: list[int], num_answers: int, longest: int) -> "KnownAnswers":
+        """Take an index that was built before, on the CPU: its keys, starts and answers are neither copied nor read."""
+        self = cls.__new__(cls)
+        self._key, self._start, self._answers = arrays
+        self._sizes, self._num_answers, self._longest = sizes, num_answers, longest
+        self._limits, self._copies = torch.tensor(sizes, device="cpu"), {}
+        return self
 
     def __call__(self, queries: Integers) -> KnownSlices:
         """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
@@ -130,13 +140,11 @@ class KnownAnswers:
 
     def contains(self, queries: Tensor, answers: Tensor) -> Tensor:
         """Whether each (query, answer) is known, bool (B,)."""
-        size = max(self._num_answers, 1)
-        key, valid = self._keys(queries)
-        valid = valid & (answers >= 0) & (answers < size)
-        both = self._key.repeat_interleave(self._start.diff()) * size + self._answers
-        wanted = key * size + answers
-        place = torch.searchsorted(both, wanted).clamp(max=max(len(both) - 1, 0))
-        return valid & (both[place] == wanted) if len(both) else torch.zeros_like(valid)
+        if not len(self._answers):
+            return torch.zeros_like(answers, dtype=torch.bool)
+        start, length = self._slices(queries)
+        slices = KnownSlices(self._answers, start, length, self._longest, self._num_answers)
+        return slices.hold(torch.arange(len(answers), device=answers.device), answers)
 
     def _keys(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         """Composite keys, -1 where an id is outside the range the index was built with; and where none is."""

@@ -11,10 +11,9 @@ from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.theory.views import looks_reversed
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
-_FAR = -6.0  # of a z-score: not reached by chance, nor with a dozen triples
-_WORSE = -0.25  # of the index: an untrained model of few relations has a low z too
 
 Scores = Tensor | npt.NDArray[np.generic]
 """What a function that scores gives."""
@@ -66,7 +65,7 @@ def look_for_distances(ranks: Ranks, higher_is_better: bool) -> None:
         return
     z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
     index = -2 * surplus / float((number - 1).sum())
-    if z < _FAR and index < _WORSE:
+    if looks_reversed(index, z):
         question = (
             "are these distances? Then pass higher_is_better=False"
             if higher_is_better

@@ -1,31 +1,26 @@
 """rank_triples: a whole filtered evaluation of any model, each query scored once for all its answers."""
 
-import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.protocols.answers import AnsweredTable, Best, SideAnswers, TopAnswers
-from torchrankmetrics.protocols.batches import BatchSize
-from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
-from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
-from torchrankmetrics.protocols.scorers import Scores, as_scores, both_sides, look_for_distances
-from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.scores import rank_filtered
+from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.protocols.query_side import QuerySide
+from torchrankmetrics.protocols.scorers import Scores, both_sides, look_for_distances
+from torchrankmetrics.ranking.arrays import Integers, as_tensor
+from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.rank_table import RankTable
 
-ScoreFunction = Callable[[Tensor, Tensor], Scores]
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
-_SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
-_SHARE = 8
-_QUERIES_EXACT = 2048  # no matrix of their scores exists
+ScoreFunction = Callable[[Tensor, Tensor], Scores]
 
 
 def rank_triples(
@@ -43,12 +38,19 @@ def rank_triples(
     progress: bool = True,
     top_k: int | None = None,
     tolerance: float | Tolerance = 0.0,
+    offset: int | None = None,
+    num_candidates: int | None = None,
+    process_group: "ProcessGroup | None" = None,
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known answers.
 
     Without ``batch_size`` a batch has 16 queries at first, and twice as many for as long as the time per query falls:
     up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free memory. Out of memory, a
     batch is halved and tried again.
+
+    With a ``process_group`` each process scores its slice of the entities: the functions give (B, n), an
+    ``EmbeddingScorer`` holds n candidates, and every process gets the ranks among all entities (``rank_embeddings``).
+    A batch has 2048 queries of an exact scorer, else 16, then as many as 2^22 (2^28) scores of the largest slice.
 
     Args:
         score_tails: (heads (B,), relations (B,)) -> scores (B, N), tensors or arrays; None: tails are not ranked. An
@@ -66,6 +68,9 @@ def rank_triples(
         progress: whether a bar is shown.
         top_k: how many of the best candidates of each query are kept beside the ranks, in ``answers`` of the table.
         tolerance: as ``rank_scores`` takes it; not with an ``EmbeddingScorer`` that is exact.
+        offset: as ``rank_embeddings`` takes it, like what follows.
+        num_candidates: as there.
+        process_group: as there; its processes are given the same triples. Not with top_k or score_hrt.
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
@@ -83,11 +88,55 @@ def rank_triples(
     >>> table.ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    tasks = as_triples(triples, "triples")
-    if batch_size is not None:
-        check_int("batch_size", batch_size, 1)
+    slicing = Slicing(process_group, offset, num_candidates)
+
+    def read() -> "tuple[Tensor, list[QuerySide]]":
+        tasks = as_triples(triples, "triples")
+        if batch_size is not None:
+            check_int("batch_size", batch_size, 1)
+        if top_k is not None:
+            check_int("top_k", top_k, 1)
+        for name, given in (("top_k", top_k), ("score_hrt", score_hrt)):
+            if process_group is not None and given is not None:
+                raise ValueError(f"{name} must be None with a process_group, whose processes see their slices only")
+        sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
+        for side in sides:
+            if top_k is not None and side.is_exact:
+                raise ValueError(
+                    "top_k needs scores, which exact ranks do without: pass arithmetic='product' to the scorer"
+                )
+            side.best = None if top_k is None else Best(top_k, higher_is_better)
+            side.slicing = slicing
+        return tasks, sides
+
+    def said(found: "tuple[Tensor, list[QuerySide]]") -> dict[str, object]:
+        return {
+            "triples": found[0],
+            "the sides, and whether they are exact": [(side.name, side.is_exact) for side in found[1]],
+            "known": "nothing" if known is None else "some",
+            "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
+            "batch_size": batch_size,
+            "higher_is_better": higher_is_better,
+            "tolerance": tolerance,
+        }
+
+    tasks, sides = slicing.agree(read, said)
+    options = (candidates, batch_size, counting, higher_is_better, progress, tolerance)
+    table = AnsweredTable(rank_sides(sides, tasks[:, 1], *options).rows)
     if top_k is not None:
-        check_int("top_k", top_k, 1)
+        table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
+    return table
+
+
+def sides_of(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    tasks: Tensor,
+    known: KnownTriples | None,
+    score_hrt: Callable[[Tensor], Scores] | None = None,
+    num_entities: int | None = None,
+) -> "list[QuerySide]":
+    """Queries of the sides that are scored, tails first; arguments and errors as ``rank_triples``."""
     if score_hrt is not None:
         if score_tails is not None or score_heads is not None:
             raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
@@ -98,23 +147,12 @@ def rank_triples(
         score_tails, score_heads = both_sides(score_hrt, num_entities)
     if score_tails is None and score_heads is None:
         raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
-    head, relation, tail = tasks.unbind(1)
     sides: list[QuerySide] = []
     if score_tails is not None:
-        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tail, known and known.tails))
+        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tasks[:, 2], known and known.tails))
     if score_heads is not None:
-        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], head, known and known.heads))
-    for side in sides:
-        if top_k is not None and isinstance(side.score, EmbeddingScorer) and side.score.is_exact:
-            raise ValueError(
-                "top_k needs scores, which exact ranks do without: pass arithmetic='product' to the scorer"
-            )
-        side.best = None if top_k is None else Best(top_k, higher_is_better)
-    rows = rank_sides(sides, relation, candidates, batch_size, counting, higher_is_better, progress, tolerance).rows
-    table = AnsweredTable(rows)
-    if top_k is not None:
-        table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
-    return table
+        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], tasks[:, 0], known and known.heads))
+    return sides
 
 
 def rank_sides(
@@ -131,109 +169,8 @@ def rank_sides(
     tables, total = [], sum(len(side.queries) for side in sides)
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
-            side.higher_is_better, side.tolerance = higher_is_better, tolerance
-            if isinstance(side.score, EmbeddingScorer):
-                if not higher_is_better:
-                    raise ValueError(
-                        "higher_is_better must be True with an EmbeddingScorer: l2 and l1 are negated there"
-                    )
-                if tolerance != 0.0 and side.score.is_exact:
-                    raise ValueError(
-                        'tolerance is for float noise, of which exact ranks have none; or arithmetic="product"'
-                    )
+            side.compare_by(higher_is_better, tolerance)
             tables.append(side.rank(group, candidates, batch_size, counting, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
     return table
-
-
-class QuerySide:
-    """The unique queries of one side, (Q, k) ids, and the tasks of each; scored and filtered by their k columns."""
-
-    higher_is_better = True
-    best: Best | None = None
-    tolerance: float | Tolerance = 0.0
-
-    def __init__(
-        self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
-    ) -> None:
-        self.name, self.score, self.own, self.known = name, score, own, known
-        self.queries, self.row = torch.unique(queries, dim=0, return_inverse=True)
-        self.order = self.row.argsort(stable=True)
-        numbers = torch.bincount(self.row, minlength=len(self.queries))
-        self.border = [0, *numbers.cumsum(0).tolist()]
-
-    def rank(
-        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any
-    ) -> RankTable:
-        """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
-        tables, first = [], 0
-        is_exact = isinstance(self.score, EmbeddingScorer) and self.score.is_exact
-        batch = BatchSize(batch_size or (_QUERIES_EXACT if is_exact else None), relation.device)
-        while first < len(self.queries):
-            last = min(first + batch.size, len(self.queries))
-            try:
-                with batch.timed(last - first):
-                    table, num_columns, itemsize = self._rank_batch(first, last, relation, candidates, counting)
-            except (RuntimeError, MemoryError) as error:
-                if last - first == 1 or not _is_out_of_memory(error):
-                    raise
-                batch.fix(max(1, (last - first) // 2))
-                continue
-            tables.append(table)
-            bar.update(last - first)
-            first = last
-            batch.grow(partial(_fitting, num_columns, itemsize, relation.device))
-        rows = RankTable.concatenate(tables).rows
-        return RankTable(rows[self.order.argsort()] if len(rows) else rows)
-
-    def answers(self) -> SideAnswers:
-        """The best candidates of the queries that were ranked."""
-        assert self.best is not None
-        return self.best.finish(self.queries)
-
-    def _rank_batch(
-        self, first: int, last: int, relation: Tensor, candidates: Integers | None, counting: str
-    ) -> tuple[RankTable, int, int]:
-        """Ranks of some queries; and for the next batch how many scores a query has, of how many bytes."""
-        ids = self.queries[first:last].unbind(1)
-        tasks = self.order[self.border[first] : self.border[last]]
-        target = self.row[tasks] - first, self.own[tasks]
-        known = None if self.known is None else self.known(*ids)
-        if isinstance(self.score, EmbeddingScorer) and self.score.is_exact:
-            number = len(self.score.candidates)
-            ranks = self.score.rank(ids, target, known, excluded_by(candidates, number, target[1].device), counting)
-            table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-            return table, number, 0
-        scores = as_scores(self.score(*ids), self.queries.device, self.higher_is_better)
-        if scores is None or scores.ndim != 2 or len(scores) != last - first:
-            got = "no tensor or array" if scores is None else tuple(scores.shape)
-            what = "score" if self.name is None else f"score_{self.name}s"
-            raise ValueError(f"{what} must return scores ({last - first}, N), got {got}")
-        restriction = excluded_by(candidates, scores.shape[1], scores.device)
-        ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
-        if self.best is not None:
-            self.best.keep(scores, target, known, restriction)
-        table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-        return table, scores.shape[1], scores.element_size()
-
-
-def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:
-    """How many queries to score at once: bounded by what a cache, or a launch, is worth, and by the free memory."""
-    most = (_SCORES_CPU if device.type == "cpu" else _SCORES_ACCELERATOR) // num_columns
-    return max(1, min(most, _free_memory(device) // (_SHARE * num_columns * itemsize)))
-
-
-def _free_memory(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    if device.type == "cpu" and "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 30  # not told by this system
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    if isinstance(error, MemoryError | torch.cuda.OutOfMemoryError):
-        return True
-    text = str(error).lower()
-    return "out of memory" in text or "can't allocate memory" in text

@@ -1,10 +1,15 @@
 """Reading what users pass as arrays: lists, NumPy arrays, tensors."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+Array = npt.NDArray[np.generic]
+"""What is taken in the place of a tensor; it becomes one on the CPU."""
 Numbers = Tensor | npt.ArrayLike
 """Numbers in any form: a tensor, an array, a list."""
 Integers = Tensor | npt.ArrayLike
@@ -27,6 +32,8 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
     """
     if isinstance(values, Tensor):
         return values.detach()
+    if isinstance(values, str):
+        raise TypeError(f"{name} must hold numbers, got the str {values!r}")
     try:
         array = np.asarray(values)
     except ValueError as error:
@@ -40,6 +47,31 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
         return torch.as_tensor(array, device="cpu")  # whatever the default device: NumPy's arrays are there
     except TypeError as error:
         raise TypeError(f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}") from error
+
+
+def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
+    """Read an array in the place of a tensor; of what else stands there say what it is, and what to write.
+
+    Raises:
+        TypeError: for all that is no array.
+    """
+    if isinstance(given, Tensor):
+        return given
+    if hasattr(given, "__array__"):
+        return as_tensor(given, name)
+    hint = ""
+    if isinstance(given, Mapping):
+        if "y_pred_pos" in given or "y_pred_neg" in given:
+            hint = f": a dict of OGB's evaluators becomes ranks by Ranks.from_negatives({name})"
+        elif all(isinstance(inner, Mapping) for inner in given.values()):
+            hint = ": dicts of dicts are qrels and runs; integrations.trec.rank_run(qrels, run) ranks them"
+    elif isinstance(given, list | tuple):
+        ranks = "; ranks go in as Ranks(ranks, None, num_candidates)" if name == "preds" else ""
+        hint = f": pass torch.tensor({name}){ranks}"
+        if any(isinstance(part, str) for part in given):
+            hint = ": names are no scores, integrations.trec ranks runs whose documents have names"
+    other = ", a Ranks or a RankTable" if name == "preds" else ""
+    raise TypeError(f"{name} must be a torch.Tensor or an array of {of}{other}, got {type(given).__name__}{hint}")
 
 
 def as_ids(values: Integers, name: str) -> Tensor:

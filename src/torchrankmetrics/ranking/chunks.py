@@ -1,126 +1,30 @@
 """Ranks of candidates that never stand in one matrix: scores in chunks, or embeddings multiplied tile by tile."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.ranking.accumulator import RankAccumulator, read_tasks
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.rank import SIMILARITIES, rank_exactly
-from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.excluded import Exclude, check_exclude
+from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.parallel.part import Part, Slicing
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, said_of_answers
-from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, within
+from torchrankmetrics.ranking.scores import Target, Tasks
 
-_TILE = 1 << 20
-_WIDEST, _NARROWEST = 4096, 1024
+if TYPE_CHECKING:
+    from torch.distributed import ProcessGroup
 
-
-class RankAccumulator:
-    """Ranks of a batch whose candidates arrive in chunks of columns, in order; as ``rank_scores`` on the whole matrix.
-
-    Args:
-        true_scores: (tasks,) score of each true candidate, from the same computation as the chunks: a product of
-            another shape may round differently, and then a candidate equal to the truth no longer ties with it.
-        target: as ``rank_scores`` takes it, columns of the whole matrix. The own column is left out by index.
-        shape: (B, N) of the whole matrix.
-        exclude: as ``rank_scores`` takes it, for the whole matrix.
-        counting: as ``rank_scores`` takes it.
-        tolerance: as ``rank_scores`` takes it, but not relative: the spread of a row is not known before its end.
-
-    Raises:
-        TypeError, ValueError, IndexError: as ``rank_scores``; ValueError at ``compute`` if not all N columns came.
-
-    >>> scores = torch.tensor([[3.0, 1.0, 2.0, 1.0]])
-    >>> ranks = RankAccumulator(scores[:, 1], torch.tensor([1]), (1, 4))
-    >>> for chunk in scores.split(3, dim=1):
-    ...     ranks.update(chunk)
-    >>> ranks.compute()
-    Ranks(optimistic=[3], pessimistic=[4], num_candidates=[4])
-    """
-
-    def __init__(
-        self,
-        true_scores: Tensor,
-        target: Target,
-        shape: tuple[int, int],
-        *,
-        exclude: Exclude = None,
-        counting: str = "auto",
-        tolerance: float | Tolerance = 0.0,
-    ) -> None:
-        absolute, relative = check_tolerance(tolerance, true_scores.dtype)
-        if relative:
-            raise ValueError(
-                "tolerance of chunks must be absolute: the spread of a row is known when its last chunk has come, and "
-                "the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
-            )
-        tasks = check_target(target, shape, true_scores.device)
-        # copies, for what the caller writes between two chunks must not part them
-        self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
-        excluded = check_exclude(exclude, shape, true_scores.device)
-        if true_scores.shape != self._tasks.column.shape:
-            expected = tuple(self._tasks.column.shape)
-            raise ValueError(f"true_scores must be (tasks,) = {expected}, got {tuple(true_scores.shape)}")
-        self._flags = flags_of(self._tasks, excluded)
-        if tasks.row is not None:
-            told = said_of_answers(self._tasks, excluded)
-            self._flags = told if self._flags is None else told + self._flags
-        self._true = true_scores.detach().clone()
-        self._ends = within(self._true, absolute) if absolute else None
-        self._shape = tuple(shape)
-        self._seen = 0
-        self._counting = counting
-        self._known = excluded.known  # the columns that are still to come
-        self._excluded = None if excluded.columns is None else excluded.columns.clone()
-        self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
-
-    @torch.no_grad()
-    def update(self, scores: Tensor) -> None:
-        """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
-        B, N = self._shape
-        if scores.ndim != 2 or len(scores) != B or self._seen + scores.shape[1] > N:
-            left = N - self._seen
-            raise ValueError(f"scores must be ({B}, n) with n up to the {left} columns left, got {tuple(scores.shape)}")
-        if scores.dtype != self._true.dtype:
-            raise TypeError(f"scores must have the dtype of true_scores, {self._true.dtype}; got {scores.dtype}")
-        if scores.device != self._true.device:
-            raise ValueError(f"scores must be on the device of true_scores, {self._true.device}; got {scores.device}")
-        left, right = self._seen, self._seen + scores.shape[1]
-        if left == right:
-            return
-        column = self._tasks.column
-        column = torch.where((column >= left) & (column < right), column - left, -1)
-        excluded = None if self._excluded is None else self._excluded[:, left:right]
-        known = rest = None
-        if self._known is not None:
-            known, rest = self._known.split(right)
-            known = replace(known, longest=min(known.longest, right - left), first=left)
-        count = choose(scores, self._counting)
-        # a new tensor: one made in inference mode must not be written outside
-        given = self._tasks.row, column, known, excluded
-        if self._ends is None:
-            counts = count(scores.detach(), self._true, *given)
-        else:
-            counts = count_within(count, scores.detach(), self._ends, *given)
-        self._counts = self._counts + counts
-        self._known, self._seen = rest, right
-
-    def compute(self) -> Ranks:
-        """Ranks among all N columns."""
-        if self._seen != self._shape[1]:
-            raise ValueError(f"compute needs all {self._shape[1]} columns; update has been given {self._seen}")
-        ranks = Ranks.from_counts(self._counts.clone(), self._flags)
-        rows = None if self._tasks.row is None else (self._tasks.row, self._shape[0])
-        return Ranks.trusted(ranks.columns, ranks.flags, rows)
+_TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
 
 
 def rank_embeddings(
-    queries: Tensor,
-    candidates: Tensor | Candidates,
+    queries: Tensor | Array,
+    candidates: Tensor | Array | Candidates,
     target: Target,
     *,
     similarity: str = "dot",
@@ -129,6 +33,9 @@ def rank_embeddings(
     counting: str = "auto",
     bias: Tensor | None = None,
     arithmetic: str | None = None,
+    offset: int | None = None,
+    num_candidates: int | None = None,
+    process_group: "ProcessGroup | None" = None,
 ) -> Ranks:
     """Rank candidates by the similarity of embeddings, tile by tile: the (B, N) matrix never exists.
 
@@ -140,8 +47,12 @@ def rank_embeddings(
     ranks by what torch multiplies in the dtype of the embeddings (of half precision all but dot in float32): scores
     that differ by less than its rounding may swap or tie. How, and what it costs: docs/scale.md.
 
+    With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them.
+    By exact arithmetic these are bit for bit those of one process; by the product they are where that gives a score the
+    same bits on all processes. Every process waits for the others, and what is wrong on one is an error on all.
+
     Args:
-        queries: (B, d) floats.
+        queries: (B, d) floats, a tensor or an array, like what follows.
         candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
         target: as ``rank_scores`` takes it.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
@@ -151,22 +62,41 @@ def rank_embeddings(
         bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
         arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is
             on the CPU and not for l1.
+        offset: which of all candidates the first of the slice is; None: the slices come in the order of the processes.
+        num_candidates: N of all slices together, to be checked; None: it is their sum.
+        process_group: processes that are given the same queries, target and exclude, whose columns are of all
+            candidates, and slices that cover these once; some may be empty. None: this process has all candidates.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
-            and exact arithmetic with l1.
+            and exact arithmetic with l1; with a group on every process: what is wrong on one, by its name; slices with
+            gaps or overlaps; arguments that differ.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-    kept = isinstance(candidates, Candidates)
-    check_embeddings(queries, candidates.embeddings if isinstance(candidates, Candidates) else candidates)
-    held = read_candidates(candidates, bias)
-    check_similarity(similarity, held.bias)
-    if chunk_size is not None:
-        check_int("chunk_size", chunk_size, 1)
-    if resolve_arithmetic(arithmetic, similarity, queries.device) == "exact":
+
+    def read() -> tuple[Tensor, Candidates, str]:
+        asked = read_scores(queries, "queries", "embeddings")
+        if isinstance(candidates, Candidates):
+            check_embeddings(asked, candidates.embeddings, some=process_group is None)
+            held = read_candidates(candidates, bias)
+        else:
+            given = read_scores(candidates, "candidates", "embeddings")
+            check_embeddings(asked, given, some=process_group is None)
+            held = read_candidates(given, bias)
+        check_similarity(similarity, held.bias)
+        if chunk_size is not None:
+            check_int("chunk_size", chunk_size, 1)
+        return asked, held, resolve_arithmetic(arithmetic, similarity, asked.device)
+
+    def said(found: tuple[Tensor, Candidates, str]) -> dict[str, object]:
+        return {"arithmetic": found[2], "similarity": similarity, "the device": found[0].device.type}
+
+    slicing = Slicing(process_group, offset, num_candidates)
+    (queries, held, way), part = slicing.join(read, lambda found: len(found[1]), said)
+    if way == "exact":
         return rank_exactly(
             queries,
             held,
@@ -176,10 +106,11 @@ def rank_embeddings(
             similarity=similarity,
             chunk_size=chunk_size,
             counting=counting,
-            kept=kept,
+            kept=isinstance(candidates, Candidates),
             say_rows=True,
+            part=part,
         )
-    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting)
+    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting, part)
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
@@ -200,26 +131,43 @@ def _rank_by_product(
     exclude: Exclude,
     chunk_size: int | None,
     counting: str,
+    part: Part,
 ) -> Ranks:
-    B, N = len(queries), len(candidates)
-    tasks = check_target(target, (B, N), queries.device)
-    width = chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1)))
-    width = min(width, N)
+    B, n = len(queries), len(candidates)
+    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), part.total)
     dtype = _dtype_of_scores(queries.dtype, similarity)
     with torch.no_grad():
         queries = queries.detach().to(dtype)
         buffer = queries.new_empty(B, width)
 
         def scores_of(columns: Tensor | slice) -> Tensor:
-            scores = _PRODUCTS[similarity](queries, candidates.embeddings[columns].to(dtype), buffer)
-            return scores if candidates.bias is None else scores.add_(candidates.bias[columns].to(dtype))
+            tile, bias = candidates.embeddings[columns], candidates.bias
+            bias = None if bias is None else bias[columns]
+            if len(tile) < width:  # a slice of fewer: every product of every process has the same shape
+                tile = torch.cat([tile, tile.new_zeros(width - len(tile), tile.shape[1])])
+                bias = None if bias is None else torch.cat([bias, bias.new_zeros(width - len(bias))])
+            scores = _PRODUCTS[similarity](queries, tile.to(dtype), buffer)
+            return scores if bias is None else scores.add_(bias.to(dtype))
 
-        true = _true_scores(scores_of, tasks, buffer)
-        ranks = RankAccumulator(true, target, (B, N), exclude=exclude, counting=counting)
-        for left in range(0, N, width):
-            start = min(left, N - width)  # the last tile reaches back: every product has the same shape
-            ranks.update(scores_of(slice(start, start + width))[:, left - start :])
-    return ranks.compute()
+        def chunks() -> Iterator[Tensor]:
+            for left in range(0, n, width):
+                start = max(0, min(left, n - width))  # the last tile reaches back, for its shape too
+                yield scores_of(slice(start, start + width))[:, left - start : n - start]
+
+        def true_scores(tasks: Tasks) -> Tensor:
+            return _true_scores(scores_of, tasks, part, buffer)
+
+        asked = part.agree(
+            lambda: read_tasks(target, exclude, None, part, B, queries.device, true_scores),
+            lambda asked: {
+                **asked.said(part, B),
+                "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
+                "bias": None if candidates.bias is None else candidates.bias.dtype,
+                "chunk_size": width,
+                "queries": queries,
+            },
+        )
+        return RankAccumulator.of(asked, part, B, counting).rank(chunks())
 
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
@@ -236,17 +184,17 @@ def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
     return torch.float32 if narrow else dtype
 
 
-def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, buffer: Tensor) -> Tensor:
-    column = tasks.column
-    row = torch.arange(len(buffer), device=column.device) if tasks.row is None else tasks.row
-    true = buffer.new_empty(len(column))
-    width = buffer.shape[1]
-    place = torch.arange(width, device=column.device)
-    for first in range(0, len(column), width):
-        here = slice(first, min(first + width, len(column)))
+def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, part: Part, buffer: Tensor) -> Tensor:
+    row, column = tasks.rows, part.local(tasks.column)
+    true = buffer.new_zeros(len(column))
+    held = torch.arange(len(column), device=column.device) if part.is_whole else (column >= 0).nonzero()[:, 0]
+    place = torch.arange(buffer.shape[1], device=column.device)
+    for some in torch.split(held, len(place)):
+        if not len(some):
+            break
         # repeated up to the width of a tile, for a narrower product may round differently
-        wide = column[here][place % (here.stop - here.start)]
-        true[here] = scores_of(wide)[row[here], place[: here.stop - here.start]]
+        wide = column[some][place % len(some)]
+        true[some] = scores_of(wide)[row[some], place[: len(some)]]
     return true
 
 
@@ -281,11 +229,12 @@ def read_candidates(candidates: Tensor | Candidates, bias: Tensor | None) -> Can
     return candidates
 
 
-def check_embeddings(queries: Tensor, candidates: Tensor) -> None:
-    """Refuse embeddings that cannot be multiplied."""
-    if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or not len(candidates):
+def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) -> None:
+    """Refuse embeddings that cannot be multiplied; ``some`` candidates are needed where there are no other slices."""
+    none = some and not len(candidates)
+    if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or none:
         raise ValueError(
-            "queries must be (B, d) and candidates (N, d) with N >= 1, "
+            f"queries must be (B, d) and candidates (N, d){' with N >= 1' if some else ''}, "
             f"got {tuple(queries.shape)} and {tuple(candidates.shape)}"
         )
     if not queries.is_floating_point() or queries.dtype != candidates.dtype:

@@ -1,12 +1,12 @@
 """Which columns of a score matrix are excluded: row slices of known answers, a mask, or a restriction. True = out."""
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Pairs, as_pairs, first_outside
+from torchrankmetrics.ranking.arrays import Pairs, as_pairs, as_tensor, first_outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,6 +110,8 @@ def check_exclude(exclude: Exclude, shape: tuple[int, ...], device: torch.device
         if exclude.start.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
         return Excluded(known=exclude)
+    if not isinstance(exclude, Tensor):
+        exclude = _read(exclude, device)
     if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
         if exclude.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.device}")
@@ -118,12 +120,27 @@ def check_exclude(exclude: Exclude, shape: tuple[int, ...], device: torch.device
         if exclude.shape == (N,):
             return Excluded(restriction=exclude)
         raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(exclude.shape)}")
-    if not isinstance(exclude, Tensor | tuple | list):
-        raise TypeError(
-            f"exclude must be (2, P) pairs, bool (B, N), bool (N,) or what KnownTriples returns, got {type(exclude)}"
-        )
     known, bad = slices_of_pairs(exclude, B, N, device)
     return Excluded(known=known, bad_pairs=bad)
+
+
+def _read(exclude: Any, device: torch.device) -> Pairs:
+    """Read arrays in the place of tensors; lists could be rows or columns, and are not guessed at."""
+    if isinstance(exclude, tuple | list) and len(exclude) == 2 and all(hasattr(part, "__array__") for part in exclude):
+        row, column = (part if isinstance(part, Tensor) else as_tensor(part, "exclude").to(device) for part in exclude)
+        return row, column
+    if hasattr(exclude, "__array__"):
+        return as_tensor(exclude, "exclude").to(device)
+    if isinstance(exclude, tuple | list):
+        raise ValueError(
+            "exclude as lists is not taken: for a list of columns for every row pass the pairs "
+            "torch.tensor([(row, column) for row, columns in enumerate(exclude) for column in columns]).T, else "
+            "torch.tensor(exclude), (2, P) pairs of (row, column) or bool (B, N)"
+        )
+    raise TypeError(
+        "exclude must be (2, P) pairs, bool (B, N), bool (N,), what KnownTriples returns or a tuple (rows, columns), "
+        f"as .nonzero() of a SciPy matrix gives it; got {type(exclude).__name__}"
+    )
 
 
 def slices_of_pairs(

@@ -16,10 +16,12 @@ REPEATED = 512
 FILTERED = 1024
 RAW = 2048
 QUERY = 4096
+PARTIAL = 8192
 
 # NAN is a warning (the ranks are right: NaN never helps), REPEATED one too (the id came before in the same update),
-# SAMPLED a note in the summary; FILTERED and RAW say whether the ranks of the other answers of the query leave this one
-# out or in; the others are errors
+# SAMPLED a note in the summary, and PARTIAL (of a sample of the tasks that ended where something was decided) leaves no
+# value under the name of a full one; FILTERED and RAW say whether the ranks of the other answers of the query leave
+# this one out or in; the others are errors
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),

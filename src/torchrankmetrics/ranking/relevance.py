@@ -68,6 +68,11 @@ def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> 
         return target.nonzero().unbind(1)
     if target.shape == shape and (shape[0] != 2 or target.is_floating_point()):
         raise ValueError(f"target of {target.dtype} {tuple(target.shape)} is as large as the scores: {_GRADED}")
+    if target.shape == shape and target.is_cpu and target.numel() and target.min() >= 0 and target.max() <= 1:
+        raise ValueError(
+            f"target of zeros and ones {tuple(target.shape)}, as large as the scores, could be relevance or pairs of "
+            "(row, column): pass bool, for example target > 0, or a tuple (rows, columns)"
+        )
     if target.shape[1] == 2 and len(target) != 2 and not target.is_floating_point():
         raise ValueError(
             f"target of shape {tuple(target.shape)} has the pairs in its rows: pass (2, P) pairs of (row, column), "
@@ -79,6 +84,8 @@ def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> 
 def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     if len(target) != num_rows:
         raise ValueError(f"target as lists must have one for each of {num_rows} rows of scores, got {len(target)}")
+    if any(isinstance(value, bool) for part in target for value in list(part)[:1]):
+        raise TypeError("target as lists must hold columns, got bool: relevance is bool (B, N), torch.tensor(target)")
     parts = [
         as_ids(sorted(part) if isinstance(part, set | frozenset) else part, f"target[{i}]")
         for i, part in enumerate(target)
@@ -136,15 +143,33 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
     _, query = torch.unique(owner, return_inverse=True)
     number = torch.bincount(query)
     _tell_of_none(torch.bincount(query[relevant], minlength=len(number)) > 0)
-    columns, nan = _places(scores, query, number)
+    columns, nan = _places(scores, query, number, torch.ones_like(relevant))
     place = relevant.nonzero()[:, 0]
-    flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[query[place]]
+    flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[place]
     ranks = Ranks.trusted(columns[:, place], flags, (query[place], len(number)))
     return ranks, place if kept is None else kept[place]
 
 
-def _places(scores: Tensor, query: Tensor, number: Tensor) -> tuple[Tensor, Tensor]:
-    """Ranks of all T scores within their queries, int64 (3, T); and which queries have a NaN."""
+def rank_listed(scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tensor) -> tuple[Ranks, Tensor]:
+    """Rank the answers of lists of candidates: those that are excluded are none of the other answers' candidates.
+
+    Args:
+        scores: (T,) real, higher is better.
+        relevant: (T,) bool, which are answers.
+        query: (T,) int64 from 0 on, without holes; every query whole.
+        excluded: (T,) bool, True = no candidate, or of an answer: no candidate beside another answer.
+
+    Returns:
+        The ranks of the answers, in the order given, and the places (tasks,) of the answers among the T.
+    """
+    columns, nan = _places(scores.detach(), query, torch.bincount(query), ~excluded)
+    place = relevant.nonzero()[:, 0]
+    flags = torch.where(excluded[place], fault.FILTERED, fault.RAW) + fault.NAN * nan[place]
+    return Ranks.trusted(columns[:, place], flags), place
+
+
+def _places(scores: Tensor, query: Tensor, number: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
+    """Ranks of all T scores among those of their queries that count, int64 (3, T); and whether a NaN is among these."""
     scores = _in_order(scores)
     is_nan = scores != scores
     order = scores.argsort(descending=True, stable=True)  # NaN first: a NaN candidate counts as better
@@ -155,12 +180,18 @@ def _places(scores: Tensor, query: Tensor, number: Tensor) -> tuple[Tensor, Tens
     new[1:] = (owner[1:] != owner[:-1]) | (value[1:] != value[:-1])
     block = new.cumsum(0) - 1
     first = place[new]
-    last = torch.cat([first[1:], first.new_tensor([len(order)])]) - 1
-    begin = (number.cumsum(0) - number)[owner]
+    end = torch.cat([first[1:], first.new_tensor([len(order)])])
+    before = torch.nn.functional.pad(counted[order].cumsum(0), (1, 0))  # how many count up to a place
+    last = number.cumsum(0)
+    begin = before[(last - number)[owner]]
+    alone = (~counted[order]).long()  # what does not count is a candidate of its own task
+    low, high = before[first[block]] - begin + 1, before[end[block]] - begin + alone
     columns = torch.empty(3, len(order), dtype=torch.int64, device=scores.device)
-    columns[:, order] = torch.stack([first[block] - begin + 1, last[block] - begin + 1, number[owner]])
+    columns[:, order] = torch.stack([low, high, before[last[owner]] - begin + alone])
     columns[:2] = torch.where(is_nan, columns[2], columns[:2])
-    return columns, torch.zeros_like(number, dtype=torch.bool).index_put_((query[is_nan],), is_nan[is_nan])
+    wrong = is_nan & counted
+    nan = torch.zeros_like(number, dtype=torch.bool).index_put_((query[wrong],), wrong[wrong])
+    return columns, nan[query] | is_nan
 
 
 def _flat(values: Any, name: str, preds: Tensor) -> Tensor:

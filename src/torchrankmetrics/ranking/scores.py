@@ -6,20 +6,22 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.errors import told
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Pairs, as_ids, as_pairs, first_outside
+from torchrankmetrics.ranking.arrays import Array, Pairs, as_ids, as_pairs, first_outside, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import as_target
-from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, spread, within
+from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
 
 Target = Pairs | Sequence[Any]
 """What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
 
 
+@told
 def rank_scores(
-    scores: Tensor,
+    scores: Tensor | Array,
     target: Target,
     *,
     exclude: Exclude = None,
@@ -32,7 +34,8 @@ def rank_scores(
     index. A NaN never helps: a NaN true score ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
 
     Args:
-        scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole.
+        scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole. An array is taken
+            as a tensor on the CPU, here and in what follows.
         target: (B,) int column of the true candidate of each row; or int64 pairs (2, P) of (row, column), one task
             each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``); or several true candidates per
             row as bool (B, N) or as a list of columns for every row: one task each, row by row.
@@ -59,6 +62,8 @@ def rank_scores(
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
+    if not isinstance(scores, Tensor):
+        scores = read_scores(scores, "scores")
     return rank_with_rows(scores, target, exclude, counting=counting, tolerance=tolerance)
 
 
@@ -119,8 +124,8 @@ def _rank(
     count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)
     absolute, relative = (0.0, 0.0) if tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
     if absolute or relative:
-        row = torch.arange(len(scores), device=scores.device) if tasks.row is None else tasks.row
-        width = absolute + relative * spread(scores)[row] if relative else absolute
+        row = tasks.rows
+        width = absolute + relative * spread(extremes(scores))[row] if relative else absolute
         counts = count_within(count, scores, within(scores[row, tasks.column], width), *given)
     else:
         counts = count(scores, None, *given)
@@ -139,6 +144,11 @@ class Tasks(NamedTuple):
     row: Tensor | None
     column: Tensor
     wrong: Tensor | None  # bool (P,), on an accelerator only: the CPU raises at once
+
+    @property
+    def rows(self) -> Tensor:
+        """The row of every task, int64 (P,)."""
+        return torch.arange(len(self.column), device=self.column.device) if self.row is None else self.row
 
 
 def flags_of(tasks: Tasks, excluded: Excluded) -> Tensor | None:
@@ -190,7 +200,10 @@ def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -
                 "example target.squeeze(1), or a tuple (rows, columns) for several true candidates per row"
             )
         if not isinstance(target, Tensor | tuple | list):
-            raise TypeError(f"target must be a torch.Tensor or a tuple (rows, columns), got {type(target).__name__}")
+            raise TypeError(
+                "target must be (B,) columns, bool (B, N), a list of columns for every row or a tuple (rows, columns), "
+                f"as .nonzero() of a SciPy matrix gives it; got {type(target).__name__}"
+            )
         row, column = as_pairs(target, "target", device)
         if len(row) and B == 0:
             raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")

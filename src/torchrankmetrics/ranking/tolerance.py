@@ -70,14 +70,22 @@ def count_within(
     return torch.stack([better, not_worse, others, nan])
 
 
-def spread(scores: Tensor) -> Tensor:
+def spread(extreme: Tensor) -> Tensor:
     """Largest less smallest finite score of each row, float64 (B,); 0 where there is none."""
-    parts = [torch.zeros(0, dtype=torch.float64, device=scores.device)]
-    for part in torch.split(scores, max(1, _CELLS // max(scores.shape[1], 1))):
-        finite = part.isfinite()
-        high, low = part.masked_fill(~finite, -torch.inf).amax(1), part.masked_fill(~finite, torch.inf).amin(1)
-        parts.append(torch.where(finite.any(1), high.double() - low.double(), 0.0))
-    return torch.cat(parts)
+    high, low = extreme
+    return torch.where(high > -torch.inf, high + low, 0.0)
+
+
+def extremes(scores: Tensor) -> Tensor:
+    """Largest finite score of each row, and largest of the negated ones; -inf where there is none: float64 (2, B)."""
+    found = torch.full((2, len(scores)), -torch.inf, dtype=torch.float64, device=scores.device)
+    if scores.shape[1]:
+        step = max(1, _CELLS // scores.shape[1])
+        for some, out in zip(torch.split(scores, step), torch.split(found, step, 1), strict=True):
+            finite = some.isfinite()
+            out[0] = some.masked_fill(~finite, -torch.inf).amax(1)
+            out[1] = -some.masked_fill(~finite, torch.inf).amin(1).double()
+    return found
 
 
 def _rounded(numbers: Tensor, dtype: torch.dtype, up: bool) -> Tensor:

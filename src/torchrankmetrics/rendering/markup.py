@@ -30,6 +30,7 @@ _LATEX = {
     "→": r"$\rightarrow$",
     "†": r"\dag{}",
     "‡": r"\ddag{}",
+    "≈": r"$\approx$",
     "∞": r"$\infty$",
 }
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")

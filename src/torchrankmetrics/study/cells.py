@@ -1,7 +1,7 @@
 """The values of the models on one data set: means over seeds, with the interval that tasks and seeds give."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -11,6 +11,7 @@ from scipy.stats import t as student
 from torchrankmetrics.evaluation.analysis import sample_of
 from torchrankmetrics.evaluation.clusters import named_clusters
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.query_pairs import paired_queries
 from torchrankmetrics.study.tasks import DataSet, Read
 from torchrankmetrics.table.columns import used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
@@ -18,14 +19,18 @@ from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableE
 from torchrankmetrics.theory.inference.estimates import Method, estimate
 from torchrankmetrics.theory.inference.intervals import mean_limits, wilson_ends
 from torchrankmetrics.theory.inference.seeds import SeededModels
+from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
 from torchrankmetrics.theory.inference.testing import mcnemar_p_value
 from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 from torchrankmetrics.theory.views import apply_view, view_slope
 
 _RESAMPLES = 2000  # of metrics that have a bootstrap only
+_Sample = RankSample | QuerySample
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,7 @@ class Cell:
         best: whether no model has a better value on the data set.
         p_best: of "it is as good as the best one", one family over the table; 1 for the best, NaN where untested.
         rank: its ranks among the models that the family leaves possible, 1 for the best; None where untested.
+        p_within: of "some model is better by the margin or more", one family over the table; NaN without a margin.
     """
 
     value: float
@@ -54,6 +60,37 @@ class Cell:
     best: bool = False
     p_best: float = math.nan
     rank: tuple[int, int] | None = None
+    p_within: float = math.nan
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """Models on the same tasks (or queries), and how two of them differ.
+
+    Attributes:
+        models: their values with the errors that seeds and tasks give.
+        slope: of the view.
+        exact: whether they are shares of single runs, which have exact tests.
+    """
+
+    models: SeededModels
+    slope: float
+    exact: bool
+
+    def p_value(self, a: int, b: int, null: float = 0.0) -> float:
+        """Two-sided p-value of "a less b is ``null``", in the units of the view."""
+        null = null / self.slope if null else 0.0
+        units = self.models.units
+        if not self.exact:
+            found = self.models.difference(a, b, 0.5)
+            if found.standard_error == 0 and null:  # as flips of the signs: without any spread t would be sure
+                return 2.0 ** (1 - units.size)
+            return found.p_value_of(null)
+        differences = units.sums[:, a] - units.sums[:, b]
+        only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
+        if null == 0:
+            return mcnemar_p_value(only_a, only_b)
+        return share_difference_p_value(only_a, only_b, units.size, null)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,52 +101,67 @@ class Measured:
         cells: by model.
         chance: its value by chance; NaN where nobody can tell.
         tested: the models that are compared.
+        joint: their values together; None without at least two.
         tests: of all pairs of them, as indices into ``tested``; None without at least two.
         differences: of the same pairs, with their standard errors and the degrees of freedom of these, (pairs, 3).
         ends: of their intervals, each right by itself, (pairs, 2).
+        remark: why models of the same tasks are not compared; "" if they are.
     """
 
     cells: Mapping[str, Cell]
     chance: float
     tested: tuple[str, ...]
+    joint: Joint | None
     tests: PairwiseTests | None
     differences: FloatArray
     ends: FloatArray
+    remark: str = ""
 
 
 def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | None) -> Measured:
     """Work out a measure for all models of a data set.
 
     Raises:
-        ValueError: if the tasks lack the group or the sample id that the average or the clusters ask for.
+        ValueError: if the tasks lack the group or the sample id that the average or the clusters ask for, or the places
+            that a metric of queries asks for.
     """
+    if isinstance(measure.definition, QueryDefinition) and cluster == "sample_id":
+        raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
     cells = {}
-    samples, keys = _samples(dataset.reference, measure), _keys(dataset.reference, measure, cluster)
+    samples = _samples(dataset.reference, measure)
     aligned = {} if not _has_formula(measure) or len(samples.weight) == 0 else dataset.aligned
-    joint = _seeded(list(aligned.values()), measure, keys) if aligned else None
+    models, remark = _together(list(aligned.values()), measure, cluster)
+    aligned = {} if remark else aligned
     for model, reads in dataset.models.items():
-        place = (joint, list(aligned).index(model)) if joint is not None and model in aligned else None
+        place = (models, list(aligned).index(model)) if models is not None and model in aligned else None
         cells[model] = _cell(reads, measure, place, level, cluster)
     tested = tuple(aligned)
-    tests, differences, ends = None, np.empty((0, 3)), np.empty((0, 2))
-    if joint is not None and len(tested) > 1 and measure.higher_is_better is not None:
-        pairs = tuple(combinations(range(len(tested)), 2))
-        found = [joint.difference(a, b, level) for a, b in pairs]
-        p_values = [one.p_value for one in found]
-        if is_share(measure.definition) and set(joint.sizes) == {1} and keys is None and np.ptp(samples.weight) == 0:
-            p_values = [_mcnemar(joint, a, b) for a, b in pairs]
-        tests = PairwiseTests(joint.covariance, pairs, tuple(p_values))
+    joint, tests, differences, ends = None, None, np.empty((0, 3)), np.empty((0, 2))
+    if models is not None and len(tested) > 1 and measure.higher_is_better is not None:
         slope = _slope(measure, samples)
+        joint = Joint(models, slope, _is_exact(measure, models))
+        pairs = tuple(combinations(range(len(tested)), 2))
+        found = [models.difference(a, b, level) for a, b in pairs]
+        tests = PairwiseTests(models.covariance, pairs, tuple(joint.p_value(a, b) for a, b in pairs))
         differences = np.array([(one.value * slope, one.standard_error * abs(slope), one.freedom) for one in found])
         ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
-    return Measured(cells, _chance(measure, samples), tested, tests, differences, ends)
+    return Measured(cells, _chance(measure, samples), tested, joint, tests, differences, ends, remark)
 
 
 def _has_formula(measure: Measure) -> bool:
     return is_mean(measure.definition, measure.rank_type)
 
 
-def _samples(read: Read, measure: Measure) -> RankSample:
+def _is_exact(measure: Measure, models: SeededModels) -> bool:
+    """Whether the values are shares of tasks of equal weight, each hit or not, with a run per model."""
+    units = models.units
+    single = is_share(measure.definition) and set(models.sizes) == {1} and not units.clustered
+    return single and bool(np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any())
+
+
+def _samples(read: Read, measure: Measure) -> _Sample:
+    if isinstance(measure.definition, QueryDefinition):
+        return read.analysis.query_sample(measure.definition, measure.side, measure.average)
     counted = used(read.rows, measure.side, measure.definition.min_candidates)
     return sample_of(read.rows[counted], measure.average)
 
@@ -117,12 +169,25 @@ def _samples(read: Read, measure: Measure) -> RankSample:
 def _keys(read: Read, measure: Measure, cluster: str | None) -> IntArray | None:
     if cluster is None:
         return None
+    if isinstance(measure.definition, QueryDefinition):
+        return read.analysis.queries.group[read.analysis.used_queries(measure.definition, measure.side)]
     return named_clusters(read.rows, cluster)[used(read.rows, measure.side, measure.definition.min_candidates)]
 
 
-def _seeded(models: list[list[Read]], measure: Measure, keys: IntArray | None) -> SeededModels | None:
-    """All runs of models on the same tasks at once; None if an error has no formula there, as with a single task."""
-    samples = [_samples(read, measure) for reads in models for read in reads]
+def _seeded(models: list[list[Read]], measure: Measure, cluster: str | None) -> SeededModels | None:
+    """All runs of models on the same tasks at once; None if an error has no formula there, as with a single task.
+
+    Raises:
+        ValueError: for queries that have other answers in another run.
+    """
+    reads = [read for reads in models for read in reads]
+    samples: Sequence[_Sample]
+    if isinstance(measure.definition, QueryDefinition):
+        rows = [read.rows for read in reads]
+        samples, kept = paired_queries(rows, measure.definition, measure.side, measure.average)
+        keys = None if cluster is None else named_clusters(rows[0], cluster)[kept]
+    else:
+        samples, keys = [_samples(read, measure) for read in reads], _keys(reads[0], measure, cluster)
     values = np.stack([task_values(measure.definition, sample, measure.rank_type) for sample in samples], 1)
     units = units_of(values, samples[0].weight, samples[0].count, keys)
     if units.size < 2:
@@ -133,6 +198,16 @@ def _seeded(models: list[list[Read]], measure: Measure, keys: IntArray | None) -
         return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
 
     return SeededModels(units, tuple(len(reads) for reads in models), smooth)
+
+
+def _together(models: list[list[Read]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
+    """The runs at once, or why they are not: in others the queries have other answers."""
+    if not models or not isinstance(measure.definition, QueryDefinition):
+        return (_seeded(models, measure, cluster) if models else None), ""
+    try:
+        return _seeded(models, measure, cluster), ""
+    except ValueError as error:
+        return None, str(error)
 
 
 def _cell(
@@ -152,7 +227,7 @@ def _cell(
             return cell
         return _in_view(replace(cell, support=own.support), measure, sample, own.low, own.high, own.standard_error)
     if place is None and _has_formula(measure) and reads[0].tasks and len({read.tasks for read in reads}) == 1:
-        alone = _seeded([reads], measure, keys)
+        alone, _ = _together([reads], measure, cluster)
         place = None if alone is None else (alone, 0)
     if place is None:
         return _of_seeds_alone(cell, values, level)
@@ -179,7 +254,7 @@ def _of_seeds_alone(cell: Cell, values: list[float], level: float) -> Cell:
     return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
 
 
-def _in_view(cell: Cell, measure: Measure, sample: RankSample, low: float, high: float, error: float) -> Cell:
+def _in_view(cell: Cell, measure: Measure, sample: _Sample, low: float, high: float, error: float) -> Cell:
     """Put the interval of the base value into the view."""
     if measure.view != "base":
         moments = measure.moments(sample.candidate_counts)
@@ -189,13 +264,13 @@ def _in_view(cell: Cell, measure: Measure, sample: RankSample, low: float, high:
     return replace(cell, low=low, high=high, standard_error=error)
 
 
-def _slope(measure: Measure, sample: RankSample) -> float:
+def _slope(measure: Measure, sample: _Sample) -> float:
     if measure.view == "base":
         return 1.0
     return view_slope(measure.definition, measure.view, measure.moments(sample.candidate_counts))
 
 
-def _chance(measure: Measure, sample: RankSample) -> float:
+def _chance(measure: Measure, sample: _Sample) -> float:
     if not measure.definition.has_null or len(sample.weight) == 0:
         return math.nan
     try:
@@ -203,9 +278,3 @@ def _chance(measure: Measure, sample: RankSample) -> float:
     except ExpectationUnavailableError:
         return math.nan
     return apply_view(measure.definition, measure.view, moments.mean, moments)
-
-
-def _mcnemar(joint: SeededModels, a: int, b: int) -> float:
-    differences = joint.units.sums[:, a] - joint.units.sums[:, b]
-    only_a, only_b = (int(joint.units.count[sign * differences > 0].sum()) for sign in (1, -1))
-    return mcnemar_p_value(only_a, only_b)

@@ -75,7 +75,7 @@ class _One(Rendered):
 
 def contents_of(study: "RankStudy", options: Options) -> Contents:
     """Compute all that a page shows."""
-    table = study.table(options.metrics, level=options.level, cluster=options.cluster)
+    table = study.table(options.metrics, level=options.level, cluster=options.cluster, margin=options.margin)
     several = len(table.datasets) > 1 and len(table.models) > 1
     averages = ranking = differences = None
     directed = [one for one in table.measures if one.higher_is_better is not None]

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from torchrankmetrics.files import natural
+
 FIELDS = ("dataset", "model", "seed")
 _PART = re.compile(r"\{(\w*)\}|(\*)")
 
@@ -20,7 +22,7 @@ class Found:
 
 
 def find_files(pattern: str | os.PathLike[str]) -> list[Found]:
-    """Find the files of a pattern, in the order in which people count (seed 2 before seed 10).
+    """Find the files of a pattern, and folders *.parquet, in the order in which people count (seed 2 before seed 10).
 
     A field, and ``*``, stands for anything but "/", and takes as much as it can; a field that comes twice stands for
     the same.
@@ -30,7 +32,9 @@ def find_files(pattern: str | os.PathLike[str]) -> list[Found]:
     """
     base, parts = _split(pattern)
     found = [
-        Found(path, "/".join(names), fields) for path, names, fields in _matching(base, parts, (), {}) if path.is_file()
+        Found(path, "/".join(names), fields)
+        for path, names, fields in _matching(base, parts, (), {})
+        if path.is_file() or path.suffix == ".parquet"  # which engines write as folders
     ]
     if not found:
         raise ValueError(f"no file matches {os.fspath(pattern)!r}{_there(base)}")
@@ -68,13 +72,6 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
     assert first is not None
     folder = text[: text.rfind("/", 0, first.start()) + 1]
     return Path(folder or "."), text[len(folder) :].split("/")
-
-
-def natural(text: str) -> list[tuple[bool, int, str]]:
-    """A key that sorts numbers in texts by their value."""
-    return [
-        (not part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", text) if part
-    ]
 
 
 def _matching(

@@ -17,6 +17,7 @@ class Options:
     metrics: tuple[Measure, ...]
     level: float
     cluster: str | None
+    margin: float | None = None
 
 
 def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:

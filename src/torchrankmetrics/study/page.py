@@ -14,6 +14,7 @@ from torchrankmetrics.rendering.markup import to_html
 from torchrankmetrics.study.cards import VERSION, card_of, versions
 from torchrankmetrics.study.contents import Contents, contents_of
 from torchrankmetrics.study.options import Options
+from torchrankmetrics.study.tables import WITHIN
 
 if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
@@ -87,7 +88,7 @@ def _warnings(study: "RankStudy", contents: Contents) -> Iterable[str]:
     most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
     if tied := [f"{name} ({100 * rate:.0f} %)" for name, rate in most.items() if rate > _MANY_TIES]:
         told.append(f"more than a tenth of the true answers share their score with others on {', '.join(tied)}")
-    told += contents.table.doubtful
+    told += [*contents.table.remarks, *contents.table.doubtful]
     if told:
         yield '<section class="warnings">\n<h2>Before reading on</h2>\n<ul>'
         yield from (f"<li>{_text(warning)}</li>" for warning in told)
@@ -156,6 +157,12 @@ def _method(contents: Contents) -> Iterable[str]:
         "mark is worse than the best of its data set; one such claim or more is wrong with probability "
         f"{100 * (1 - table.level):.3g} % at most, as far as means of tasks are normal.",
     ]
+    if table.margin is not None:
+        lines.append(
+            f"{WITHIN} marks a model of which every other of its data set is shown not to be better by the margin of "
+            f"{table.margin:g} or more: one-sided tests of each other model, of which the largest p counts (Berger "
+            "1982), all marks of the tables of values one family (Holm). It takes the margin as chosen beforehand."
+        )
     if contents.averages is not None:
         lines.append(
             "Across data sets each counts once. An interval with data sets as the sample answers: what of other data "
@@ -191,6 +198,7 @@ def _cards(study: "RankStudy", options: Options, contents: Contents) -> Iterable
         "metrics": [one.key for one in contents.table.measures],
         "level": options.level,
         "cluster": options.cluster,
+        "margin": options.margin,
         "models": study.models,
         "datasets": study.datasets,
         "tables": cards,

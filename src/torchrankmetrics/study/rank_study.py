@@ -10,11 +10,12 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Asked, Metrics
-from torchrankmetrics.files import write_whole
+from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
 from torchrankmetrics.study.differences import Differences, differences
-from torchrankmetrics.study.files import find_files, natural, paths_of
+from torchrankmetrics.study.files import find_files, paths_of
+from torchrankmetrics.study.margins import check_margin
 from torchrankmetrics.study.options import CLUSTERS, Options, measures_of
 from torchrankmetrics.study.page import page_of
 from torchrankmetrics.study.ranking import Ranking, ranking
@@ -70,7 +71,7 @@ class RankStudy:
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> "RankStudy":
-        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``.
+        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``; or of .parquet, also as folders.
 
         Args:
             pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of
@@ -148,6 +149,7 @@ class RankStudy:
         *,
         level: float = 0.95,
         cluster: str | None = None,
+        margin: float | None = None,
     ) -> StudyTable:
         """Models by data sets: means over seeds with the intervals that tasks and seeds give, the best and its equals.
 
@@ -160,6 +162,8 @@ class RankStudy:
             view: of the metrics that say none: "base", "normalized", "adjusted_index" or "z_score"; None: "base".
             level: of the intervals, and of the family.
             cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or None (every task alone).
+            margin: > 0, in the units of the metrics, chosen before the ranks are seen: models of which it is shown that
+                no other is better by so much are marked, one family over the table; None: that is not asked.
 
         Raises:
             OSError: if a file cannot be opened.
@@ -175,7 +179,7 @@ class RankStudy:
             for name in self.datasets
             for measure in measures
         }
-        return study_table(self, measures, found, level, cluster)
+        return study_table(self, measures, found, level, cluster, check_margin(margin))
 
     def summary(
         self,
@@ -239,6 +243,7 @@ class RankStudy:
         *,
         level: float = 0.95,
         cluster: str | None = None,
+        margin: float | None = None,
         title: str = "Rank study",
     ) -> str | None:
         """Write a page of tables and figures that needs no other file; ``verify`` checks it against the ranks.
@@ -249,20 +254,21 @@ class RankStudy:
             view: as in ``table``.
             level: as in ``table``.
             cluster: as in ``table``.
+            margin: as in ``table``.
             title: of the page.
 
         Raises:
             ImportError: without matplotlib.
             OSError, ValueError: as ``table``, and if the path cannot be written to.
         """
-        content = page_of(self, Options(tuple(measures_of(metrics, view)), level, cluster), title)
+        content = page_of(self, Options(tuple(measures_of(metrics, view)), level, cluster, check_margin(margin)), title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
         return None
 
     def save(self, pattern: str | os.PathLike[str]) -> None:
-        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz``.
+        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz`` (.parquet).
 
         The study then is of these files: its page names them.
 

@@ -9,7 +9,7 @@ from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.table_io import read_length
+from torchrankmetrics.table.stored import read_length
 
 
 @dataclass(frozen=True)

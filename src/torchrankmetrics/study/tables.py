@@ -16,13 +16,14 @@ from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
 from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
 from torchrankmetrics.study.cells import Cell, Measured
 from torchrankmetrics.study.facts import Facts, facts_of
+from torchrankmetrics.study.margins import p_within
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
 
 if TYPE_CHECKING:
     from torchrankmetrics.study.rank_study import RankStudy
 
-MARK = "†"
+MARK, WITHIN = "†", "≈"
 Rows = Literal["models", "datasets"]
 
 
@@ -41,6 +42,9 @@ class StudyTable(Rendered):
         num_tests: pairs of models in the family.
         rows: what is a row for people, "models" or "datasets".
         intervals: whether people see intervals.
+        margin: what counts as no difference, in the units of the metrics; None: nothing was asked of it.
+        num_within: models that were tested against it.
+        remarks: what is not compared, and why.
     """
 
     measures: tuple[Measure, ...]
@@ -54,6 +58,9 @@ class StudyTable(Rendered):
     num_tests: int
     rows: Rows = "models"
     intervals: bool = True
+    margin: float | None = None
+    num_within: int = 0
+    remarks: tuple[str, ...] = ()
 
     def cell(self, model: str, dataset: str, metric: str | None = None) -> Cell | None:
         """A cell; None if it is missing.
@@ -113,7 +120,8 @@ class StudyTable(Rendered):
     @property
     def notes(self) -> tuple[str, ...]:
         """What stands below the table: how to read it, then what is particular about its data sets."""
-        return (*self.how_to_read, *(f"{name}: {self.facts[name].words}." for name in self.datasets), *self.doubtful)
+        about = (f"{name}: {self.facts[name].words}." for name in self.datasets)
+        return (*self.how_to_read, *about, *self.remarks, *self.doubtful)
 
     @property
     def how_to_read(self) -> tuple[str, ...]:
@@ -132,6 +140,11 @@ class StudyTable(Rendered):
                 f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models are "
                 f"one family with an error of {100 * (1 - self.level):.3g} %."
             )
+        if self.margin is not None:
+            told.append(
+                f"{WITHIN}: shown that no other model is better by {self.margin:g} or more; the {self.num_within} tests "
+                f"are one family with an error of {100 * (1 - self.level):.3g} %."
+            )
         return tuple(told)
 
     @property
@@ -145,16 +158,17 @@ class StudyTable(Rendered):
 
     def records(self) -> Tabular:
         """A row per model, data set and metric, with all that is known of it: what programs get."""
-        names = (
+        text = (
             "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
             "chance num_tasks min_candidates max_candidates tie_rate"
         )
+        names = [*text.split(), *(["p_within"] if self.margin is not None else [])]
         lines = []
         for data in self.datasets:
             for one in self.measures:
                 for model in self.models:
                     lines.append((model, data, one.key, *self._record(one.key, model, data)))
-        return Tabular.named(names.split(), lines, self.notes, keys=3)
+        return Tabular.named(names, lines, self.notes, keys=3)
 
     def to_csv(self, path: Any = None) -> Any:
         """Write a row per cell as CSV, see ``records``; without a path give the text."""
@@ -179,7 +193,14 @@ class StudyTable(Rendered):
 
     def _record(self, key: str, model: str, data: str) -> tuple[Written, ...]:
         cell, facts = self.cells.get((key, model, data)), self.facts[data]
-        known = (self.chance[key, data], facts.num_tasks, *facts.candidates, facts.tie_rates.get(model))
+        known: tuple[Written, ...] = (
+            self.chance[key, data],
+            facts.num_tasks,
+            *facts.candidates,
+            facts.tie_rates.get(model),
+        )
+        if self.margin is not None:
+            known += (None if cell is None else cell.p_within,)
         if cell is None:
             return (None,) * 10 + known
         rank = cell.rank or (None, None)
@@ -195,7 +216,8 @@ class StudyTable(Rendered):
         if self.intervals and not math.isnan(cell.low):
             text += f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
         equal = not cell.best and cell.p_best > 1 - self.level
-        return Styled(cell.value, text, bold=cell.best, mark=MARK if equal else "")
+        within = cell.p_within <= 1 - self.level + 1e-12
+        return Styled(cell.value, text, bold=cell.best, mark=MARK * equal + WITHIN * within)
 
     def _chance(self, one: Measure, data: str) -> Written:
         value = self.chance[one.key, data]
@@ -214,6 +236,7 @@ def study_table(
     found: Mapping[tuple[str, str], Measured],
     level: float,
     cluster: str | None,
+    margin: float | None,
 ) -> StudyTable:
     """Put the cells of all data sets together, and test all pairs of models as one family."""
     tested = [(place, one) for place, one in found.items() if one.tests is not None]
@@ -224,6 +247,9 @@ def study_table(
     for (key, data), one in found.items():
         for model, cell in _marked(one, family.get((key, data)), directions[key], level).items():
             cells[key, model, data] = cell
+    within = {} if margin is None else p_within(found, {measure.key: measure for measure in measures}, margin)
+    cells |= {place: replace(cells[place], p_within=p) for place, p in within.items()}
+    remarks = [f"{key} on {data}: not compared, as {one.remark}." for (key, data), one in found.items() if one.remark]
     return StudyTable(
         tuple(measures),
         tuple(study.models),
@@ -234,6 +260,9 @@ def study_table(
         level,
         cluster,
         sum(map(len, adjusted)),
+        margin=margin,
+        num_within=len(within),
+        remarks=tuple(remarks),
     )
 
 

@@ -50,10 +50,14 @@ def read_run(run: Run) -> Read:
     table = run.load()
     if not table.num_tasks:
         raise ValueError(f"{run.words} holds no ranking tasks")
+    if table.is_partial:
+        raise ValueError(
+            f"{run.words} is a sample of the tasks that ended where something was decided: rank all of them"
+        )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RankMetricWarning)
         analysis = Analysis([table.rows])
-        ordered: Rows | None = analysis.rows
+        ordered: Rows | None = analysis.table_rows
         if (Columns(analysis.rows).sample_id == ABSENT).any():
             try:
                 ordered = paired_rows([table], [run.words])[0][0]

@@ -97,7 +97,8 @@ def verify(
         notes += ["As tables are missing, no number was computed again."]
     else:
         study.arrange(content["models"], content["datasets"])
-        contents = contents_of(study, Options(tuple(measures), content["level"], content["cluster"]))
+        options = Options(tuple(measures), content["level"], content["cluster"], content.get("margin"))
+        contents = contents_of(study, options)
         ours = json.loads(contents.table.to_json())
         numbers = sum(isinstance(value, int | float) for row in ours for value in row.values())
         differing += _numbers(content["numbers"], ours)

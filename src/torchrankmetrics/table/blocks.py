@@ -1,51 +1,66 @@
-"""What an update is given (scores, ranks, or a whole table of ranks) as one block of rows."""
+"""What an update is given (scores, ranks, or a whole table of ranks) as one block of rows, nine int64 columns each."""
 
-from typing import Any
+from functools import cache
+from typing import Any, TypedDict, Unpack, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import is_number
-from torchrankmetrics.ranking.arrays import Integers, Numbers, as_tensor
+from torchrankmetrics.checks import check_choice, is_int, is_number
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.rows import rows_of
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, HasRows, Rows
+from torchrankmetrics.table.identity import name_by_content
+
+_ONE = int(np.float64(1.0).view(np.int64))
+# rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
+_UNKNOWN = {
+    side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()
+}
+
+
+class About(TypedDict, total=False):
+    """What is known of tasks, as ``rows_of`` takes it."""
+
+    side: TaskSide | None
+    group: Integers | None
+    weight: Numbers | None
+    sample_id: Integers | None
+    query: Integers | None
+
+
+Preds = Tensor | Array | Ranks | HasRows
+"""What ``update`` takes: scores (B, N) as a tensor or an array, ranks, or a table of them."""
 
 
 def make_block(
-    preds: Tensor | Ranks | RankTable,
+    preds: Preds,
     target: Target | None,
     exclude: Exclude,
     *,
-    side: TaskSide | None,
-    group: Integers | None,
-    weight: Numbers | None,
-    sample_id: Integers | None,
-    query: Integers | None = None,
     indexes: Integers | None = None,
     counting: str = "auto",
     tolerance: float | Tolerance = 0.0,
+    **about: Unpack[About],
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
 
     Arguments and errors as ``RankMetric.update``; what ranks or a table have already must not be given.
     """
-    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
             return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
-    if tolerance != 0.0 and (indexes is not None or not isinstance(preds, Tensor)):
-        what = (
-            "indexes: flat scores are ranked by sorting them" if isinstance(preds, Tensor) else "ranks that are there"
-        )
+    if tolerance != 0.0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
+        what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
-    if isinstance(preds, RankTable):
+    if isinstance(preds, HasRows):
         _refuse_given(preds, target=target, exclude=exclude, indexes=indexes, **about)
         return preds.rows.clone()
     if isinstance(preds, Ranks):
@@ -53,48 +68,207 @@ def make_block(
             _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
         ranks = preds
     elif not isinstance(preds, Tensor):
-        raise TypeError(
-            f"preds must be a torch.Tensor of scores (B, N), a Ranks or a RankTable, got {type(preds).__name__}"
-            + ("; pass torch.from_numpy(preds)" if isinstance(preds, np.ndarray) else "")
-        )
+        preds = read_scores(preds, "preds")
+        return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
     elif target is None:
         raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates, or Ranks or a RankTable instead of scores"
+            "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are there go "
+            "in as Ranks(ranks, None, num_candidates) or as a RankTable"
         )
     elif preds.ndim == 1 and indexes is None:
         raise ValueError(
             f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) "
-            "need indexes (T,), the query of each"
+            "need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
         )
     elif indexes is not None:
         ranks, place = rank_flat(preds, target, indexes, exclude)
-        group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
-        sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
+        about = _at(about, ("group", "weight", "sample_id", "query"), place, preds)
     else:
-        ranks = rank_with_rows(preds, target, exclude, named=query is not None, counting=counting, tolerance=tolerance)
+        named = about.get("query") is not None
+        ranks = rank_with_rows(preds, target, exclude, named=named, counting=counting, tolerance=tolerance)
         if ranks.rows is not None:
-            row, _ = ranks.rows
-            query = _at(query, "query", row, preds)
-            if is_by_row(target):
-                group, weight = _at(group, "group", row, preds), _at(weight, "weight", row, preds)
-    about = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
+            about = _at(about, ("query", "group", "weight") if is_by_row(target) else ("query",), ranks.rows[0], preds)
     return rows_of(ranks, **about, flag_repeats=True)
 
 
-def _at(values: Any, name: str, index: Tensor, preds: Tensor) -> Any:
-    """What is said of every row of scores, (B,), for tasks in these rows; None and one number stay."""
-    if values is None or is_number(values):
-        return values
-    tensor = as_tensor(values, name)
-    if tensor.shape != preds.shape[:1]:
-        raise ValueError(
-            f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
-            f"got {tuple(tensor.shape)}"
-        )
-    return tensor.to(index.device)[index]
+def _at(about: About, names: tuple[str, ...], index: Tensor, preds: Tensor) -> About:
+    """Read what is said of every row of scores, (B,), for tasks in these rows; None and one number stay."""
+    read: dict[str, Any] = {**about}
+    for name in names:
+        if (values := read.get(name)) is None or is_number(values):
+            continue
+        tensor = as_tensor(values, name)
+        if tensor.shape != preds.shape[:1]:
+            raise ValueError(
+                f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
+                f"got {tuple(tensor.shape)}"
+            )
+        read[name] = tensor.to(index.device)[index]
+    return cast("About", read)
 
 
-def _refuse_given(preds: Ranks | RankTable, **options: Any) -> None:
+def _refuse_given(preds: Ranks | HasRows, **options: Any) -> None:
     if given := [name for name, value in options.items() if value is not None]:
         names = " and ".join(given)
         raise ValueError(f"{names} must not be given with a {type(preds).__name__}: it has them already")
+
+
+def rows_of(
+    ranks: Ranks,
+    *,
+    side: TaskSide | None = None,
+    group: Integers | None = None,
+    weight: Numbers | None = None,
+    sample_id: Integers | None = None,
+    query: Integers | None = None,
+    flag_repeats: bool = False,
+) -> Tensor:
+    """Write ranks and what is known of their tasks as an int64 (tasks, 9) block.
+
+    Args:
+        ranks: the ranks.
+        side: "head", "tail", "relation" or None.
+        group: (tasks,) integers, or one int for all.
+        weight: (tasks,) numbers >= 0, or one for all; float64 bits in the row. A zero weight drops its task.
+        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
+        query: (tasks,) integers >= 0, or one for all: tasks of one (side, query) are the answers of one query. None:
+            those of one row of scores are, if the ranks know their rows; else each is a query by itself.
+        flag_repeats: flag the rows whose sample id came before in these: rows of one update.
+
+    Raises:
+        TypeError: if groups, sample ids or queries are not integers, or weights not numbers.
+        ValueError: if the side is unknown, a shape or device differs, an id does not fit in int64, a query is negative,
+            or a weight is negative, infinite, NaN, or all are zero (on an accelerator values are checked at
+            ``compute``).
+    """
+    if not isinstance(ranks, Ranks):
+        raise TypeError(f"ranks must be a Ranks, got {type(ranks).__name__}")
+    if side is not None:
+        check_choice("side", side, SIDE_CODES)
+    ranked, flags = ranks.columns, ranks.flags
+    on_cpu = ranked.is_cpu
+    if flags is not None and on_cpu and not flags.any():
+        flags = None  # the common case: all columns but the ranks are constant
+    per_task: dict[str, Tensor] = {}
+    if group is not None:
+        per_task["group"] = _integers(group, "group", ranked, scalar=True)
+    if sample_id is not None:
+        per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
+    shared = query is None and ranks.rows is not None
+    if query is None:
+        if flags is not None and not shared:
+            flags = flags & ~(fault.FILTERED | fault.RAW)
+    else:
+        per_task["query"], wrong = _queries(query, ranked)
+        if wrong is not None:
+            flags = wrong * fault.QUERY if flags is None else flags | wrong * fault.QUERY
+    if weight is not None:
+        per_task["weight_bits"], wrong = _weights(weight, ranked)
+        if wrong is not None:
+            flags = wrong * fault.WEIGHT if flags is None else flags | wrong * fault.WEIGHT
+    if flags is not None:
+        per_task["side_and_flags"] = (flags << SIDE_BITS) | SIDE_CODES[side]
+    if not on_cpu:
+        block = _unknown_on(side, ranked.device).repeat(len(ranks), 1)
+        on_device = Columns(block)
+        on_device.ranks = ranked.T
+        for name, column in per_task.items():
+            setattr(on_device, name, column)
+        if flag_repeats and sample_id is not None:
+            _mark_repeats(block)  # to ask first would wait for the device
+        return _named(block, ranks) if shared else block
+    numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
+    n = len(numbers)
+    rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
+    columns = Columns(rows)
+    columns.ranks = numbers
+    known = {name: column.numpy() for name, column in per_task.items()}
+    for name, values in known.items():
+        setattr(columns, name, values)
+    block = torch.from_numpy(rows)
+    if flag_repeats and sample_id is not None and _has_repeats(known["sample_id"]):
+        _mark_repeats(block)
+    return _named(block, ranks) if shared else block
+
+
+def _named(block: Tensor, ranks: Ranks) -> Tensor:
+    assert ranks.rows is not None
+    name_by_content(block, *ranks.rows)
+    return block
+
+
+def _has_repeats(ids: Rows) -> bool:
+    if not np.count_nonzero(ids[1:] <= ids[:-1]):  # loaders deal ids in order
+        return False
+    ids = np.sort(ids)
+    return bool(np.count_nonzero(ids[1:] == ids[:-1]))
+
+
+def _mark_repeats(block: Tensor) -> None:
+    """Flag, in place, the rows of one update whose sample id came before in it; nothing waits for the device."""
+    columns = Columns(block)
+    # tasks of no weight are no tasks, and those without an id repeat none
+    ids = torch.where(columns.weight_bits.view(torch.float64) == 0, ABSENT, columns.sample_id)
+    ids, order = ids.sort(stable=True)
+    repeated = torch.zeros_like(ids)
+    repeated[order[1:]] = ((ids[1:] == ids[:-1]) & (ids[1:] != ABSENT)) * (fault.REPEATED << SIDE_BITS)
+    columns.side_and_flags |= repeated
+
+
+@cache
+def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
+    row = torch.empty(1, WIDTH, dtype=torch.int64, device=device)
+    for index, value in enumerate(_UNKNOWN[side][0].tolist()):
+        row[:, index].fill_(value)  # made there: a copy would wait for the device
+    return row
+
+
+def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tensor:
+    """Integers of the ranked tasks, whose columns (3, tasks) tell how many they are and where."""
+    if is_int(values) and scalar:
+        if not ABSENT <= values < -ABSENT:
+            raise ValueError(f"{name} must fit in int64, got {values}")
+        return torch.full_like(ranked[0], values)
+    tensor = as_ids(values, name)
+    _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
+    return tensor if isinstance(values, Tensor) else tensor.to(ranked.device)
+
+
+def _queries(values: Integers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Names of the queries; and, on an accelerator, which are wrong."""
+    query = _integers(values, "query", ranked, scalar=True)
+    wrong = query < 0
+    if not query.is_cpu:
+        return query, wrong
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"query must hold ids of at least 0, got {int(query[first])} for task {first}")
+    return query, None
+
+
+def _weights(values: Numbers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
+    """float64 bits of the weights; and, on an accelerator, which are wrong."""
+    if is_number(values):
+        values = torch.full_like(ranked[0], float(values), dtype=torch.float64)
+    tensor = as_tensor(values, "weight")
+    if tensor.is_complex() or tensor.dtype == torch.bool:
+        raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
+    _check_place(tensor, "weight", ranked, from_tensor=isinstance(values, Tensor))
+    tensor = tensor.to(device=ranked.device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
+    wrong = ~(tensor >= 0) | tensor.isinf()
+    if not tensor.is_cpu:
+        return tensor.view(torch.int64), wrong | (tensor == 0).all()
+    if wrong.any():
+        first = int(wrong.nonzero()[0])
+        raise ValueError(f"weight must be finite and not negative, got {float(tensor[first])} for task {first}")
+    if len(tensor) and not tensor.any():
+        raise ValueError(f"weight must not be zero for every task of an update, got {len(tensor)} zeros")
+    return tensor.view(torch.int64), None
+
+
+def _check_place(tensor: Tensor, name: str, ranked: Tensor, from_tensor: bool) -> None:
+    n, device = ranked.shape[1], ranked.device
+    if tensor.shape != (n,):
+        raise ValueError(f"{name} must be (tasks,) = ({n},), one entry per ranking task; got {tuple(tensor.shape)}")
+    if from_tensor and tensor.device != device:
+        raise ValueError(f"{name} must be on the device of the ranks, {device}; got {tensor.device}")

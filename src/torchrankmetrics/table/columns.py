@@ -4,6 +4,7 @@ from typing import Generic, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
@@ -16,6 +17,17 @@ WIDTH = 9
 ABSENT = -(1 << 63)  # no group, no sample id, a query by itself
 SIDE_CODES: dict[TaskSide | None, int] = {None: 0, "head": 1, "tail": 2, "relation": 3}
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
+
+
+class HasRows:
+    """What holds rows, as a ``RankTable`` does."""
+
+    rows: Tensor
+
+
+def empty_rows(device: torch.device | str = "cpu") -> Tensor:
+    """Give the (0, 9) int64 block of a process without data."""
+    return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
 
 class _Column:

@@ -124,3 +124,22 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
 def _divisors(number: int) -> list[int]:
     small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
     return [*small, *(number // divisor for divisor in small)]
+
+
+def with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
+    """Copies whose sample ids, and names of queries, follow each other: those of a part begin where the last end."""
+    apart, ends = [], {"sample_id": 0, "query": 0}
+    for rows in parts:
+        rows = rows.clone()
+        for name in ends:
+            ids = getattr(Columns(rows), name)
+            named = ids != ABSENT if name == "sample_id" else ids >= 0
+            if named.any():
+                low, high = int(ids[named].min()), int(ids[named].max())
+                if ends[name] + high - low >= 1 << 63:
+                    raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
+                ids[named] += ends[name] - low
+                ends[name] += high - low + 1
+        name_again(rows)
+        apart.append(rows)
+    return apart

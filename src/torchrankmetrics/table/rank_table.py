@@ -2,7 +2,7 @@
 
 import importlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,14 +11,15 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table import table_io
+from torchrankmetrics.table import parquet, stored, table_io
+from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns
-from torchrankmetrics.table.identity import name_again
-from torchrankmetrics.table.rows import empty_rows, rows_of
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns, HasRows, empty_rows
+from torchrankmetrics.table.identity import with_ids_apart
 
 if TYPE_CHECKING:  # of what is looked up when it is asked
     from torchrankmetrics.evaluation.breakdown import Breakdown, Names
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # of what is looked up when it is asked
     from torchrankmetrics.theory.inference.estimates import Method
 
 
-class RankTable:
+class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
 
     Args:
@@ -83,7 +84,7 @@ class RankTable:
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]
-        return cls(torch.cat(_with_ids_apart(parts) if offset_ids else parts))
+        return cls(torch.cat(with_ids_apart(parts) if offset_ids else parts))
 
     @classmethod
     def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
@@ -92,9 +93,10 @@ class RankTable:
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
                 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
-                NaN), sampled (negatives were sampled), filtered and raw (the other answers of the query are no
-                candidates of this task, or are). Only optimistic and num_candidates are required. A single number
-                serves all rows, but for optimistic and sample_id.
+                NaN), sampled (negatives were sampled), partial (of a sample of the tasks that ended where something was
+                decided), filtered and raw (the other answers of the query are no candidates of this task, or are). Only
+                optimistic and num_candidates are required. A single number serves all rows, but for
+                optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -111,26 +113,52 @@ class RankTable:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
-        """Read a file (or pipe) written by ``save``, or by anybody who follows docs/format.md; nothing is executed.
+        """Read a file (or pipe) of ``save``, or of anybody who follows docs/format.md; nothing is executed.
 
         Args:
-            path: of the file.
+            path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
             max_bytes: refuse what would take more memory: its arrays, and 72 bytes a row. A small file may hold many.
 
         Raises:
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        return cls(table_io.read(path, max_bytes))
+        return cls(stored.read(path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
+
+        A path that ends in .parquet is written as ``to_parquet`` does.
 
         Raises:
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
-        table_io.write(path, self.rows)
+        stored.write(path, self.rows)
+
+    @classmethod
+    def from_parquet(
+        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
+    ) -> "RankTable":
+        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/offline.md.
+
+        Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
+        files, which are read in batches, one may lack columns that another has.
+
+        Args:
+            source: a path, or paths in the order of the rows.
+            max_bytes: refuse what would take more memory: 72 bytes a row, and the largest group of rows.
+
+        Raises:
+            ImportError: without pyarrow, which the extra ``parquet`` brings.
+            OSError: if a file cannot be opened.
+            ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
+        """
+        return cls(parquet.read(source, max_bytes))
+
+    def to_parquet(self, path: parquet.Source) -> None:
+        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+        parquet.write(path, self.rows)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -138,12 +166,18 @@ class RankTable:
     def __repr__(self) -> str:
         names = {code: name or "none" for name, code in SIDE_CODES.items()}
         sides = [names[code] for code in sorted(set(Columns(self.rows).side.tolist()))]
-        return f"RankTable({self.num_tasks} tasks, sides: {', '.join(sides) or 'none'})"
+        tasks = "tasks of a sample" if self.is_partial else "tasks"
+        return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
 
     @property
     def num_tasks(self) -> int:
         """Number of ranking tasks, repeats included."""
         return int(self.count.sum())
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some tasks are of a sample that ended where something was decided, as ``Decision.table`` is."""
+        return bool((Columns(self.rows).flags & fault.PARTIAL).any())
 
     @property
     def ranks(self) -> Ranks:
@@ -252,22 +286,3 @@ class RankTable:
 def _questions() -> Any:
     """What can be asked of a table stands in a room above this one, and is there when somebody asks."""
     return importlib.import_module("torchrankmetrics.evaluation.questions")
-
-
-def _with_ids_apart(parts: list[Tensor]) -> list[Tensor]:
-    """Copies whose sample ids, and names of queries, follow each other: those of a part begin where the last end."""
-    apart, ends = [], {"sample_id": 0, "query": 0}
-    for rows in parts:
-        rows = rows.clone()
-        for name in ends:
-            ids = getattr(Columns(rows), name)
-            named = ids != ABSENT if name == "sample_id" else ids >= 0
-            if named.any():
-                low, high = int(ids[named].min()), int(ids[named].max())
-                if ends[name] + high - low >= 1 << 63:
-                    raise ValueError("sample ids of all tables together must fit in int64: give them ids without holes")
-                ids[named] += ends[name] - low
-                ends[name] += high - low + 1
-        name_again(rows)
-        apart.append(rows)
-    return apart

@@ -2,10 +2,9 @@
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from zipfile import ZipFile, ZipInfo
 
 import numpy as np
@@ -23,12 +22,18 @@ from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, weights
 
 Array = npt.NDArray[Any]
-VERSIONS = (1, 2)  # the second has queries
+VERSIONS = (1, 2, 3)  # the second has queries, the third samples of tasks
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
 _DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
-_FLAGS = {"nan": fault.NAN, "sampled": fault.SAMPLED, "filtered": fault.FILTERED, "raw": fault.RAW}
-_NAMES = (*_INTEGERS, "weight", *_FLAGS)
+FLAGS = {
+    "nan": fault.NAN,
+    "sampled": fault.SAMPLED,
+    "partial": fault.PARTIAL,
+    "filtered": fault.FILTERED,
+    "raw": fault.RAW,
+}
+_NAMES = (*_INTEGERS, "weight", *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
 
@@ -50,13 +55,13 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
     weight = weights(table.rows).copy()
     if (weight != 1).any():
         arrays["weight"] = weight
-    arrays |= {name: flags & bit > 0 for name, bit in _FLAGS.items() if (flags & bit).any()}
+    arrays |= {name: flags & bit > 0 for name, bit in FLAGS.items() if (flags & bit).any()}
     return arrays
 
 
 def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     """Read rows from arrays by name, as ``RankTable.from_numpy`` describes them."""
-    _check_names(arrays)
+    check_names(arrays)
     missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
     if missing:
         raise ValueError(f"arrays must hold {' and '.join(missing)}; got {', '.join(arrays) or 'none'}")
@@ -84,7 +89,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
     _refuse(count < 1, count, "count must be at least 1")
     _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
-    for name, bit in _FLAGS.items():
+    for name, bit in FLAGS.items():
         if name in arrays:
             flag = _vector(arrays[name], name, n)
             if n and flag.dtype != bool:
@@ -99,66 +104,74 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     """Write a file that is either whole or not there."""
     arrays = to_arrays(rows)
-    fields: dict[str, Any] = {VERSION_FIELD: np.array(VERSIONS["query" in arrays])}
+    fields: dict[str, Any] = {VERSION_FIELD: np.array(version_of(arrays))}
     fields |= {name: _smallest(array) for name, array in arrays.items()}
     content = io.BytesIO()
     np.savez_compressed(content, **fields)
     write_whole(path, content.getvalue())
 
 
-def read(path: str | os.PathLike[str], max_bytes: int = MAX_BYTES) -> Tensor:
-    """Read the rows of a file or a pipe, and execute nothing: pickled objects are refused.
+def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
+    """Read the rows of an open file or pipe, and execute nothing: pickled objects are refused.
 
     Raises:
-        OSError: if there is no such file to open.
         ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
     """
     max_bytes = check_int("max_bytes", max_bytes, 1)
-    with _members(path, max_bytes) as (archive, members):
+    with _members(file, path, max_bytes) as (archive, members):
         arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
         version = arrays.pop(VERSION_FIELD)
-        if version.ndim or version.dtype.kind not in "iu" or int(version) not in VERSIONS:
-            known = " and ".join(map(str, VERSIONS))
-            raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {known}")
-        if int(version) == 1 and "query" in arrays:
-            raise ValueError(f"it has queries, which a file of {VERSION_FIELD} 1 has not")
+        check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
         return from_arrays(arrays)
 
 
-def read_length(path: str | os.PathLike[str]) -> int:
-    """Number of rows of a file from its headers alone.
+def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
+    """Number of rows of an open file from its headers alone.
 
     Raises:
-        OSError: if there is no such file to open.
         ValueError: if its headers are not those of a file of ranks.
     """
-    with _members(path, MAX_BYTES) as (archive, members):
+    with _members(file, path, MAX_BYTES) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {', '.join(members)}")
         return npz.length(archive, "optimistic", members["optimistic"])
 
 
 @contextmanager
-def _members(path: str | os.PathLike[str], max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+def _members(
+    file: BinaryIO, path: str | os.PathLike[str], max_bytes: int
+) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
     """Open a file of ranks, its members checked by name; what is wrong with it is told with its path."""
-    with Path(path).open("rb") as file:
-        try:
-            with npz.opened(file, max_bytes) as (archive, members):
-                if VERSION_FIELD not in members:
-                    raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(members) or 'nothing'}")
-                _check_names(name for name in members if name != VERSION_FIELD)
-                yield archive, members
-        except MemoryError:
-            raise
-        except npz.TooLargeError as error:
-            raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
-        except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
-            raise ValueError(
-                f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}"
-            ) from error
+    try:
+        with npz.opened(file, max_bytes) as (archive, members):
+            if VERSION_FIELD not in members:
+                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(members) or 'nothing'}")
+            check_names(name for name in members if name != VERSION_FIELD)
+            yield archive, members
+    except MemoryError:
+        raise
+    except npz.TooLargeError as error:
+        raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
+    except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
+        raise ValueError(f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}") from error
 
 
-def _check_names(names: Iterable[str]) -> None:
+def check_version(version: object, names: Collection[str]) -> None:
+    """Refuse a file of another version, and columns that its version has not."""
+    if not isinstance(version, int) or version not in VERSIONS:
+        raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {', '.join(map(str, VERSIONS))}")
+    if version < (needed := version_of(names)):
+        what = "partial" if "partial" in names else "query"
+        raise ValueError(f"it has {what!r}, which a file of {VERSION_FIELD} below {needed} has not")
+
+
+def version_of(names: Collection[str]) -> int:
+    """The first version that has these columns."""
+    return 3 if "partial" in names else 2 if "query" in names else 1
+
+
+def check_names(names: Iterable[str]) -> None:
+    """Refuse columns that this library does not know."""
     unknown = [name for name in names if name not in _NAMES]
     if unknown:
         raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {', '.join(map(repr, unknown))}")

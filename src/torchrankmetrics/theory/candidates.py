@@ -190,6 +190,8 @@ def distinct_rows(
 
 
 def _integers(values: npt.ArrayLike, name: str) -> IntArray:
+    if isinstance(values, str):
+        raise TypeError(f"{name} must be integers, got the str {values!r}")
     array = np.atleast_1d(np.asarray(values))
     if array.ndim != 1:
         raise ValueError(f"{name} must be one-dimensional, one entry per task; got shape {array.shape}")

@@ -74,6 +74,15 @@ def _value_at_infinity(definition: RankDefinition) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def looks_reversed(index: float, z: float) -> bool:
+    """Whether AMRI and its z-score are so far below chance that the order of the scores must be the wrong one.
+
+    A z-score of -6 is not reached by chance, nor with a dozen triples; an untrained model of few relations has a low z
+    too, but no such index.
+    """
+    return z < -6.0 and index < -0.25
+
+
 def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
     """Put a base value into a view: an affine map of the value, NaN where it is undefined.
 

@@ -18,7 +18,7 @@ class Candidates:
     candidates after a step of training.
 
     Args:
-        embeddings: (N, d) floats, N >= 1; only read.
+        embeddings: (N, d) floats; only read. None (N = 0) are an empty slice of those of a process group.
         bias: (N,) floats added to the similarity of each candidate, for "dot", "l2" and "l1"; None: none.
 
     Raises:
@@ -32,9 +32,9 @@ class Candidates:
     """
 
     def __init__(self, embeddings: Tensor, bias: Tensor | None = None) -> None:
-        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2 or not len(embeddings):
+        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
             got = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
-            raise ValueError(f"candidates must be (N, d) with N >= 1, got {got}")
+            raise ValueError(f"candidates must be (N, d), got {got}")
         check_bias(bias, embeddings)
         self.embeddings = embeddings.detach().resolve_neg()
         if embeddings.dtype.itemsize == 1:  # torch multiplies no eighths; every one of them is a bfloat16
@@ -66,7 +66,7 @@ class Candidates:
     def structure(self) -> Structure:
         """Which candidates are equal, and what they are multiples of; kept."""
         if self._structure is None:
-            self._structure = Structure.of(self.embeddings, self.bias)
+            self._structure = Structure.of((self.embeddings, self.bias))
         return self._structure
 
 

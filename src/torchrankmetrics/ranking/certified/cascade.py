@@ -148,9 +148,11 @@ class Cascade:
     def _count_equal(self, tile: Tile, task: Tensor, found: Between, last: bool) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
         entry, column = found.task, found.column
-        own, group = self._problem.column[task[entry]], self._truth.group
-        other = column + tile.left != own
-        equal = torch.zeros_like(other) if group is None else group[column + tile.left] == group[own]
+        own, group = task[entry], self._truth.group
+        other = column + tile.left != self._problem.column[own]
+        equal = torch.zeros_like(other)
+        if group is not None:
+            equal = group[column + tile.left] == group[self._problem.answers.among[own]]
         number = torch.bincount(entry[~equal], minlength=len(task))
         many = number > (len(tile) if last else _limit(tile))
         counted = other & ~many[entry]

@@ -3,44 +3,38 @@
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.plain import _num_excluded
 from torchrankmetrics.ranking.excluded import Excluded
+from torchrankmetrics.ranking.parallel.part import Part
+from torchrankmetrics.ranking.remaining import remaining
 
 
 class LeftOut:
-    """Excluded cells of a (B, N) matrix that never exists, for tiles of so many columns.
+    """Excluded cells of a (B, n) part of a matrix that never exists, for tiles of so many columns.
 
     Attributes:
         own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
-        others: int64 (P,), the candidates of a task beside its true one.
+        others: int64 (P,), the candidates of a task in this part, its true one left out.
+        total: int64 (P,), the same of all parts.
     """
 
-    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, shape: tuple[int, int], width: int) -> None:
-        B, N = shape
-        self._mask, self._restriction = excluded.mask, excluded.restriction
+    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, width: int, part: Part) -> None:
+        shape, here = (num_rows, part.total), slice(part.first, part.last)
+        self._mask = None if excluded.mask is None else excluded.mask[:, here]
+        self._restriction = None if excluded.restriction is None else excluded.restriction[here]
         self._row = self._column = row[:0]
         self._border: list[int] | None = None
-        number = torch.zeros(B, dtype=torch.int64, device=row.device)
-        self.own = torch.zeros_like(row, dtype=torch.bool)
-        if excluded.known is not None:
-            rows, place = excluded.known.entries()
-            columns = excluded.known.columns[place]
-            self.own |= torch.isin(row * N + column, rows * N + columns)
-            if self._restriction is not None:
-                free = ~self._restriction[columns]
-                rows, columns = rows[free], columns[free]
-            number.index_add_(0, rows, torch.ones_like(rows))
+        self.own, self.others, cells = remaining(excluded, row, column, shape, part.first, part.last)
+        self.total = self.others
+        if not part.is_whole:
+            self.total = remaining(excluded, row, column, shape, 0, part.total).others
+        if cells is not None:
+            rows, columns = cells
+            if part.first:
+                columns = columns - part.first
             order = (columns // width).argsort(stable=True)
             self._row, self._column = rows[order], columns[order]
-            edges = torch.arange(-(-N // width) + 1, device=row.device)
+            edges = torch.arange(-(-len(part) // width) + 1, device=row.device)
             self._border = torch.searchsorted(self._column // width, edges).tolist()
-        if self._mask is not None:
-            number += _num_excluded(self._mask, None, B)
-            self.own |= self._mask[row, column]
-        if self._restriction is not None:
-            number += self._restriction.sum()
-            self.own |= self._restriction[column]
-        self.others = N - 1 - number[row] + self.own.long()
 
     def fill(self, scores: Tensor, number: int, columns: slice, rows: Tensor, value: float) -> None:
         """Write a value into the excluded cells of a tile (rows, n), its number and its columns given; rows ascend."""

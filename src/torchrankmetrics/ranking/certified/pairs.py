@@ -7,6 +7,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified.exact import Rational
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
+from torchrankmetrics.ranking.certified.structure import rows_of
 from torchrankmetrics.ranking.certified.tiles import FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth, operands
 from torchrankmetrics.ranking.counting.intervals import Sought
@@ -75,16 +76,16 @@ class Pairs:
 
     def _leave(self, task: Tensor, column: Tensor) -> None:
         """Count candidates that are equal to the true one; the others wait for the last level."""
-        own, group = self._problem.column[task], self._truth.group
+        answers, group = self._problem.answers, self._truth.group
         if group is not None:
-            tied = group[column] == group[own]
+            tied = group[column] == group[answers.among[task]]
         elif self._truth.looked:
-            tied = torch.zeros_like(own, dtype=torch.bool)
+            tied = torch.zeros_like(task, dtype=torch.bool)
         else:
-            given, bias = self._problem.candidates.embeddings, self._problem.candidates.bias
-            tied = (given[column] == given[own]).all(1)
-            if bias is not None:
-                tied &= bias[column] == bias[own]
+            given, bias, own = self._problem.candidates.embeddings, self._problem.candidates.bias, answers.place[task]
+            tied = (given[column] == answers.embeddings[own]).all(1)
+            if bias is not None and answers.bias is not None:
+                tied &= bias[column] == answers.bias[own]
         self._count(task[tied], self._tally.tied)
         self._pending.append((task[~tied], column[~tied]))
         self._num_pending += len(self._pending[-1][0])
@@ -97,12 +98,12 @@ class Pairs:
             return
         task, column = (torch.cat(part) for part in zip(*self._pending, strict=True))
         self._pending, self._num_pending = [], 0
-        given, bias, group = self._problem.candidates.embeddings, self._problem.candidates.bias, self._truth.group
+        tables, group = self._problem.tables, self._truth.group
         order = self._problem.row[task].argsort(stable=True)
         last = -1
         known: dict[int, Fraction] = {}
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
-            row, own = int(self._problem.row[one]), int(self._problem.column[one])
+            row, own = int(self._problem.row[one]), int(self._problem.answers.among[one])
             if row != last:
                 query = Rational(self._problem.queries.given[row].double().cpu().numpy(), self._problem.similarity)
                 last, known = row, {}
@@ -110,8 +111,8 @@ class Pairs:
             for candidate in (other, own):
                 key = candidate if group is None else int(group[candidate])
                 if key not in known:
-                    added = 0.0 if bias is None else float(bias[candidate])
-                    known[key] = query.score(given[candidate].double().cpu().numpy(), added)
+                    given, bias = rows_of(tables, torch.tensor([candidate], device=task.device))
+                    known[key] = query.score(given[0].double().cpu().numpy(), 0.0 if bias is None else float(bias))
                 scores.append(known[key])
             self._tally.above[one] += scores[0] > scores[1]
             self._tally.tied[one] += scores[0] == scores[1]

@@ -8,9 +8,26 @@ from torch import Tensor
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.left_out import LeftOut
 from torchrankmetrics.ranking.certified.queries import Queries
+from torchrankmetrics.ranking.certified.structure import Structure
 from torchrankmetrics.ranking.counting.intervals import Intervals
 
 CELLS = 1 << 21  # scores computed at once
+
+
+class Answers(NamedTuple):
+    """The true candidates: among the candidates, or beside them where other processes hold some.
+
+    Attributes:
+        embeddings: (M, d).
+        bias: (M,) or None.
+        place: int64 (P,), which of them is that of a task.
+        among: int64 (P,), the same where they come after the candidates: N + place; or place, where they are these.
+    """
+
+    embeddings: Tensor
+    bias: Tensor | None
+    place: Tensor
+    among: Tensor
 
 
 class Problem(NamedTuple):
@@ -21,7 +38,8 @@ class Problem(NamedTuple):
         candidates: (N, d), of the same dtype.
         similarity: "dot", "l2" or "cosine".
         row: int64 (P,), ascending.
-        column: int64 (P,), the true candidates.
+        column: int64 (P,), the true candidates, negative where they are not among these candidates.
+        answers: what they are.
         left_out: what is no candidate.
         intervals: how cells and pairs are counted.
         counting: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
@@ -32,6 +50,7 @@ class Problem(NamedTuple):
     similarity: str
     row: Tensor
     column: Tensor
+    answers: Answers
     left_out: LeftOut
     intervals: Intervals
     counting: str
@@ -40,6 +59,16 @@ class Problem(NamedTuple):
     def width(self) -> int:
         """D of the embeddings."""
         return self.queries.given.shape[1]
+
+    @property
+    def tables(self) -> list[tuple[Tensor, Tensor | None]]:
+        """The candidates, and the true ones where they are beside them: what ``Answers.among`` counts."""
+        own = self.candidates.embeddings, self.candidates.bias
+        return [own] if self.answers.embeddings is own[0] else [own, self.answers[:2]]
+
+    def structure(self) -> Structure:
+        """Of both; kept where the candidates are all."""
+        return self.candidates.structure if len(self.tables) == 1 else Structure.of(*self.tables)
 
 
 class Tally:

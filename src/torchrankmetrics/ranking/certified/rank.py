@@ -1,5 +1,7 @@
 """The door to exact ranks: tasks in any order, on any device."""
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -7,12 +9,13 @@ from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.cascade import Cascade
 from torchrankmetrics.ranking.certified.left_out import LeftOut
 from torchrankmetrics.ranking.certified.precisions import precisions
-from torchrankmetrics.ranking.certified.problem import Problem
+from torchrankmetrics.ranking.certified.problem import Answers, Problem
 from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.counting import choose_intervals, chosen
-from torchrankmetrics.ranking.excluded import Exclude, check_exclude
+from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
+from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, check_target, flags_of, with_rows
+from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, with_rows
 
 SIMILARITIES = ("dot", "cosine", "l2")
 _WIDTH = 8192
@@ -30,14 +33,75 @@ def rank_exactly(
     counting: str,
     kept: bool,
     say_rows: bool = False,
+    part: Part | None = None,
 ) -> Ranks:
     """Rank as ``rank_embeddings`` does, by known answers (pairs or slices) and a restriction at once if both are given.
 
     ``kept`` says that the candidates serve more calls, and keep what is worked out for them; ``say_rows`` that the
-    ranks are to say which answers are of one query.
+    ranks are to say which answers are of one query; ``part`` which of all candidates these are, if not all.
     """
-    candidates.check_unchanged()
-    shape = (len(queries), len(candidates))
+    if part is None:
+        part = Part(0, len(candidates), len(candidates))
+    width = max(1, min(chunk_size or _WIDTH, len(candidates)))
+
+    def read() -> _Asked:
+        candidates.check_unchanged()
+        chosen(queries, counting)
+        return _read(queries, target, exclude, restriction, width, part)
+
+    def said(asked: _Asked) -> dict[str, object]:
+        embeddings, bias = candidates.embeddings, candidates.bias
+        return {
+            "candidates": (embeddings.dtype, embeddings.shape[1:]),
+            "bias": None if bias is None else bias.dtype,
+            "queries": queries,
+            "target": torch.stack([asked.row, asked.column]),
+            "exclude": torch.stack([asked.left_out.total, asked.left_out.own.long()]),
+        }
+
+    with torch.no_grad():
+        asked = part.agree(read, said)
+        tables, place = part.rows(asked.column, (candidates.embeddings, candidates.bias))
+
+        def count() -> Tensor:
+            problem = Problem(
+                Queries(queries.detach().resolve_neg(), similarity == "l2" or candidates.bias is not None),
+                candidates,
+                similarity,
+                asked.row,
+                part.local(asked.column),
+                _answers(candidates, tables, place),
+                asked.left_out,
+                choose_intervals(queries, counting),
+                counting,
+            )
+            compiled = chosen(queries, counting) == "numba"
+            ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled, kept=kept)
+            return Cascade(problem, candidates.tiles(similarity, width, kept), width, ladder).counts()
+
+        counts = part.add_up(count, asked.left_out.total)
+    if asked.order is not None:
+        counts = torch.empty_like(counts).index_copy_(1, asked.order, counts)
+    ranks = Ranks.from_counts(counts, asked.flags)
+    return with_rows(ranks, asked.tasks, asked.excluded, len(queries)) if say_rows else ranks
+
+
+class _Asked(NamedTuple):
+    """Tasks as they were given, and in ascending order of their rows."""
+
+    tasks: Tasks
+    excluded: Excluded
+    flags: Tensor | None
+    row: Tensor
+    column: Tensor
+    order: Tensor | None
+    left_out: LeftOut
+
+
+def _read(
+    queries: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, width: int, part: Part
+) -> _Asked:
+    shape = (len(queries), part.total)
     tasks = check_target(target, shape, queries.device)
     excluded = check_exclude(exclude, shape, queries.device)
     if restriction is not None:
@@ -49,23 +113,12 @@ def rank_exactly(
     else:
         row, order = row.sort(stable=True)
         column = column[order]
-    width = min(chunk_size or _WIDTH, len(candidates))
-    on_cpu, compiled = queries.is_cpu, chosen(queries, counting) == "numba"
-    ladder = precisions(queries.shape[1], len(queries), on_cpu=on_cpu, compiled=compiled, kept=kept)
-    has_bias = similarity == "l2" or candidates.bias is not None
-    with torch.no_grad():
-        problem = Problem(
-            Queries(queries.detach().resolve_neg(), has_bias),
-            candidates,
-            similarity,
-            row,
-            column,
-            LeftOut(excluded, row, column, shape, width),
-            choose_intervals(queries, counting),
-            counting,
-        )
-        counts = Cascade(problem, candidates.tiles(similarity, width, kept), width, ladder).counts()
-    if order is not None:
-        counts = torch.empty_like(counts).index_copy_(1, order, counts)
-    ranks = Ranks.from_counts(counts, flags)
-    return with_rows(ranks, tasks, excluded, len(queries)) if say_rows else ranks
+    left_out = LeftOut(excluded, row, column, len(queries), width, part)
+    return _Asked(tasks, excluded, flags, row, column, order, left_out)
+
+
+def _answers(candidates: Candidates, tables: list[Tensor | None], place: Tensor) -> Answers:
+    embeddings, bias = tables
+    assert embeddings is not None
+    beside = embeddings is not candidates.embeddings
+    return Answers(embeddings, bias, place, place + len(candidates) if beside else place)

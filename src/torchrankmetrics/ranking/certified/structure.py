@@ -1,6 +1,7 @@
 """What makes candidates tie by the thousand, looked for when they do: equal rows, and numbers that are multiples."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -14,7 +15,8 @@ class Structure(NamedTuple):
     """Equal candidates, and the power of two that all numbers are multiples of.
 
     Attributes:
-        group: int64 (N,), equal for candidates of equal embeddings and bias (-0 and 0 are equal); None: all differ.
+        group: int64 (N,), over the rows of all tables, equal for candidates of equal embeddings and bias (-0 and 0 are
+            equal); None: all differ.
         grain: every finite number of the embeddings is a multiple of it; 0: of none worth knowing, inf: all are zero.
     """
 
@@ -22,9 +24,9 @@ class Structure(NamedTuple):
     grain: float
 
     @classmethod
-    def of(cls, embeddings: Tensor, bias: Tensor | None) -> "Structure":
-        """Look for it: one read of the embeddings, and a second of what may be equal."""
-        return cls(_equal_rows(embeddings, bias), grain_of(embeddings))
+    def of(cls, *tables: tuple[Tensor, Tensor | None]) -> "Structure":
+        """Look for it in embeddings with their biases: one read of them, and a second of what may be equal."""
+        return cls(_equal_rows(tables), min(grain_of(embeddings) for embeddings, _ in tables))
 
 
 def grain_of(numbers: Tensor) -> float:
@@ -49,18 +51,32 @@ def grain_of(numbers: Tensor) -> float:
     return grain
 
 
-def _equal_rows(embeddings: Tensor, bias: Tensor | None) -> Tensor | None:
+def _equal_rows(tables: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
     # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
-    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in torch.split(embeddings, _ROWS)])
+    parts = [part for embeddings, _ in tables for part in torch.split(embeddings, _ROWS)]
+    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in parts])
     norm, order = norm.sort(stable=True)
     suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
     if not len(suspect):
         return None
     same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
     for some in torch.split(suspect, _ROWS):
-        one, other = order[some], order[some + 1]
-        equal = (embeddings[one].double() == embeddings[other].double()).all(1)
-        same[some + 1] = equal if bias is None else equal & (bias[one] == bias[other])
+        (one, bias), (other, other_bias) = (rows_of(tables, order[place]) for place in (some, some + 1))
+        equal = (one.double() == other.double()).all(1)
+        same[some + 1] = equal if bias is None else equal & (bias == other_bias)
     if not bool(same.any()):
         return None
     return torch.empty_like(order).index_put_((order,), (~same).cumsum(0))
+
+
+def rows_of(tables: Sequence[tuple[Tensor, Tensor | None]], index: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Embeddings and biases of rows (n,) of one or two tables, those of the second after those of the first."""
+    (embeddings, bias), *more = tables
+    if not more:
+        return embeddings[index], None if bias is None else bias[index]
+    inside, beyond = index < len(embeddings), (index - len(embeddings)).clamp(min=0)
+    found, added = rows_of(more, beyond)
+    found[inside] = embeddings[index[inside]]
+    if added is not None and bias is not None:
+        added[inside] = bias[index[inside]]
+    return found, added

@@ -50,10 +50,11 @@ class Truth:
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
-        given, bias = self._problem.candidates.embeddings, self._problem.candidates.bias
+        answers = self._problem.answers
+        given, bias = answers.embeddings, answers.bias
         every = torch.arange(len(self._problem.row), device=self._problem.row.device)
         for task in torch.split(every, _TASKS):
-            own = self._problem.column[task]
+            own = answers.place[task]
             added = None if bias is None else bias[own]
             yield task, Tile(given[own], added, slice(0, len(own)), self._problem.similarity), added
 
@@ -97,15 +98,16 @@ class Truth:
 
     def look(self) -> None:
         """Look for equal candidates, and for numbers so coarse that products are exact."""
-        candidates, similarity = self._problem.candidates, self._problem.similarity
-        self.looked, self.group = True, candidates.structure.group
-        grain = grain_of(self._problem.queries.given)
-        if similarity != "cosine" and 0 < candidates.structure.grain < torch.inf and 0 < grain < torch.inf:
-            grain *= candidates.structure.grain
-            if similarity == "l2":
-                grain = min(grain, candidates.structure.grain**2 / 2)
-            if candidates.bias is not None:
-                grain = min(grain, grain_of(candidates.bias[:, None]) / 2)
+        problem, structure = self._problem, self._problem.structure()
+        self.looked, self.group = True, structure.group
+        grain = grain_of(problem.queries.given)
+        if problem.similarity != "cosine" and 0 < structure.grain < torch.inf and 0 < grain < torch.inf:
+            grain *= structure.grain
+            if problem.similarity == "l2":
+                grain = min(grain, structure.grain**2 / 2)
+            for _, bias in problem.tables:
+                if bias is not None:
+                    grain = min(grain, grain_of(bias[:, None]) / 2)
             self._grain = grain
             self._bound()
 

@@ -1,0 +1,1 @@
+"""Evaluations that end as soon as what was asked is known."""

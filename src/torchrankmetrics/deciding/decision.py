@@ -1,0 +1,91 @@
+"""Decision: what is known of all tasks from the part of them that was ranked."""
+
+import math
+from dataclasses import dataclass
+
+from torchrankmetrics.table.rank_table import RankTable
+
+
+@dataclass(frozen=True, eq=False)
+class Decision:
+    """What the tasks ranked so far say of a metric over all tasks of the test set; ``print`` tells it in a line.
+
+    ``alpha`` bounds the probability, over the random order of these tasks, that this one comparison answers wrongly,
+    however often it looked; several comparisons have alpha each. It says nothing of other tasks.
+
+    Attributes:
+        metric: canonical key.
+        answer: True if the model is better than the one it is ``against``, or its value (beside ``against`` its
+            difference) is ``at_least`` so much; False if not; None while that is not known, and for ``within``.
+        is_decided: whether what was asked is known.
+        estimate: of the value, or of the difference from ``against``; exact once all tasks are ranked, else for the eye
+            (an order that stops where it is decided leans to the side it decides for).
+        low, high: interval of level 1 - alpha, valid whenever it is looked at; the exact value twice at the end.
+        alpha: as given.
+        at_least, within: as given.
+        num_tasks, total_tasks: ranked, and in all.
+        num_queries, total_queries: likewise.
+        table: the ranks; a sample, and marked as one, unless all tasks are ranked.
+        against: those of the other model, with what was added to them; None: the question was about one model.
+    """
+
+    metric: str
+    answer: bool | None
+    is_decided: bool
+    estimate: float
+    low: float
+    high: float
+    alpha: float
+    at_least: float | None
+    within: float | None
+    num_tasks: int
+    total_tasks: int
+    num_queries: int
+    total_queries: int
+    table: RankTable
+    against: RankTable | None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether all tasks were ranked, so that nothing is left to chance."""
+        return self.num_tasks == self.total_tasks
+
+    def values(self) -> dict[str, float]:
+        """What to log: the exact value under its own name, that of a sample under ``partial_`` and never under another.
+
+        Keys are ``<metric>`` or ``partial_<metric>`` with ``_low`` and ``_high``, of a difference with ``difference_``
+        before the metric, and ``decided_share_<metric>``, the share of the queries that was ranked.
+        """
+        key = f"{'difference_' if self.against is not None else ''}{self.metric}"
+        found = {key: self.estimate}
+        if not self.is_exact:
+            found = {f"partial_{key}": self.estimate}
+            found |= {f"partial_{key}_low": self.low, f"partial_{key}_high": self.high}
+        return {**found, f"decided_share_{self.metric}": self.num_queries / max(self.total_queries, 1)}
+
+    def __str__(self) -> str:
+        sign = "+" if self.against is not None else ""
+        what = f"difference of {self.metric}" if sign else self.metric
+        known = f"{what} {self.estimate:{sign}.4f}"
+        if math.isnan(self.estimate):
+            known = f"{what} not known"
+        elif not self.is_exact:
+            known += f" [{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
+        ranked = f"{self.num_tasks} of {self.total_tasks} tasks ({self.num_queries} of {self.total_queries} queries)"
+        if self.is_exact:
+            return f"{known}: {self._words}, exactly, after all {self.total_tasks} tasks; about these tasks only"
+        return (
+            f"{known}: {self._words} after {ranked}; alpha {self.alpha:g} for this comparison, about these tasks only"
+        )
+
+    @property
+    def _words(self) -> str:
+        if not self.is_decided:
+            return "not decided"
+        if self.within is not None:
+            return f"to within {self.within:g}"
+        if self.at_least is not None:
+            return f"{'at least' if self.answer else 'below'} {self.at_least:g}"
+        if self.is_exact and self.estimate == 0:
+            return "equal"
+        return "better" if self.answer else "not better"

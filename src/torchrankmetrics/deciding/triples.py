@@ -1,0 +1,146 @@
+"""rank_until_decided: a filtered evaluation that ends as soon as what was asked is known."""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.looks import Looks
+from torchrankmetrics.deciding.question import Metric, Question
+from torchrankmetrics.deciding.ranked import Ranked
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.protocols.query_side import QuerySide
+from torchrankmetrics.protocols.scorers import Scores, look_for_distances
+from torchrankmetrics.protocols.triples import ScoreFunction, sides_of
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.table.columns import SIDE_CODES
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.theory.candidates import IntArray
+
+_LOOKS, _LEAST, _MOST = 50, 8, 256
+ScoreHRT = Callable[[Tensor], Scores]
+OtherScores = tuple[ScoreFunction | None, ScoreFunction | None] | ScoreHRT
+
+
+def rank_until_decided(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    triples: Integers,
+    known: KnownTriples | None,
+    *,
+    against: RankTable | None = None,
+    score_against: OtherScores | None = None,
+    metric: Metric = "mrr",
+    alpha: float = 0.05,
+    at_least: float | None = None,
+    within: float | None = None,
+    seed: int = 0,
+    candidates: Integers | None = None,
+    batch_size: int | None = None,
+    counting: str = "auto",
+    score_hrt: ScoreHRT | None = None,
+    num_entities: int | None = None,
+    higher_is_better: bool = True,
+    progress: bool = True,
+    tolerance: float | Tolerance = 0.0,
+    process_group: Any = None,
+) -> Decision:
+    """Rank the queries of ``rank_triples`` in random order, and stop as soon as the better of two models is known.
+
+    The answer is that of all ``triples`` with probability 1 - alpha at least; queries are drawn and bounded as in
+    ``UntilDecided``. Where all of them are ranked, ranks and values are those of ``rank_triples``.
+
+    Args:
+        score_tails: as in ``rank_triples``, like what follows.
+        score_heads: as there.
+        triples: as there.
+        known: as there.
+        against: ranks of the other model, as ``rank_triples`` or a ``Decision`` has them; a sample serves for the
+            queries that it holds. None: the question is about one model, or of the other nothing is ranked yet.
+        score_against: what scores for the other model, (score_tails, score_heads) or a score_hrt; asked for the queries
+            that ``against`` lacks, as they come. None: where the ranks of the other end, it ends undecided.
+        metric: as in ``UntilDecided``, like what follows.
+        alpha: as there.
+        at_least: as there.
+        within: as there.
+        seed: as there.
+        candidates: as in ``rank_triples``.
+        batch_size: queries between two looks, over both sides and all processes; None: a fiftieth of them, 8 to 256.
+        counting: as in ``rank_triples``, like what follows.
+        score_hrt: as there.
+        num_entities: as there.
+        higher_is_better: as there.
+        progress: as there.
+        tolerance: as there.
+        process_group: processes that each score their share of every batch, and stop at the same one. None: this one
+            alone.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_triples`` and ``UntilDecided``.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> truth = torch.stack([torch.arange(500), torch.zeros(500, dtype=torch.int64), torch.arange(500)], 1)
+    >>> noise = torch.randn(2, 500, 500, generator=generator)
+    >>> old, new = (noise[i] + skill * torch.eye(500) for i, skill in enumerate((1.5, 2.5)))
+    >>> from torchrankmetrics import rank_triples
+    >>> best = rank_triples(lambda h, r: old[h], None, truth, None, progress=False)
+    >>> decision = rank_until_decided(lambda h, r: new[h], None, truth, None, against=best, progress=False)
+    >>> decision.answer, decision.num_queries, decision.total_queries
+    (True, 40, 500)
+    """
+    tasks = as_triples(triples, "triples")
+    if not len(tasks):
+        raise ValueError("triples are none: there is nothing to decide on")
+    sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
+    others = [] if score_against is None else _sides_of_the_other(score_against, tasks, known, num_entities)
+    if others and [side.name for side in others] != [side.name for side in sides]:
+        raise ValueError("score_against must rank the sides that the model ranks, no more and no fewer")
+    for side in [*sides, *others]:
+        side.compare_by(higher_is_better, tolerance)
+    number, width = len(tasks), len(sides) * len(tasks)
+    first = [0, *accumulate(len(side.queries) for side in sides)]
+    begin = {SIDE_CODES[side.name]: number * i for i, side in enumerate(sides)}
+    other = None
+    if against is not None or others:
+        other = Ranked.none(width) if against is None else Ranked.of(against, width, begin)
+    most = known.num_entities if num_entities is None and known is not None else num_entities
+    if most is None and other is not None:
+        most = other.most_candidates
+    question = Question.of(metric, alpha, other is not None, at_least, within, most)
+    query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
+    looks = Looks(query, question, other, seed, process_group, bool(others))
+    size = max(_LEAST, min(_MOST, -(-first[-1] // _LOOKS))) if batch_size is None else batch_size
+
+    def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> tuple[Tensor, Tensor]:
+        """Indices and rows of the tasks of some queries."""
+        tables, indices = [], []
+        for side, start, end in zip(of, first, first[1:], strict=False):
+            own = queries[(queries >= start) & (queries < end)] - start
+            part = side.part(torch.from_numpy(own).to(tasks.device))
+            tables.append(part.rank(tasks[:, 1], candidates, max(len(own), 1), counting, bar))
+            indices.append(tables[-1].sample_id + begin[SIDE_CODES[side.name]])
+        return torch.cat(indices), RankTable.concatenate(tables).rows
+
+    with tqdm(total=first[-1], desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
+        for places in looks.rounds(check_int("batch_size", size, 1)):
+            if other is not None and others:
+                lacking = [place for place in places if not other.there[looks.draws.of(place, place + 1)].all()]
+                looks.add_against(*rank(others, looks.draws.queries[lacking], tqdm(disable=True)))
+            looks.add(*rank(sides, looks.draws.queries[places], bar))
+    decision = looks.decision
+    look_for_distances(decision.table.ranks, higher_is_better)
+    return decision
+
+
+def _sides_of_the_other(
+    scores: OtherScores, tasks: Tensor, known: KnownTriples | None, num_entities: int | None
+) -> list[QuerySide]:
+    if isinstance(scores, tuple):
+        return sides_of(*scores, tasks, known)
+    return sides_of(None, None, tasks, known, scores, num_entities)

@@ -1,0 +1,56 @@
+"""How many candidates a task has beside its true one, once what is excluded is left out."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.counting.plain import _num_excluded
+from torchrankmetrics.ranking.excluded import Excluded
+
+
+class Remaining(NamedTuple):
+    """Candidates [left, right) of a (B, N) matrix without what is excluded.
+
+    Attributes:
+        own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
+        others: int64 (P,), the candidates of a task in [left, right), its true one left out.
+        cells: rows and columns of the known answers in [left, right) that no restriction excludes, int64 (entries,).
+    """
+
+    own: Tensor
+    others: Tensor
+    cells: tuple[Tensor, Tensor] | None
+
+
+def remaining(
+    excluded: Excluded, row: Tensor, column: Tensor, shape: tuple[int, int], left: int, right: int
+) -> Remaining:
+    """Count for tasks in rows (P,) with true candidates (P,), int64, columns of all N."""
+    B, N = shape
+    mask, restriction, cells = excluded.mask, excluded.restriction, None
+    number = torch.zeros(B, dtype=torch.int64, device=row.device)
+    own = torch.zeros_like(row, dtype=torch.bool)
+    if excluded.known is not None:
+        rows, place = excluded.known.entries()
+        columns = excluded.known.columns[place]
+        own |= torch.isin(row * N + column, rows * N + columns)
+        if restriction is not None:
+            free = ~restriction[columns]
+            rows, columns = rows[free], columns[free]
+        if right - left < N:
+            here = (columns >= left) & (columns < right)
+            rows, columns = rows[here], columns[here]
+        number.index_add_(0, rows, torch.ones_like(rows))
+        cells = rows, columns
+    if mask is not None:
+        number += _num_excluded(mask[:, left:right], None, B)
+        own |= mask[row, column]
+    if restriction is not None:
+        number += restriction[left:right].sum()
+        own |= restriction[column]
+    others = right - left - number[row]
+    if right - left < N:
+        held = (column >= left) & (column < right)
+        return Remaining(own, others - (held & ~own).long(), cells)
+    return Remaining(own, others - 1 + own.long(), cells)

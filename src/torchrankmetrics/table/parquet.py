@@ -1,0 +1,234 @@
+"""Rows as Parquet, of this library or of an engine: a file, many, or a partitioned folder, read in batches."""
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+from urllib.parse import unquote
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.files import natural, write_whole
+from torchrankmetrics.table import table_io
+from torchrankmetrics.table.columns import SIDE_CODES, WIDTH
+from torchrankmetrics.table.npz import TooLargeError
+
+MAGIC = b"PAR1"
+_BATCH = 1 << 16
+_NULL = "__HIVE_DEFAULT_PARTITION__"  # what engines write for a null in the name of a folder
+_SIDES = {name or "none": code for name, code in SIDE_CODES.items()}
+_BOOLEANS = {"false": False, "true": True}
+Source = str | os.PathLike[str]
+
+
+class _Part(NamedTuple):
+    """A file, and what the names of its folders say of all its rows."""
+
+    path: Path
+    said: dict[str, Any]
+
+
+def write(path: Source, rows: Tensor) -> None:
+    """Write a file of one column per array of ``to_arrays``, whole or not at all."""
+    pa, pq = _pyarrow()
+    arrays = table_io.to_arrays(rows)
+    version = table_io.version_of(arrays)
+    table = pa.table({name: pa.array(array) for name, array in arrays.items()})
+    content = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata({table_io.VERSION_FIELD: str(version)}), content)
+    write_whole(path, [memoryview(content.getvalue())])
+
+
+def read(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
+    """Read the rows of a file, of several, or of folders, in their order; errors as ``RankTable.from_parquet``."""
+    max_bytes = check_int("max_bytes", max_bytes, 1)
+    parts = _parts(source)
+    lengths, largest = [], 0
+    for part in parts:
+        with part.path.open("rb") as file:
+            length, bytes_of_group = _size(file, part)
+        lengths.append(length)
+        largest = max(largest, bytes_of_group)
+    _check_size(sum(lengths), largest, max_bytes, os.fspath(parts[0].path.parent if len(parts) > 1 else parts[0].path))
+    rows = np.empty((sum(lengths), WIDTH), dtype=np.int64)
+    at = 0
+    for part, length in zip(parts, lengths, strict=True):
+        with part.path.open("rb") as file:
+            _fill(rows[at : at + length], file, part)
+        at += length
+    return torch.from_numpy(rows)
+
+
+def read_opened(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
+    """Read the rows of one file, or of a pipe, which is read into memory first."""
+    max_bytes, part = check_int("max_bytes", max_bytes, 1), _Part(Path(path), {})
+    source: Any = file
+    if not file.seekable():
+        pa, _ = _pyarrow()
+        content = file.read(max_bytes + 1)
+        if len(content) > max_bytes:
+            raise ValueError(f"{os.fspath(path)} is not loaded: {TooLargeError(f'more than {max_bytes}', max_bytes)}")
+        source = pa.BufferReader(content)
+    length, largest = _size(source, part)
+    _check_size(length, largest, max_bytes, os.fspath(path))
+    rows = np.empty((length, WIDTH), dtype=np.int64)
+    _fill(rows, source, part)
+    return torch.from_numpy(rows)
+
+
+def read_length(source: Source) -> int:
+    """Number of rows of a file or a folder, from the footers of its files alone."""
+    length = 0
+    for part in _parts(source):
+        with part.path.open("rb") as file:
+            length += _size(file, part)[0]
+    return length
+
+
+def is_folder(path: Source) -> bool:
+    """Whether a path is a folder with Parquet in it or its partitions."""
+    return os.path.isdir(path) and any(True for _ in _of_folder(Path(path), {}))
+
+
+def is_one_table(folder: Path) -> bool:
+    """Whether a folder is the table of an engine: by its name, its partitions, or the names that engines give parts."""
+    if folder.suffix == ".parquet" or (folder / "_SUCCESS").exists():
+        return True
+    entries = [entry for entry in folder.iterdir() if not entry.name.startswith(("_", "."))]
+    files = [entry.name for entry in entries if entry.suffix == ".parquet"]
+    partitioned = any("=" in entry.name and entry.is_dir() for entry in entries)
+    return partitioned or (bool(files) and all(name.startswith(("part-", "part.")) for name in files))
+
+
+def _parts(source: Source | Iterable[Source]) -> list[_Part]:
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    parts = []
+    for one in map(Path, sources):
+        parts += list(_of_folder(one, {})) if one.is_dir() else [_Part(one, {})]
+    if not parts:
+        where = ", ".join(map(str, sources)) or "nothing"
+        raise ValueError(f"there is no .parquet file to read in {where}")
+    return parts
+
+
+def _of_folder(folder: Path, said: Mapping[str, Any]) -> Iterator[_Part]:
+    """Files of a folder in the order in which people count, those of its partitions too."""
+    for entry in sorted(folder.iterdir(), key=lambda entry: natural(entry.name)):
+        if entry.name.startswith(("_", ".")):  # what engines write beside their data
+            continue
+        if not entry.is_dir():
+            if entry.suffix == ".parquet":
+                yield _Part(entry, dict(said))
+            continue
+        name, equals, text = entry.name.partition("=")
+        if not equals:
+            raise ValueError(f"{entry} is no partition (name=value): a folder must hold the files of one table")
+        try:
+            table_io.check_names([name])
+            value = _value(name, unquote(text))
+        except ValueError as error:
+            raise ValueError(f"{entry} is no partition of ranks: {error}") from None
+        yield from _of_folder(entry, {**said, name: value})
+
+
+def _value(name: str, text: str) -> int | float | bool:
+    """What the name of a partition says of its rows."""
+    if text == _NULL:
+        raise ValueError(f"{name} is null, and every row needs a value")
+    if name == "side" and text in _SIDES:
+        return _SIDES[text]
+    if name in table_io.FLAGS:
+        if text.lower() not in _BOOLEANS:
+            raise ValueError(f"{name} must be true or false, got {text!r}")
+        return _BOOLEANS[text.lower()]
+    return float(text) if name == "weight" else int(text)
+
+
+def _size(file: Any, part: _Part) -> tuple[int, int]:
+    """Number of rows, and bytes of the largest group of rows, as the footer tells them; the columns are checked."""
+    with _opened(file, part) as parquet:
+        about = parquet.metadata
+        groups = [about.row_group(i) for i in range(about.num_row_groups)]
+        if sum(group.num_rows for group in groups) != about.num_rows:
+            raise ValueError(f"it claims {about.num_rows} rows, but its groups hold others")
+        return about.num_rows, max((group.total_byte_size for group in groups), default=0)
+
+
+def _check_size(length: int, largest: int, max_bytes: int, where: str) -> None:
+    needed = 8 * WIDTH * length + largest
+    if needed > max_bytes:
+        raise ValueError(f"{where} is not loaded: {TooLargeError(str(needed), max_bytes)}")
+
+
+def _fill(rows: Any, file: Any, part: _Part) -> None:
+    """Read all rows of a file into an array of its length."""
+    with _opened(file, part) as parquet:
+        at = 0
+        for batch in parquet.iter_batches(_BATCH, columns=_columns(parquet)):
+            try:
+                arrays = {name: _array(name, batch.column(name)) for name in batch.schema.names}
+                rows[at : at + len(batch)] = table_io.from_arrays(arrays | part.said).numpy()
+            except (TypeError, ValueError, IndexError) as error:
+                raise ValueError(f"{error} (counted from row {at})" if at else str(error)) from None
+            at += len(batch)
+        if at != len(rows):
+            raise ValueError(f"it claims {len(rows)} rows, but has {at}")
+
+
+@contextmanager
+def _opened(file: Any, part: _Part) -> Iterator[Any]:
+    """Open a file, its columns and its version checked; what is wrong with it is told with its path."""
+    _, pq = _pyarrow()
+    try:
+        file.seek(0)
+        parquet = pq.ParquetFile(file)
+        names = _columns(parquet)
+        table_io.check_names(names)
+        if len(set(names)) < len(names):
+            raise ValueError(f"its columns come twice: {', '.join(names)}")
+        if both := part.said.keys() & set(names):
+            raise ValueError(f"{', '.join(sorted(both))} is a column and a partition at once")
+        version = (parquet.schema_arrow.metadata or {}).get(table_io.VERSION_FIELD.encode())
+        if version is not None:
+            table_io.check_version(int(version) if version.isdigit() else version, names)
+        yield parquet
+    except MemoryError:
+        raise
+    except Exception as error:  # pyarrow meets damage with errors of its own
+        raise ValueError(f"{part.path} is no whole Parquet file of ranks: {error or type(error).__name__}") from error
+
+
+def _columns(parquet: Any) -> list[str]:
+    """Columns of a file, but for the indices that pandas and Dask write."""
+    return [name for name in parquet.schema_arrow.names if not name.startswith("__")]
+
+
+def _array(name: str, column: Any) -> Any:
+    """A column as NumPy has it: numbers of any width, and words for sides."""
+    pa, _ = _pyarrow()
+    if column.null_count:
+        raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    kind = column.type
+    if name == "side" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        words = column.to_pylist()
+        if unknown := sorted(set(words) - _SIDES.keys()):
+            raise ValueError(f"side must be one of {', '.join(_SIDES)}; got {', '.join(map(repr, unknown[:3]))}")
+        return np.array([_SIDES[word] for word in words], dtype=np.int64)
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
+    return column.to_numpy(zero_copy_only=False)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError as error:
+        raise ImportError('Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"') from error
+    return pa, pq

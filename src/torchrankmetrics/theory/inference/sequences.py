@@ -1,0 +1,140 @@
+"""What a part of a finite population says of its mean, however often one looks: confidence sequences.
+
+Units are drawn without replacement, each with the odds of its size among those that are left, and the mean is that of
+the values weighted by size. Derivations stand in docs/mathematics.md, "Until it is decided".
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from torchrankmetrics.theory.candidates import FloatArray
+
+# shares of all that is at stake, bet side by side: one of them is near the best for any difference that can be seen
+FRACTIONS = 0.9 * 0.5 ** np.arange(8.0)
+_ZERO = 1e-9  # means nearer to the end of their range than sums are exact
+_STEPS = 24
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The units drawn so far, in their order.
+
+    Args:
+        values: (t,) float64 in [0, 1], the mean of each unit.
+        sizes: (t,) float64 > 0, its weight in the mean of all, and the odds with which it is drawn.
+        total: of the sizes of all units of the population.
+    """
+
+    values: FloatArray
+    sizes: FloatArray
+    total: float
+
+    @cached_property
+    def seen(self) -> FloatArray:
+        """(t + 1,) sums of size times value before each draw and after the last."""
+        return np.concatenate([np.zeros(1), np.cumsum(self.sizes * self.values)])
+
+    @cached_property
+    def left(self) -> FloatArray:
+        """(t + 1,) sizes that are left before each draw and after the last."""
+        left: FloatArray = self.total - np.concatenate([np.zeros(1), np.cumsum(self.sizes)])
+        return left
+
+    @property
+    def certain(self) -> tuple[float, float]:
+        """Bounds of the mean that nothing undrawn can change; a little wider, for sums are rounded."""
+        seen, left = float(self.seen[-1]), float(self.left[-1])
+        return max(0.0, seen / self.total - _ZERO), min(1.0, (seen + left) / self.total + _ZERO)
+
+    @property
+    def estimate(self) -> float:
+        """Mean of Des Raj's unbiased estimates, one per draw, each weighted as precise as it is; NaN before the first.
+
+        Source: Des Raj 1956 (doi:10.1080/01621459.1956.10501326).
+        """
+        if not len(self.values):
+            return math.nan
+        each = (self.seen[:-1] + self.values * self.left[:-1]) / self.total
+        precision = (self.total / self.left[:-1]) ** 2
+        return float((precision * each).sum() / precision.sum())
+
+
+def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
+    """Logarithm of the capital after each draw of who bets against "the mean is ``mean``", having begun with 1.
+
+    The bettor stakes that the mean is above (or below) it. If it is not, the capital ever reaches 1 / alpha with
+    probability alpha at most; and it never increases (decreases) in ``mean``.
+
+    Source: Waudby-Smith and Ramdas 2024 (arXiv 2010.09686) for draws without replacement of equal sizes; Shekhar et al.
+    2023 (arXiv 2305.06884) for draws in proportion to a size.
+    """
+    values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
+    if not above:  # one minus all of it
+        values, seen, mean = 1 - values, drawn.total - drawn.left[:-1] - seen, 1 - mean
+    expected = (drawn.total * mean - seen) / left  # of the next value, if the mean is that
+    gain = values / np.maximum(expected, _ZERO) - 1
+    logs = np.log1p(FRACTIONS[:, None] * gain).cumsum(axis=1)
+    capital: FloatArray = np.logaddexp.reduce(logs, axis=0) - math.log(len(FRACTIONS))
+    capital[np.logical_or.accumulate(expected < -_ZERO)] = np.inf  # more was seen than there would be
+    return capital
+
+
+def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
+    """Where the mean of all lies, 1 above ``mean``, -1 below it, 0 while neither is known.
+
+    Over all looks, of which each draw is one, an answer is wrong with probability alpha at most; any but 0 is wrong
+    where the mean of all is ``mean`` itself.
+    """
+    if not 0 <= mean <= 1 or not len(drawn.values):
+        return int(mean < 0) - int(mean > 1)
+    bar = math.log(2 / alpha)
+    first = [
+        int((capital >= bar).argmax()) if (capital >= bar).any() else len(capital) for capital in _both(drawn, mean)
+    ]
+    if first[0] != first[1]:
+        return 1 if first[0] < first[1] else -1
+    low, high = drawn.certain
+    return int(low > mean) - int(high < mean)
+
+
+def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
+    """The means that no bet has refuted at any draw so far; over all looks it misses with probability alpha at most."""
+    low, high = drawn.certain
+    if not len(drawn.values):
+        return low, high
+    bar = math.log(2 / alpha)
+    ends = []
+    for above in (True, False):
+        out, inside = (low, high) if above else (high, low)
+        for _ in range(_STEPS):
+            middle = (out + inside) / 2
+            refuted = log_capital(drawn, middle, above=above).max() >= bar
+            out, inside = (middle, inside) if refuted else (out, middle)
+        ends.append(out)  # refuted, or the end of what is possible
+    return min(ends), max(ends)
+
+
+def bernstein_sequence(drawn: Drawn, alpha: float) -> tuple[FloatArray, FloatArray]:
+    """Lower and upper bounds (t,) after each draw, in closed form: the empirical-Bernstein sequence, wider than bets.
+
+    Source: Waudby-Smith and Ramdas 2020 (arXiv 2006.04347), with predictable plug-in bets, for equal sizes.
+    """
+    x, draw = drawn.values, np.arange(1, len(drawn.values) + 1)
+    mean = (0.5 + np.cumsum(x)) / (draw + 1)
+    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (draw + 1)
+    mean_before, variance_before = np.append(0.5, mean)[:-1], np.append(0.25, variance)[:-1]
+    bet = np.minimum(np.sqrt(2 * math.log(2 / alpha) / (variance_before * draw * np.log(draw + 1))), 0.5)
+    scale = np.cumsum(bet * drawn.total / drawn.left[:-1])
+    centre = np.cumsum(bet * (x + drawn.seen[:-1] / drawn.left[:-1])) / scale
+    loss = np.cumsum((x - mean_before) ** 2 * (-np.log1p(-bet) - bet))
+    radius = (math.log(2 / alpha) + loss) / scale
+    low = np.maximum(centre - radius, drawn.seen[1:] / drawn.total)
+    high = np.minimum(centre + radius, (drawn.seen[1:] + drawn.left[1:]) / drawn.total)
+    return np.maximum.accumulate(low), np.minimum.accumulate(high)
+
+
+def _both(drawn: Drawn, mean: float) -> tuple[FloatArray, FloatArray]:
+    return log_capital(drawn, mean, above=True), log_capital(drawn, mean, above=False)

@@ -1,0 +1,395 @@
+"""Evaluations that end where something is decided: what they say, what they cost, what they never pass for."""
+
+import math
+import re
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from torchrankmetrics import (
+    KnownTriples,
+    QueryDefinition,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    Ranks,
+    RankTable,
+    UntilDecided,
+    WithCandidates,
+    compare,
+    evaluate,
+    rank_triples,
+    rank_until_decided,
+)
+from torchrankmetrics.deciding.draws import Draws
+from torchrankmetrics.study import RankStudy
+from worker_pool import WorkerPool
+
+E, R, N = 40, 3, 400
+TRIPLES = torch.unique(torch.stack([torch.arange(N) * 7 % E, torch.arange(N) % R, torch.arange(N) ** 2 % E], 1), dim=0)
+TRIPLES = TRIPLES[torch.randperm(len(TRIPLES), generator=torch.Generator().manual_seed(0))]
+KNOWN = KnownTriples(TRIPLES, num_entities=E)
+QUIET = {"progress": False}
+
+
+class Model:
+    """Scores that know the truth as well as they are told to, with ties, and a record of what was asked."""
+
+    def __init__(self, skill, seed=0):
+        noise = torch.randint(-3, 4, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
+        h, r, t = TRIPLES.T
+        noise[0, h, r, t] += skill
+        noise[1, t, r, h] += skill
+        self.noise, self.asked = noise, []
+
+    def tails(self, heads, relations):
+        self.asked += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
+        return self.noise[0, heads, relations]
+
+    def heads(self, relations, tails):
+        self.asked += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
+        return self.noise[1, tails, relations]
+
+    def hrt(self, triples):
+        h, r, t = triples.T
+        return self.noise[0, h, r, t]
+
+    @property
+    def both(self):
+        return self.tails, self.heads
+
+
+def full(model):
+    return rank_triples(*Model.both.fget(model), TRIPLES, KNOWN, **QUIET)
+
+
+WEAK, STRONG = Model(1.0), Model(3.0, seed=1)
+WEAK_TABLE, STRONG_TABLE = full(WEAK), full(STRONG)
+DIFFERENCE = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABLE, metrics=["mrr"])["mrr"]
+
+
+def decide(model, **options):
+    return rank_until_decided(*model.both, TRIPLES, KNOWN, **{**QUIET, **options})
+
+
+def rows_by_task(table):
+    columns = table.to_numpy()
+    return {
+        (s, i): (o, p, n)
+        for s, i, o, p, n in zip(
+            *(columns[name].tolist() for name in ("side", "sample_id", "optimistic", "pessimistic", "num_candidates")),
+            strict=True,
+        )
+    }
+
+
+def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once():
+    model = Model(3.0, seed=1)
+    found = decide(model, against=WEAK_TABLE)
+    assert found.answer is True
+    assert found.is_decided
+    assert not found.is_exact
+    assert 0 < found.num_queries < found.total_queries / 3
+    assert 0 < found.low <= DIFFERENCE <= found.high
+    assert len(model.asked) == len(set(model.asked)) == found.num_queries
+    # all answers of a query come with it, and their ranks are those of the whole evaluation
+    whole, part = rows_by_task(STRONG_TABLE), rows_by_task(found.table)
+    assert part.items() <= whole.items()
+    assert len(part) == found.num_tasks == len(found.table)
+    h, r, t = TRIPLES.T.tolist()
+    asked = set(model.asked)
+    expected = {(2, i) for i in range(len(h)) if ("tail", h[i], r[i]) in asked}
+    expected |= {(1, i) for i in range(len(h)) if ("head", r[i], t[i]) in asked}
+    assert set(part) == expected
+    worse = decide(WEAK, against=STRONG_TABLE)
+    assert worse.answer is False
+    assert worse.high < 0
+
+
+@pytest.mark.parametrize("sides", ["both", "tails", "hrt"])
+def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluation(sides):
+    model, other = Model(1.2, seed=3), Model(1.2, seed=4)
+    given = {"both": other.both, "tails": (other.tails, None), "hrt": (None, None)}[sides]
+    own = {"both": model.both, "tails": (model.tails, None), "hrt": (None, None)}[sides]
+    hrt = [{"score_hrt": one.hrt} if sides == "hrt" else {} for one in (model, other)]
+    whole = [
+        rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra) for score, extra in zip((own, given), hrt, strict=True)
+    ]
+    found = rank_until_decided(*own, TRIPLES, KNOWN, against=whole[1], alpha=1e-12, batch_size=999, **QUIET, **hrt[0])
+    values = [evaluate(table, metrics=["mrr"])["mrr"] for table in whole]
+    assert found.is_exact
+    assert found.is_decided
+    assert torch.equal(found.table.rows, whole[0].rows)
+    assert found.estimate == found.low == found.high == values[0] - values[1]
+    assert found.answer == (values[0] > values[1])
+    assert evaluate(found.table, metrics=["mrr"])["mrr"] == values[0]  # it is no sample
+    assert set(found.values()) == {"difference_mrr", "decided_share_mrr"}
+    same = rank_until_decided(*own, TRIPLES, KNOWN, against=whole[0], **QUIET, **hrt[0])
+    assert (same.answer, same.estimate, same.is_exact) == (False, 0.0, True)
+    assert "equal, exactly" in str(same)
+
+
+def test_the_other_model_is_scored_as_far_as_it_is_needed_and_then_gives_the_same_answer():
+    expected = decide(STRONG, against=WEAK_TABLE)
+    other = Model(1.0)
+    found = decide(STRONG, score_against=other.both)
+    assert (found.answer, found.low, found.high) == (True, expected.low, expected.high)
+    assert len(other.asked) == found.num_queries == expected.num_queries
+    assert found.against.is_partial
+    assert rows_by_task(found.against).items() <= rows_by_task(WEAK_TABLE).items()
+    # a third model meets the winner's sample, extends it where it ends, and scores nothing of it twice
+    third, winner = Model(2.6, seed=5), Model(3.0, seed=1)
+    again = decide(third, against=found.table, score_against=winner.both)
+    assert len(winner.asked) == max(0, again.num_queries - found.num_queries)
+    assert again.num_queries > found.num_queries
+    direct = decide(third, against=STRONG_TABLE)
+    assert (again.answer, again.estimate, again.num_queries) == (direct.answer, direct.estimate, direct.num_queries)
+    hrt = rank_until_decided(
+        None, None, TRIPLES, KNOWN, score_hrt=STRONG.hrt, score_against=WEAK.hrt, batch_size=20, **QUIET
+    )
+    assert hrt.answer is True
+
+
+def test_against_a_sample_without_its_scorer_it_ends_undecided_where_the_sample_ends():
+    best = decide(STRONG, against=WEAK_TABLE).table
+    close = Model(2.9, seed=6)
+    found = decide(close, against=best, batch_size=4)
+    assert (found.answer, found.is_decided) == (None, False)
+    assert found.num_tasks == len(best)
+    assert "not decided" in str(found)
+    assert found.low < 0 < found.high
+    clear = decide(Model(0.0, seed=6), against=best)
+    assert clear.answer is False
+
+
+def test_at_least_and_within():
+    value = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"]
+    for threshold, expected in ((value - 0.15, True), (value + 0.15, False)):
+        found = decide(STRONG, at_least=threshold)
+        assert found.answer is expected
+        assert found.num_queries < found.total_queries
+        assert found.low <= value <= found.high
+        assert f"{'at least' if expected else 'below'} {threshold:g}" in str(found)
+    exactly = decide(STRONG, at_least=value)
+    assert (exactly.answer, exactly.is_exact) == (True, True)  # not less, to the last bit
+    better_by = decide(STRONG, against=WEAK_TABLE, at_least=DIFFERENCE / 3)
+    assert better_by.answer is True
+    assert better_by.num_queries > decide(STRONG, against=WEAK_TABLE).num_queries
+    close = decide(STRONG, within=0.08)
+    assert (close.answer, close.is_decided, close.is_exact) == (None, True, False)
+    assert close.high - close.low <= 0.16
+    assert close.low <= value <= close.high
+    assert set(close.values()) == {"partial_mrr", "partial_mrr_low", "partial_mrr_high", "decided_share_mrr"}
+    difference = decide(STRONG, against=WEAK_TABLE, within=0.12)
+    assert difference.low <= DIFFERENCE <= difference.high <= difference.low + 0.24
+
+
+@pytest.mark.parametrize("rank_type", ["realistic", "optimistic", "pessimistic", "expected"])
+@pytest.mark.parametrize("name", ["mrr", "hits@3", "auc", "mr", "log"])
+def test_every_bounded_mean_in_every_rank_type_ends_with_the_value_of_evaluate(name, rank_type):
+    definition = RankDefinition("log", f=torch.log) if name == "log" else name
+    metric = RankMetric(definition, rank_type=rank_type)
+    found = decide(WEAK, against=STRONG_TABLE, metric=metric, alpha=1e-9)
+    values = [evaluate(table, metrics=[metric]) for table in (WEAK_TABLE, STRONG_TABLE)]
+    difference = next(iter(values[0].values())) - next(iter(values[1].values()))
+    assert found.metric == metric.key
+    if found.is_exact:
+        assert found.estimate == difference
+    assert found.answer is False  # whichever way the metric points
+    assert found.low <= difference <= found.high
+
+
+def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
+    asked = []
+    for seed in (0, 0, 1):
+        model = Model(3.0, seed=1)
+        decide(model, against=WEAK_TABLE, seed=seed)
+        asked.append(model.asked)
+    assert asked[0] == asked[1] != asked[2]
+    query = np.repeat(np.arange(4), [1, 2, 3, 10])
+    first, second = np.zeros(4), np.zeros((4, 4))
+    for seed in range(20_000, 24_000):
+        draws = Draws(query, seed)
+        first[draws.queries[0]] += 1
+        second[draws.queries[0], draws.queries[1]] += 1
+        if seed < 20_009:
+            assert sorted(draws.tasks) == list(range(16))
+            assert [set(query[draws.of(i, i + 1)]) for i in range(4)] == [{q} for q in draws.queries]
+    odds = np.array([1, 2, 3, 10])
+    assert np.abs(first / 4000 - odds / 16).max() < 3 * math.sqrt(0.25 / 4000)
+    after = second[3] / first[3]
+    assert np.abs(after - odds * [1, 1, 1, 0] / 6).max() < 3 * math.sqrt(0.25 / first[3])
+
+
+QUERIES = st.lists(st.integers(0, 6), min_size=1, max_size=20)
+
+
+@settings(deadline=None, max_examples=40)
+@given(QUERIES, st.integers(1, 7), st.integers(0, 99), st.data())
+def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possible(query, batch_size, seed, data):
+    ranks = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
+    others = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
+    ranks, others, index = torch.tensor(ranks), torch.tensor(others), torch.arange(len(query))
+    against = RankTable.from_ranks(Ranks(others, None, 9), sample_id=index)
+    until = UntilDecided(torch.tensor(query), against=against, seed=seed, alpha=0.3, metric="hits@3")
+    seen = []
+    for tasks in until.batches(batch_size):
+        seen += tasks.tolist()
+        until.update(Ranks(ranks[tasks], None, 9), sample_id=tasks)
+        found = until.decision
+        assert -1 <= found.low <= found.high <= 1
+        assert found.num_tasks == len(seen) == len(set(seen))
+    assert until.is_over
+    difference = float((ranks <= 3).double().mean() - (others <= 3).double().mean())
+    assert found.is_decided
+    if found.is_exact:
+        assert found.estimate == pytest.approx(difference)
+        assert found.answer == (found.estimate > 0)
+
+
+def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
+    tails = rank_until_decided(
+        STRONG.tails, None, TRIPLES, KNOWN, against=WEAK_TABLE.side("tail"), batch_size=8, **QUIET
+    )
+    query = torch.unique(TRIPLES[:, :2], dim=0, return_inverse=True)[1]
+    until = UntilDecided(query, against=WEAK_TABLE.side("tail"))
+    for tasks in until.batches(8):
+        h, r, t = TRIPLES[tasks].T
+        until.update(STRONG.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
+    found = until.decision
+    assert (found.estimate, found.low, found.high) == (tails.estimate, tails.low, tails.high)
+    assert torch.equal(found.table.rows[:, :8], tails.table.rows[:, :8])
+    # what a loader had asked for already comes late and does no harm
+    for i in (0, len(TRIPLES) // 2):
+        late = WEAK_TABLE.side("tail").rows[i : i + 9]
+        until.update(RankTable(late))
+    assert until.decision.answer is True
+    assert until.decision.table.is_partial
+
+
+def job(several):
+    group = torch.distributed.group.WORLD if several else None
+    strong, weak = Model(2.0, seed=1), Model(1.0)
+    results = []
+    for options in ({"against": full(weak)}, {"score_against": weak.both}, {"within": 0.07}):
+        strong.asked = []
+        found = decide(strong, process_group=group, batch_size=5, **options)
+        results.append((found.answer, found.estimate, found.low, found.high, found.num_queries))
+        results.append((found.table.rows.tolist(), len(strong.asked)))
+    until = UntilDecided(len(TRIPLES), at_least=0.2, process_group=group)
+    for tasks in until.batches(3):  # of which some have none for some processes
+        h, r, t = TRIPLES[tasks].T
+        until.update(strong.noise[0, h, r], t, sample_id=tasks)
+    results.append((until.decision.estimate, until.decision.num_tasks))
+    return results
+
+
+def test_every_process_stops_at_the_same_batch_with_the_bits_of_one():
+    alone, workers = job(False), WorkerPool(2)
+    try:
+        together = workers.run(job, [(True,), (True,)])
+    finally:
+        workers.close()
+    for process in together:
+        for mine, expected in zip(process, alone, strict=True):
+            assert mine[0] == expected[0]
+            assert mine[1:] == expected[1:] or isinstance(mine[0], list)  # there the number of queries is its own
+    for i in (1, 3, 5):
+        shared, whole = [process[i][1] for process in together], alone[i][1]
+        assert sum(shared) >= whole
+        assert max(shared) <= 3 * math.ceil(whole / 5)  # of batches of five
+
+
+def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_path):
+    table = decide(STRONG, against=WEAK_TABLE).table
+    assert table.is_partial
+    assert "tasks of a sample" in repr(table)
+    table.save(tmp_path / "sample.npz")
+    loaded = RankTable.load(tmp_path / "sample.npz")
+    assert torch.equal(loaded.rows, table.rows)
+    with np.load(tmp_path / "sample.npz") as arrays:
+        assert arrays["rank_table_version"] == 3
+    joined = RankTable.concatenate([table, WEAK_TABLE], offset_ids=True)
+    again = RankTable.from_numpy(table.to_numpy())
+    for kept in (loaded, joined, again, table.compact(), table.side("tail"), table.with_group(3)):
+        assert kept.is_partial
+        assert "of a sample of the tasks" in str(kept.summary(["mrr"]))
+        assert "of a sample of the tasks" in str(kept.breakdown(["mrr"]))
+        collection = RankCollection(["mrr"])
+        collection.update(kept)
+        study = RankStudy()
+        study.add(kept, model="a", dataset="b")
+        for ask in (
+            lambda kept=kept: evaluate(kept),
+            collection.compute,
+            lambda kept=kept: kept.confidence_intervals(),
+            lambda kept=kept: compare(kept, WEAK_TABLE),
+            lambda kept=kept: compare({"a": WEAK_TABLE, "b": kept}),
+            lambda study=study: study.table("mrr"),
+        ):
+            with pytest.raises(ValueError, match=r"sample.* that ended where something was decided"):
+                ask()
+    assert not WEAK_TABLE.is_partial
+
+
+def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
+    for metric, message in (
+        ("gmr", "'gmr' is no mean over tasks"),
+        ("median_rank", "no mean over tasks"),
+        ("rr", "'rr' is no mean over tasks"),
+        ("count", "no mean over tasks"),
+        ("adjusted_mrr", "'adjusted_mrr' must be asked in its base view"),
+        (RankMetric("mrr", average="macro"), "micro average"),
+        ("tail_mrr", "of one side"),
+        (
+            RankDefinition("f", f=WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)),
+            "depends on candidates",
+        ),
+        (QueryDefinition("own", f=lambda r: 1 / r), "no mean over tasks"),
+    ):
+        with pytest.raises(ValueError, match=message) as told:
+            UntilDecided(9, metric=metric, at_least=0.5)
+        assert "'mrr'" in str(told.value) or "base view" in message or "side" in message or "micro" in message
+    with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
+        UntilDecided(9, metric="mr", at_least=5)
+    assert not UntilDecided(9, metric="mr", at_least=5, num_candidates=20).is_over
+    until = UntilDecided(9, metric="mr", at_least=5, num_candidates=20)
+    with pytest.raises(ValueError, match=re.escape("outside of [1, 20]")):
+        until.update(Ranks([21], None, 30), sample_id=torch.tensor([0]))
+    assert until.decision.num_tasks == 0
+
+
+def test_bad_input_is_refused_before_anything_is_scored():
+    model = Model(1.0)
+    for options, message in (
+        ({}, "nothing is asked"),
+        ({"at_least": 0.5, "within": 0.1}, "two questions"),
+        ({"at_least": 1.5}, "at_least must lie in"),
+        ({"at_least": math.nan}, "finite"),
+        ({"within": 0}, "above 0"),
+        ({"at_least": 0.5, "alpha": 5}, "alpha must be in"),
+        ({"at_least": 0.5, "seed": -1}, "seed"),
+        ({"at_least": 0.5, "batch_size": 0}, "batch_size"),
+        ({"against": WEAK_TABLE.side("tail")}, "lacks .* and is not marked as a sample"),
+        ({"against": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id"),
+        ({"against": RankTable(WEAK_TABLE.rows + torch.eye(9, dtype=torch.int64)[5] * 9)}, "none here"),
+        ({"score_against": (model.tails, None)}, "the sides that the model ranks"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decide(model, **options)
+    with pytest.raises(TypeError, match="against must be a RankTable"):
+        decide(model, against=WEAK_TABLE.ranks)
+    with pytest.raises(ValueError, match="there is nothing to decide on"):
+        rank_until_decided(*model.both, TRIPLES[:0], KNOWN, at_least=0.5)
+    assert model.asked == []
+    with pytest.raises(ValueError, match="differ in num_candidates"):
+        rank_until_decided(*model.both, TRIPLES, None, against=WEAK_TABLE, **QUIET)
+    until = UntilDecided(9, at_least=0.5)
+    for ids, message in ((torch.tensor([9]), "from 0 to 8; got 9"), (None, "got none")):
+        with pytest.raises(ValueError, match=message):
+            until.update(Ranks([1], None, 9), sample_id=ids)
+    with pytest.raises(ValueError, match="query must be"):
+        UntilDecided(0, at_least=0.5)

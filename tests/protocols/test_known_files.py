@@ -1,0 +1,255 @@
+"""Known triples in files: one index for all processes, the same as in memory, and nothing else is opened."""
+
+import copy
+import hashlib
+import multiprocessing
+import os
+import pickle
+import stat
+import sys
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from torchrankmetrics import KnownTriples, rank_embeddings, rank_triples
+
+HEADER = 4096
+IDS = st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5))
+TRIPLES = torch.tensor([[0, 0, 1], [0, 0, 3], [2, 1, 0], [0, 0, 1], [4, 1, 3], [4, 0, 3]])
+
+
+@pytest.fixture
+def path(tmp_path):
+    KnownTriples(TRIPLES, num_entities=7).save(tmp_path / "known.bin")
+    return tmp_path / "known.bin"
+
+
+def same(one, two):
+    """Whether two exclusions are the same rows, and bounded alike."""
+    bounds = (one.longest, one.num_columns) == (two.longest, two.num_columns)
+    return bounds and torch.equal(one.pairs(), two.pairs())
+
+
+@settings(max_examples=25)
+@given(
+    st.lists(st.lists(IDS, max_size=6), max_size=6),
+    st.sampled_from([64, 200, 640, 1 << 20]),
+    st.none() | st.integers(6, 9),
+    st.booleans(),
+    st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=6),
+)
+def test_what_is_saved_or_built_in_runs_is_one_file_with_the_look_ups_of_memory(
+    tmp_path_factory, parts, max_bytes, num_entities, relations, asked
+):
+    folder = tmp_path_factory.mktemp("known")
+    parts = [torch.tensor(part, dtype=torch.int64).reshape(-1, 3) for part in parts]
+    known = KnownTriples(*parts, num_entities=num_entities)
+    options = {"num_entities": num_entities, "relations": relations, "max_bytes": max_bytes}
+    built = KnownTriples.build(folder / "built.bin", iter(parts), **options, progress=False)
+    known.save(folder / "saved.bin", relations=relations)
+    assert (folder / "built.bin").read_bytes() == (folder / "saved.bin").read_bytes()
+    built.verify()
+    assert built.num_entities == known.num_entities
+    first, second = torch.tensor(asked, dtype=torch.int64).reshape(-1, 2).T
+    triples = torch.cat([torch.empty(0, 3, dtype=torch.int64), *parts])
+    for opened in (built, pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):
+        for side in ("tails", "heads", "relations"):
+            assert same(getattr(opened, side)(first, second), getattr(known, side)(first, second))
+        for side in ("tail", "head"):
+            assert torch.equal(opened.num_candidates(triples, side), known.num_candidates(triples, side))
+            pairs = zip(opened.queries(triples, side), known.queries(triples, side), strict=True)
+            assert all(torch.equal(one, two) for one, two in pairs)
+    assert sorted(os.listdir(folder)) == ["built.bin", "saved.bin"]
+
+
+def test_evaluations_take_opened_triples_unchanged(path):
+    known, opened = KnownTriples(TRIPLES, num_entities=7), KnownTriples.open(path)
+    generator = torch.Generator().manual_seed(0)
+    table = torch.randn(7, 2, 7, generator=generator)
+    scorers = (lambda h, r: table[h, r], lambda r, t: table[:, r, t].T)
+    tables = [rank_triples(*scorers, TRIPLES, each, counting="torch", progress=False).rows for each in (known, opened)]
+    assert torch.equal(*tables)
+    queries, candidates = torch.randn(6, 4, generator=generator), torch.randn(7, 4, generator=generator)
+    h, r, t = TRIPLES.unbind(1)
+    ranks = [
+        rank_embeddings(queries, candidates, t, exclude=each.tails(h, r), arithmetic="product")
+        for each in (known, opened)
+    ]
+    assert torch.equal(ranks[0].optimistic, ranks[1].optimistic)
+
+
+def test_files_are_parts_as_well(tmp_path):
+    np.save(tmp_path / "a.npy", TRIPLES[:4].numpy().astype(np.int32))
+    (tmp_path / "b.tsv").write_text("4\t1\t3\n\n4\t0\t3\n")
+    parts = [tmp_path / "a.npy", str(tmp_path / "b.tsv")]
+    for max_bytes in (1 << 20, 128):
+        KnownTriples.build(tmp_path / "k.bin", parts, num_entities=7, max_bytes=max_bytes, progress=False)
+        KnownTriples(TRIPLES, num_entities=7).save(tmp_path / "saved.bin")
+        assert (tmp_path / "k.bin").read_bytes() == (tmp_path / "saved.bin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("parts", "options", "error", "message"),
+    [
+        (TRIPLES, {}, TypeError, "must be an iterable of parts or paths, got Tensor: put it in a list"),
+        ([TRIPLES[:, :2]], {}, ValueError, r"triples\[0\] must be \(n, 3\)"),
+        ([TRIPLES, -TRIPLES], {}, IndexError, r"triples\[1\] must hold ids of at least 0, got -4"),
+        ([TRIPLES], {"num_entities": 4}, IndexError, r"entities in \[0, num_entities\) = \[0, 4\), got 4"),
+        ([TRIPLES * (1 << 40)], {}, ValueError, "ids are too large"),
+        (["names.tsv"], {}, ValueError, "names.tsv, behind line 0: expected three ids in a line"),
+        (["four.tsv"], {}, ValueError, r"four.tsv must be \(n, 3\)"),
+        (["missing.npy"], {}, FileNotFoundError, "missing.npy"),
+        ([TRIPLES], {"max_bytes": 0}, ValueError, "max_bytes"),
+    ],
+)
+def test_bad_parts_are_named_and_the_old_file_stays(parts, options, error, message, path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    (path.parent / "names.tsv").write_text("a\tr\tb\n")
+    (path.parent / "four.tsv").write_text("1\t2\t3\t4\n")
+    before = path.read_bytes()
+    with pytest.raises(error, match=message):
+        KnownTriples.build(path, parts, progress=False, **options)
+    assert path.read_bytes() == before
+    assert sorted(os.listdir()) == ["four.tsv", "known.bin", "names.tsv"]
+
+
+def changed(content, old, new):
+    """The content with another header, whose digest is right again."""
+    head = content[: HEADER - 32].replace(old, new).rstrip(b" ").ljust(HEADER - 32)
+    return head + hashlib.sha256(head).digest() + content[HEADER:]
+
+
+OTHER = "big" if sys.byteorder == "little" else "little"
+FOREIGN = {
+    "empty": (lambda c: b"", "it is empty"),
+    "pickle": (lambda c: pickle.dumps([1, 2]), "it starts with"),
+    "truncated": (lambda c: c[:-8], "by its header"),
+    "longer": (lambda c: c + b"\0" * 8, "by its header"),
+    "cut header": (lambda c: c[:1000], "header is damaged or cut"),
+    "newer": (lambda c: changed(c, b"triples 1\n", b"triples 2\n"), "it has version 2; this library reads 1"),
+    "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
+    "negative": (lambda c: changed(c, b'"longest": 2', b'"longest": -2'), "its header says what cannot be"),
+    "no side": (lambda c: changed(c, b'"tail"', b'"nail"'), "its header says what cannot be"),
+    "few entities": (lambda c: changed(c, b'"num_entities": 7', b'"num_entities": 3'), "its header says what cannot"),
+    "nested": (lambda c: changed(c, c[33 : HEADER - 32], b"[" * 4000), "its header says what cannot be"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_what_is_no_whole_file_is_refused_when_it_is_opened(kind, path):
+    change, message = FOREIGN[kind]
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ValueError, match=rf"known.bin is no whole file of known triples: .*{message}"):
+        KnownTriples.open(path)
+
+
+def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by_verify(path):
+    content = path.read_bytes()
+    for at in (5, 31, 40, 100, 200, HEADER - 40, HEADER - 1):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        with pytest.raises(ValueError, match="is no whole file"):
+            KnownTriples.open(path)
+    for at in range(HEADER, len(content), 7):
+        path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
+        opened = KnownTriples.open(path)
+        with pytest.raises(ValueError, match=r"known.bin is damaged: what it holds of the (tail|head) side"):
+            opened.verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "value", "message"),
+    [
+        ("_key", 0, 6, r"keys are not ascending in \[0, 10\)"),
+        ("_key", -1, 10, r"keys are not ascending in \[0, 10\)"),
+        ("_start", 0, 1, "starts are not ascending from 0 to 5"),
+        ("_start", 1, 3, "starts are not ascending from 0 to 5"),
+        ("_start", 1, 1, "the answers of a query are not ascending"),
+        ("_answers", 0, 4, r"answers are not in \[0, 4\)"),
+        ("_answers", 1, 1, "the answers of a query are not ascending"),
+    ],
+)
+def test_verify_checks_what_look_ups_rely_on(name, at, value, message):
+    known = KnownTriples(TRIPLES)
+    known.verify()
+    getattr(known._tails, name)[at] = value
+    with pytest.raises(ValueError, match=f"the index is no index: of the tail side {message}"):
+        known.verify()
+
+
+def test_verify_checks_the_bound_of_the_rows():
+    known = KnownTriples(TRIPLES)
+    known._heads._longest += 1
+    with pytest.raises(ValueError, match="of the head side the longest row has 2 answers, not 3"):
+        known.verify()
+
+
+def test_a_pickle_is_a_path_and_knows_its_file(path):
+    opened = KnownTriples.open(path)
+    content = pickle.dumps(opened)
+    assert len(content) < 500
+    assert pickle.loads(pickle.dumps(KnownTriples(TRIPLES))).num_entities == 5  # of one in memory: what it holds
+    KnownTriples(TRIPLES, num_entities=8).save(path)
+    with pytest.raises(ValueError, match="is another file of known triples than the one that was pickled"):
+        pickle.loads(content)
+    assert opened.num_candidates(TRIPLES, "tail").tolist() == [6, 6, 7, 6, 7, 7]  # what is open stays as it was
+
+
+def _pages():
+    """KiB of this process that hold the index and are its own, and those that it shares with others."""
+    with open("/proc/self/smaps", encoding="ascii") as lines:
+        inside, found = False, {"Private_Dirty": 0, "Rss": 0}
+        for line in lines:
+            name, _, rest = line.partition(":")
+            if "-" in name.partition(" ")[0]:
+                inside = line.rstrip().endswith("large.bin")
+                assert not inside or line.split()[1].startswith("r--")  # nobody can write to it
+            elif inside and name in found:
+                found[name] += int(rest.split()[0])
+    return found
+
+
+def _look_up(known):
+    known.verify()
+    return known.tails(torch.tensor([0]), torch.tensor([0])).pairs()[1].tolist(), _pages()
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="/proc/self/smaps is Linux's")
+def test_processes_share_the_pages_of_a_file_and_own_none(tmp_path):
+    """A forked worker gets the triples as spawned ones do: by a pickle."""
+    number = torch.arange(30_000)
+    KnownTriples((number % 100, number % 7, number // 3)).save(tmp_path / "large.bin")
+    with multiprocessing.get_context("fork").Pool(1) as workers:
+        answers, pages = workers.apply(_look_up, (KnownTriples.open(tmp_path / "large.bin"),))
+    assert answers == [number // 3 for number in range(0, 30_000, 700)]
+    assert pages["Rss"] * 1024 > 0.9 * os.path.getsize(tmp_path / "large.bin")
+    assert pages["Private_Dirty"] == 0
+
+
+def test_files_keep_their_mode_and_links_their_target(path):
+    path.chmod(0o640)
+    link = path.with_name("link")
+    link.symlink_to(path)
+    for write in (
+        lambda: KnownTriples(TRIPLES).save(link),
+        lambda: KnownTriples.build(link, [TRIPLES], progress=False),
+    ):
+        path.write_bytes(b"")
+        write()
+        assert link.is_symlink()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        assert KnownTriples.open(link).num_entities == 5
+
+
+def test_what_cannot_be_mapped_is_refused_and_stays(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", "/dev/null"):
+        with pytest.raises(ValueError, match="is no regular file"):
+            KnownTriples.open(path)
+        with pytest.raises(ValueError, match="is no regular file"):
+            KnownTriples.build(path, [TRIPLES], progress=False)
+    assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
+    with pytest.raises(FileNotFoundError):
+        KnownTriples.open(tmp_path / "missing")

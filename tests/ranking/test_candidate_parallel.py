@@ -1,0 +1,472 @@
+"""Candidates in slices on several processes: the ranks of one process, bit for bit, and no process left waiting."""
+
+import os
+import sys
+import time
+from collections import defaultdict
+from contextlib import redirect_stdout
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import distributed as dist
+
+import exact_scores
+import reference_ranks as reference
+from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
+from scripts import EXAMPLES, load_script
+from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
+from torchrankmetrics import (
+    Candidates,
+    EmbeddingScorer,
+    KnownTriples,
+    RankAccumulator,
+    RankCollection,
+    Ranks,
+    RankTable,
+    Tolerance,
+    rank_embeddings,
+    rank_scores,
+    rank_triples,
+)
+from torchrankmetrics.ranking import chunks
+from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
+from worker_pool import WorkerPool
+
+SIZES = [1, 2, 3, 4]
+EXPLORE = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
+CASES = 200 if EXPLORE else 12
+
+
+class Drawn:
+    """Choices that every process makes alike."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def integer(self, low: int, high: int) -> int:
+        return int(torch.randint(low, high + 1, (), generator=self.generator))
+
+    def one_of(self, choices: Any) -> Any:
+        return choices[self.integer(0, len(choices) - 1)]
+
+    def integers(self, high: int, *shape: int) -> torch.Tensor:
+        return torch.randint(0, high, shape, generator=self.generator)
+
+    def slices(self, number: int) -> list[slice]:
+        """Slices that cover so many candidates, for each process one: none, few or all of them."""
+        size = dist.get_world_size()
+        cuts = sorted(self.one_of([0, number, self.integer(0, number)]) for _ in range(size - 1))
+        found = [slice(left, right) for left, right in zip([0, *cuts], [*cuts, number], strict=True)]
+        return [found[i] for i in torch.randperm(size, generator=self.generator).tolist()]
+
+    def place(self, number: int) -> tuple[slice, dict[str, Any]]:
+        """The slice of this process, and the keywords that tell of it."""
+        slices = self.slices(number)
+        options: dict[str, Any] = {"process_group": dist.group.WORLD}
+        if self.integer(0, 1):
+            options["num_candidates"] = number
+        mine = dist.get_rank()
+        if self.integer(0, 1) or sum(part.stop > part.start for part in slices) == 0:
+            return slices[mine], options | {"offset": slices[mine].start}
+        slices.sort(key=lambda part: (part.start, part.stop))
+        return slices[mine], options
+
+    def tasks(self, B: int, N: int) -> tuple[str, list[tuple[int, int]]]:
+        if not B or self.integer(0, 1):
+            return "one", [(i, self.integer(0, N - 1)) for i in range(B)]
+        return "pairs", [(self.integer(0, B - 1), self.integer(0, N - 1)) for _ in range(3 * B)]
+
+    def cells(self, B: int, N: int) -> list[tuple[int, ...]]:
+        return [(self.integer(0, B - 1), self.integer(0, N - 1)) for _ in range(2 * N)] if B else []
+
+
+def said(ranks: Ranks) -> tuple[Any, ...]:
+    flags = None if ranks.flags is None else ranks.flags.tolist()
+    rows = None if ranks.rows is None else (ranks.rows[0].tolist(), ranks.rows[1])
+    return ranks.columns.tolist(), flags, rows
+
+
+def job_exact(first: int, cases: int) -> int:
+    for seed in range(first, first + cases):
+        draw = Drawn(seed)
+        B, N, d = draw.integer(0, 4), draw.integer(1, 24), draw.one_of([1, 2, 9, 70])
+        dtype, similarity = draw.one_of(DTYPES), draw.one_of(["dot", "cosine", "l2"])
+        queries, candidates = embeddings(draw.one_of(KINDS_OF_NUMBERS), draw.generator, B, N, d, dtype)
+        bias = None
+        if similarity != "cosine" and draw.integer(0, 1):
+            bias = torch.randn(N, generator=draw.generator).to(dtype)
+            if draw.integer(0, 2) == 0:
+                bias[::3] = draw.one_of([torch.inf, -torch.inf, torch.nan])
+        form, tasks = draw.tasks(B, N)
+        exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
+        mine, options = draw.place(N)
+        counting, ladder = draw.one_of(WAYS)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
+            patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
+            patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
+            patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
+            given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "counting": counting}
+            given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}
+            target = as_target(form, tasks)
+            alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
+            if dist.get_rank() == 0:
+                scores = exact_scores.matrix(queries, candidates, bias, similarity)
+                assert flagged_lines(alone) == reference.ranks(scores, tasks, gone), seed
+            bias = None if bias is None else bias[mine]
+            if draw.integer(0, 1):
+                ranks = rank_embeddings(queries, Candidates(candidates[mine], bias), target, **given, **options)
+            else:
+                ranks = rank_embeddings(queries, candidates[mine], target, bias=bias, **given, **options)
+        assert said(ranks) == said(alone), seed
+
+
+def job_product(first: int, cases: int) -> None:
+    """Products of integers are exact, whatever multiplies them; and every product has the shape of one process."""
+    shapes = set()
+    for seed in range(first, first + cases):
+        draw = Drawn(seed)
+        B, N, d = draw.integer(1, 4), draw.integer(1, 24), draw.one_of([1, 3, 16])
+        queries, candidates = (draw.integers(5, n, d).sub(2).float() for n in (B, N))
+        similarity = draw.one_of(["dot", "l2", "l1", "cosine"])
+        if similarity == "cosine":  # of lengths that are powers of two
+            candidates = candidates.sign() * 0 + 2.0 ** draw.integers(3, N, 1) * torch.eye(d)[draw.integers(d, N)]
+        bias = draw.integers(3, N).float() if similarity != "cosine" and draw.integer(0, 1) else None
+        form, tasks = draw.tasks(B, N)
+        exclude, _ = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
+        mine, options = draw.place(N)
+        given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "arithmetic": "product"}
+        given |= {"chunk_size": draw.one_of([None, 1, 5])}
+        with pytest.MonkeyPatch.context() as patch:
+            for name, product in chunks._PRODUCTS.items():
+
+                def seen(q: Any, tile: Any, out: Any, product: Any = product) -> Any:
+                    shapes.add((q.shape, tile.shape))
+                    return product(q, tile, out)
+
+                patch.setitem(chunks._PRODUCTS, name, seen)
+            shapes.clear()
+            alone = rank_embeddings(queries, candidates, as_target(form, tasks), bias=bias, **given)
+            (shape,) = shapes
+            bias = None if bias is None else bias[mine]
+            ranks = rank_embeddings(queries, candidates[mine], as_target(form, tasks), bias=bias, **given, **options)
+            assert shapes == {shape}, seed
+        assert said(ranks) == said(alone), seed
+
+
+def job_chunks(first: int, cases: int) -> None:
+    for seed in range(first, first + cases):
+        draw = Drawn(seed)
+        B, N = draw.integer(0, 4), draw.integer(1, 12)
+        scores = draw.integers(7, B, N).to(draw.one_of([*DTYPES, torch.int64, torch.uint8]))
+        if scores.is_floating_point():
+            scores = torch.where(draw.integers(6, B, N) == 0, draw.one_of([torch.nan, torch.inf, -torch.inf]), scores)
+        form, tasks = draw.tasks(B, N)
+        target = as_target(form, tasks)
+        kind = draw.one_of(KINDS)
+        exclude, gone = as_exclude(kind, draw.cells(B, N), tasks, B, N)
+        tolerance = draw.one_of([0.0, 1.0]) if scores.is_floating_point() else 0.0
+        mine, options = draw.place(N)
+        given: dict[str, Any] = {"exclude": exclude, "tolerance": tolerance}
+        alone = rank_scores(scores, target, **given)
+        if not tolerance:
+            assert flagged_lines(alone) == reference.ranks(scores.tolist(), tasks, gone), seed
+        rows, columns = (torch.tensor([task[i] for task in tasks], dtype=torch.int64) for i in range(2))
+        true = scores[rows, columns]
+        true[(columns < mine.start) | (columns >= mine.stop)] = 3  # of others: anything
+        accumulator = RankAccumulator(true, target, (B, mine.stop - mine.start), **given, **options)
+        for chunk in scores[:, mine].split(draw.integer(1, 5), dim=1):
+            accumulator.update(chunk)
+        assert said(accumulator.compute()) == said(alone), seed
+        assert said(accumulator.compute()) == said(alone), seed  # without asking anybody
+
+
+ENTITIES, RELATIONS, WIDTH = 23, 3, 6
+
+
+def model() -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(5)
+    entities = torch.randn(ENTITIES, WIDTH, generator=generator)
+    relations = torch.randn(RELATIONS, WIDTH, generator=generator)
+    bias = torch.randn(ENTITIES, generator=generator)
+    triples = torch.stack([torch.randint(0, n, (61,), generator=generator) for n in (ENTITIES, RELATIONS, ENTITIES)], 1)
+    return entities, relations, bias, triples
+
+
+def job_triples(seed: int) -> None:
+    entities, relations, bias, triples = model()
+    known = KnownTriples(triples, num_entities=ENTITIES)
+    whole = slice(0, ENTITIES)
+
+    def scorers(kind: str, mine: slice) -> list[Any]:
+        if kind == "matrix":  # of integers: the product of a slice is that of the whole
+            rounded = entities.round()
+            return [lambda h, r: (rounded[h] + r[:, None]) @ rounded[mine].T, None]
+        arithmetic = None if kind == "exact" else "product"
+        made = Candidates(entities[mine].round() if kind == "product" else entities[mine], bias[mine].round())
+        options: dict[str, Any] = {"similarity": "l2", "arithmetic": arithmetic}
+        embedded = entities.round() if kind == "product" else entities
+        moved = relations.round() if kind == "product" else relations
+        return [
+            EmbeddingScorer(lambda h, r: embedded[h] + moved[r], made, **options),
+            EmbeddingScorer(lambda r, t: embedded[t] - moved[r], made, **options),
+        ]
+
+    for number, kind in enumerate(["exact", "product", "matrix"]):
+        draw = Drawn(seed + number)
+        mine, options = draw.place(ENTITIES)
+        given: dict[str, Any] = {"batch_size": draw.one_of([None, 7]), "progress": False}
+        if number == 0:
+            used = torch.cat([triples[:, 0], triples[:, 2]]).unique()
+            given["candidates"] = used
+        if kind != "exact":
+            given["tolerance"] = draw.one_of([0.0, 1.0, Tolerance(relative=0.1)])
+        alone = rank_triples(*scorers(kind, whole), triples, known, **given)
+        table = rank_triples(*scorers(kind, mine), triples, known, **given, **options)
+        assert torch.equal(table.rows, alone.rows), (kind, seed)
+
+
+def job_laws(cases: int) -> None:
+    first = 10_000 * dist.get_world_size()
+    job_exact(first, cases)
+    job_product(first, cases)
+    job_chunks(first, cases)
+    for seed in range(first, first + max(1, cases // 10)):
+        job_triples(seed)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_ranks_are_those_of_one_process(pool: WorkerPool, size: int) -> None:
+    pool.run(job_laws, [(CASES,)] * size)
+
+
+def job_two_by_two() -> list[tuple[int, dict[str, float]]]:
+    """Two groups share the candidates, each ranks half of the triples; values of all of them, in two ways."""
+    entities, relations, _, triples = model()
+    known = KnownTriples(triples, num_entities=ENTITIES)
+    me = dist.get_rank()
+    candidate_groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    data_groups = [dist.new_group([0, 2]), dist.new_group([1, 3])]
+    place, data = me // 2, torch.arange(me // 2, len(triples), 2)
+    mine = [slice(0, 5), slice(5, ENTITIES)][me % 2]
+    score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities[mine])
+    given: dict[str, Any] = {"progress": False, "process_group": candidate_groups[place]}
+    table = rank_triples(score, None, triples[data], known, **given)
+    assert len(table) == len(data)
+    found = []
+    # once for each half; or on all processes, where the same id counts once
+    for group, ids in ((data_groups[me % 2], None), (None, data)):
+        named = RankTable.from_ranks(table.ranks, side="tail", group=table.group, sample_id=ids)
+        metrics = RankCollection(["mrr", "adjusted_mrr", "z_mr", "count"], process_group=group)
+        metrics.update(named)
+        found.append({key: value.item() for key, value in metrics.compute().items()})
+    return found
+
+
+def test_candidates_and_data_are_shared_at_once(pool: WorkerPool) -> None:
+    entities, relations, _, triples = model()
+    known = KnownTriples(triples, num_entities=ENTITIES)
+    score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)
+    metrics = RankCollection(["mrr", "adjusted_mrr", "z_mr", "count"])
+    metrics.update(rank_triples(score, None, triples, known, progress=False))
+    expected = {key: value.item() for key, value in metrics.compute().items()}
+    assert pool.run(job_two_by_two, [()] * 4) == [[expected, expected]] * 4
+
+
+def cases_of_faults() -> dict[str, tuple[Any, Any]]:
+    """What goes wrong, as a call for each process of three; and what all are told."""
+    queries, candidates, target = torch.ones(2, 3), torch.ones(4, 3), torch.tensor([0, 11])
+    group = dist.group.WORLD
+    me = dist.get_rank()
+
+    def ranked(**changed: Any) -> Any:
+        given = {"queries": queries, "candidates": candidates, "target": target, "process_group": group} | changed
+        return lambda: rank_embeddings(**given)
+
+    def on(process: int, **changed: Any) -> Any:
+        return ranked(**changed) if me == process else ranked()
+
+    def fails() -> Any:
+        raise KeyError("no such entity")
+
+    def scored(score: Any) -> Any:
+        return lambda: rank_triples(score, None, torch.tensor([[0, 0, 11]]), None, process_group=group, progress=False)
+
+    def chunked(columns: int) -> Any:
+        def call() -> Ranks:
+            accumulator = RankAccumulator(torch.ones(2), target, (2, 4), process_group=group)
+            accumulator.update(torch.ones(2, columns))
+            return accumulator.compute()
+
+        return call
+
+    short = {"exact": candidates.double(), "bias": torch.ones(3)}
+    return {
+        "overlap": (ranked(offset=[0, 3, 8][me]), "overlap: process 1 has [3, 7), process 0 [0, 4)"),
+        "gap": (ranked(offset=[0, 5, 9][me]), "leave a gap: process 1 has [5, 9), process 0 [0, 4)"),
+        "no first": (ranked(offset=[1, 5, 9][me]), "leave a gap: process 0 has [1, 5), and no process those before"),
+        "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
+        "number": (on(1, num_candidates=13), "num_candidates must be that of all slices"),
+        "negative": (on(1, offset=-1), "offset must be an int of at least 0"),
+        "none at all": (ranked(candidates=candidates[:0]), "must hold from 1 to"),
+        "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
+        "target on one": (on(1, target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
+        "other target": (on(1, target=torch.tensor([0, 10])), "target must be the same on all processes"),
+        "width": (on(2, candidates=candidates[:, :2]), "queries must be (B, d) and candidates (N, d)"),
+        "widths": (
+            on(2, candidates=candidates[:, :2], queries=queries[:, :2]),
+            "candidates must be the same on all processes of process_group, but process 0 has (torch.float32",
+        ),
+        "dtype": (on(1, candidates=short["exact"], queries=queries.double()), "candidates must be the same on all"),
+        "bias": (on(1, bias=torch.ones(4)), "bias must be the same on all processes"),
+        "shape of bias": (on(1, bias=short["bias"]), "bias must be (N,) = (4,), got (3,)"),
+        "queries": (on(1, queries=queries + 1), "queries must be the same on all processes"),
+        "number of queries": (
+            on(1, queries=queries[:1], target=target[:1]),
+            "queries must be the same on all processes",
+        ),
+        "exclude": (on(1, exclude=torch.tensor([[0], [3]])), "exclude must be the same on all processes"),
+        "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
+        "similarity": (on(1, similarity="l3"), "similarity must be one of"),
+        "scorer": (
+            scored((lambda h, r: fails()) if me == 1 else (lambda h, r: torch.ones(1, 4))),
+            "no such entity",
+        ),
+        "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
+        "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),
+        "counting": (scored(EmbeddingScorer(lambda h, r: queries[:1] * (1 + me), candidates)), "queries must be the"),
+    }
+
+
+def job_faults() -> dict[str, tuple[str, str]]:
+    found = {}
+    for name, (call, _) in cases_of_faults().items():
+        try:
+            call()
+        except Exception as error:
+            found[name] = (type(error).__name__, str(error))
+        ranks = rank_embeddings(torch.ones(1, 2), torch.eye(2), torch.tensor([5]), process_group=dist.group.WORLD)
+        assert ranks.columns.tolist() == [[1], [6], [6]]  # everybody goes on
+    return found
+
+
+def job_messages() -> dict[str, str]:
+    return {name: message for name, (_, message) in cases_of_faults().items()}
+
+
+def test_what_is_wrong_on_one_process_is_an_error_on_all(pool: WorkerPool) -> None:
+    messages = pool.run(job_messages, [()])[0]
+    found = pool.run(job_faults, [()] * 3)
+    for name, message in messages.items():
+        for process in found:
+            assert message in process[name][1], name
+        kinds = {process[name][0] for process in found}
+        assert kinds <= {"ValueError", "TypeError", "IndexError"} or kinds == {"KeyError", "RuntimeError"}, name
+    assert [process["target on one"][1].startswith("process 1") for process in found] == [True, False, True]
+    assert [process["scorer"][0] for process in found] == ["RuntimeError", "KeyError", "RuntimeError"]
+
+
+def job_alone() -> list[str]:
+    some = dist.new_group([0])
+    errors = []
+    for options in ({"process_group": some}, {"process_group": "WORLD"}, {"offset": 0}, {"num_candidates": 2}):
+        try:
+            rank_embeddings(torch.ones(1, 2), torch.eye(2), torch.tensor([0]), **options)
+            errors.append("")
+        except (TypeError, ValueError) as error:
+            errors.append(str(error))
+    return errors
+
+
+def test_a_group_must_be_one_of_this_process(pool: WorkerPool) -> None:
+    for member, errors in enumerate(pool.run(job_alone, [()] * 2)):
+        assert errors[0] == ("process_group must be a group that this process is part of" if member else "")
+        assert errors[1:] == [
+            "process_group must be a torch.distributed.ProcessGroup, got str",
+            "offset is for candidates in slices: without a process_group it must be None",
+            "num_candidates is for candidates in slices: without a process_group it must be None",
+        ]
+
+
+def job_dies(me: int, when: str) -> tuple[str, float]:
+    accumulator = RankAccumulator(torch.ones(1), torch.tensor([3]), (1, 2), process_group=dist.group.WORLD)
+    if me == 1:
+        if when == "is silent":
+            time.sleep(5)
+        os._exit(1)
+    accumulator.update(torch.ones(1, 2))
+    begin = time.monotonic()
+    message = ""
+    try:
+        accumulator.compute()
+    except RuntimeError as error:
+        message = str(error)
+    seconds = time.monotonic() - begin
+    dist.destroy_process_group()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    return message, seconds
+
+
+@pytest.mark.parametrize("when", ["dies", "is silent"])
+def test_a_process_that_dies_or_is_silent_is_an_error_within_the_timeout(when: str) -> None:
+    pool = WorkerPool(2, collective_timeout=2)
+    try:
+        message, seconds = pool.run(job_dies, [(0, when), (1, when)], dies=1)[0]
+    finally:
+        pool.close()
+    assert message
+    assert seconds < 30  # of the pool: without the timeout it would be killed after 100
+
+
+def job_traffic(queries: int, width: int, with_bias: bool) -> dict[str, list[int]]:
+    """Bytes that this process hands to each collective, for a batch in which every answer is another candidate."""
+    sent: dict[str, list[int]] = defaultdict(list)
+    kinds = ("all_", "broadcast", "reduce", "gather", "scatter", "send", "recv", "isend", "irecv", "barrier")
+    size = dist.get_world_size()
+    candidates = torch.randn(12, width)
+    asked = torch.randn(queries, width, generator=torch.Generator().manual_seed(0))
+
+    def counting(name: str, call: Any) -> Any:
+        def counted(*args: Any, **options: Any) -> Any:
+            tensor = args[1] if name == "all_gather" else args[0]
+            sent[name].append(tensor.numel() * tensor.element_size())
+            return call(*args, **options)
+
+        return counted
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, call in list(vars(dist).items()):
+            if name.startswith(kinds) and callable(call):
+                patch.setattr(dist, name, counting(name, call))
+        bias = torch.randn(12) if with_bias else None
+        target = torch.arange(queries) * size
+        rank_embeddings(asked, candidates, target, bias=bias, process_group=dist.group.WORLD)
+    return dict(sent)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_traffic_is_the_true_embeddings_and_two_integers_a_task(pool: WorkerPool, size: int) -> None:
+    for queries, width, with_bias in ((1, 3, False), (12, 3, False), (12, 128, True)):
+        rows = queries * (4 * width + 4 * with_bias)
+        expected = {"all_gather": [40, 40], "all_reduce": [rows, 8 * (2 * queries + 1)]}
+        assert pool.run(job_traffic, [(queries, width, with_bias)] * size) == [expected] * size
+
+
+def job_example(folder: str) -> str:
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(StringIO()) as printed:
+        patch.setattr(sys, "argv", ["candidate_parallel.py", "--folder", folder])
+        for name in ("init_process_group", "destroy_process_group"):  # torchrun's part is the pool's
+            patch.setattr(dist, name, lambda *args: None)
+        load_script(EXAMPLES / "candidate_parallel.py").main()
+    return printed.getvalue()
+
+
+def test_the_example_gives_the_ranks_of_one_process(pool: WorkerPool, tmp_path: Path) -> None:
+    first, *others = pool.run(job_example, [(str(tmp_path),)] * 3)
+    assert "998 tasks, 332 of 997 candidates on this process" in first
+    assert "ranks equal those of one process: True" in first
+    assert others == ["", ""]
+    assert not list(tmp_path.iterdir())

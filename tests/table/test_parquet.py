@@ -1,0 +1,316 @@
+"""Rank tables as Parquet: what is written is what is read, and what an engine writes is read or refused by name."""
+
+import os
+import stat
+import sys
+from datetime import date
+from decimal import Decimal
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_table_io import tables
+
+from command_line import table_of
+from torchrankmetrics import Ranks, RankStudy, RankTable
+from torchrankmetrics.cli import main
+from torchrankmetrics.ranking import flags
+from torchrankmetrics.table.columns import SIDE_BITS, Columns
+
+pa = pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")
+pq = pytest.importorskip("pyarrow.parquet", reason="needs the extra 'parquet'")
+
+FULL = {
+    "optimistic": [1, 3, 5],
+    "pessimistic": [1, 4, 9],
+    "num_candidates": [14, 14, 2**40],
+    "side": [1, 2, 3],
+    "group": [7, -3, 2**62],
+    "sample_id": [4, -(2**63), 9],
+    "count": [1, 5, 1],
+    "query": [3, 3, -17],
+    "weight": [0.1, 1.0, 2.5],
+    "nan": [True, False, False],
+    "sampled": [False, True, False],
+    "filtered": [True, True, False],
+    "raw": [False, False, True],
+}
+RANKS = {"optimistic": [1, 2], "num_candidates": [9, 9]}
+
+
+def put(path, **columns):
+    """A file as another program writes it: without this library."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+    return path
+
+
+@settings(max_examples=15, deadline=None)
+@given(table=tables(), query=st.booleans())
+def test_files_give_the_same_rows(table, query, tmp_path_factory):
+    path = tmp_path_factory.getbasetemp() / "table.parquet"
+    if query:
+        Columns(table.rows).query = torch.arange(len(table)) // 2
+        Columns(table.rows).side_and_flags |= flags.RAW << SIDE_BITS
+    table.to_parquet(path)
+    assert torch.equal(RankTable.from_parquet(path).rows, table.rows)
+    assert torch.equal(RankTable.load(path).rows, table.rows)
+
+
+def test_every_column_makes_the_round_trip_and_what_says_nothing_is_left_out(tmp_path):
+    table = RankTable.from_numpy(FULL)
+    table.save(tmp_path / "a.parquet")  # by its name
+    written = pq.read_table(tmp_path / "a.parquet")
+    assert {name: written[name].to_pylist() for name in written.column_names} == FULL
+    assert written.schema.metadata == {b"rank_table_version": b"2"}
+    assert torch.equal(RankTable.load(tmp_path / "a.parquet").rows, table.rows)
+    RankTable.from_numpy({"optimistic": [1], "num_candidates": 3}).save(tmp_path / "b.parquet")
+    assert pq.read_schema(tmp_path / "b.parquet").names == ["optimistic", "pessimistic", "num_candidates"]
+
+
+def test_several_files_are_one_table_whatever_columns_each_has(tmp_path):
+    """Not the columns of the first, as engines read a folder."""
+    parts = [table_of(0, 20), RankTable.from_ranks(Ranks([2, 1], None, 9)), RankTable.from_numpy(FULL)]
+    names = ["part-2.parquet", "part-10.parquet", "part-11.parquet"]
+    for name, part in zip(names, parts, strict=True):
+        part.to_parquet(tmp_path / name)
+    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / ".part-2.parquet.crc").touch()
+    expected = RankTable.concatenate(parts).rows
+    assert torch.equal(RankTable.from_parquet(tmp_path).rows, expected)
+    assert torch.equal(RankTable.from_parquet([tmp_path / name for name in names]).rows, expected)
+    assert torch.equal(RankTable.load(tmp_path).rows, expected)
+
+
+def test_partitions_are_columns(tmp_path):
+    put(tmp_path / "side=head" / "group=3" / "a.parquet", **RANKS)
+    put(tmp_path / "side=tail" / "group=-4" / "nan=true" / "a.parquet", **RANKS)
+    put(tmp_path / "side=0" / "group=5" / "weight=0.25" / "a.parquet", **RANKS)
+    table = RankTable.from_parquet(tmp_path)
+    arrays = table.to_numpy()
+    assert arrays["side"].tolist() == [0, 0, 1, 1, 2, 2]
+    assert arrays["group"].tolist() == [5, 5, 3, 3, -4, -4]
+    assert arrays["weight"].tolist() == [0.25, 0.25, 1, 1, 1, 1]
+    assert arrays["nan"].tolist() == [False] * 4 + [True] * 2
+
+
+def test_what_an_engine_partitions_is_the_same_rows(tmp_path):
+    table = table_of(3, 30)
+    arrays = pa.table(table.to_numpy())
+    pq.write_to_dataset(arrays, tmp_path / "runs", partition_cols=["side", "group"])
+    back = RankTable.from_parquet(tmp_path / "runs")
+    assert torch.equal(back.compact().rows, table.compact().rows)
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"side": pa.array(["head", "none"]), "group": pa.array([1, 2], pa.uint64())},
+        {"side": pa.array(["head", "none"]).dictionary_encode(), "group": pa.array([1, 2], pa.int16())},
+        {"side": pa.array([1, 0], pa.int8()), "group": pa.array([1, 2]).dictionary_encode()},
+        {"side": pa.array([1, 0], pa.uint8()), "group": [1, 2], "weight": pa.array([1, 1], pa.float32())},
+        {"side": [1, 0], "group": [1, 2], "__index_level_0__": [4, 5]},
+    ],
+)
+def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(columns, tmp_path):
+    path = put(tmp_path / "a.parquet", optimistic=pa.array([1, 2], pa.int32()), num_candidates=[9, 9], **columns)
+    expected = RankTable.from_numpy({**RANKS, "side": [1, 0], "group": [1, 2]})
+    assert torch.equal(RankTable.from_parquet(path).rows, expected.rows)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"group": ["a", "b"]}, "group must hold numbers, got string: number names from 0 on"),
+        ({"group": pa.array(["a", "b"]).dictionary_encode()}, "group must hold numbers, got string"),
+        ({"group": pa.array([1, None])}, "group has 1 nulls: every row needs a value, or leave the column out"),
+        ({"weight": pa.array([1.5, None])}, "weight has 1 nulls"),
+        ({"group": [1.0, 2.0]}, "group must hold integers, got torch.float64"),
+        ({"group": [Decimal(1), Decimal(2)]}, "group must hold numbers, got decimal128"),
+        ({"group": [date(2026, 1, 1)] * 2}, "group must hold numbers, got date32"),
+        ({"group": [[1], [2]]}, "group must hold numbers, got list"),
+        ({"nan": [0, 1]}, "nan must hold booleans, got int64"),
+        ({"side": ["head", "left"]}, "side must be one of none, head, tail, relation; got 'left'"),
+        ({"model": [1, 1]}, "arrays must be among .*; got 'model'"),
+        ({"pessimistic": [1, 1]}, "optimistic ranks must not be above pessimistic"),
+        ({"optimistic": [0, 1]}, "ranks must lie between 1 and num_candidates"),
+    ],
+)
+def test_what_cannot_be_read_is_named(columns, message, tmp_path):
+    path = put(tmp_path / "bad.parquet", **{**RANKS, **columns})
+    for read in (RankTable.from_parquet, RankTable.load):
+        with pytest.raises(ValueError, match=f"bad.parquet is no whole Parquet file of ranks: .*{message}"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("model=a", "model=a is no partition of ranks: arrays must be among"),
+        ("group=a", "group=a is no partition of ranks: invalid literal"),
+        ("group=__HIVE_DEFAULT_PARTITION__", "group is null, and every row needs a value"),
+        ("nan=1", "nan must be true or false, got '1'"),
+        ("optimistic=1", "optimistic is a column and a partition at once"),
+        ("fb15k237", r"fb15k237 is no partition \(name=value\)"),
+    ],
+)
+def test_folders_that_are_no_partitions_are_refused(name, message, tmp_path):
+    put(tmp_path / name / "a.parquet", **RANKS)
+    with pytest.raises(ValueError, match=message):
+        RankTable.from_parquet(tmp_path)
+
+
+def test_what_is_no_parquet_or_of_another_version_is_refused(tmp_path):
+    path = tmp_path / "a.parquet"
+    RankTable.from_numpy(FULL).to_parquet(path)
+    content = path.read_bytes()
+    for damaged in (b"", content[:-20], content[:4] + content[40:], b"PAR1" + b"x" * 50, b"PAR1"):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"a\.parquet is no whole"):
+            RankTable.load(path)
+        with pytest.raises(ValueError, match=r"a\.parquet is no whole Parquet file of ranks"):
+            RankTable.from_parquet(path)
+    for version, message in (
+        (b"3", "its rank_table_version is 3; this library reads 1 and 2"),
+        (b"1", "it has queries"),
+    ):
+        pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
+        with pytest.raises(ValueError, match=message):
+            RankTable.load(path)
+    with pytest.raises(FileNotFoundError):
+        RankTable.from_parquet(tmp_path / "missing.parquet")
+    (tmp_path / "void").mkdir()
+    for nothing in (tmp_path / "void", []):
+        with pytest.raises(ValueError, match=r"there is no \.parquet file to read in"):
+            RankTable.from_parquet(nothing)
+
+
+def test_a_small_file_that_would_take_much_memory_is_refused_until_the_caller_allows_it(tmp_path):
+    n = 1_000_000
+    ones = pa.array(np.ones(n, dtype=np.int64))
+    path = put(tmp_path / "large.parquet", optimistic=ones, num_candidates=ones)
+    assert os.path.getsize(path) < 10_000
+    for source in (path, [path, path], tmp_path):
+        with pytest.raises(ValueError, match=r"is not loaded: it would take .* max_bytes=1000000"):
+            RankTable.from_parquet(source, max_bytes=1_000_000)
+    with pytest.raises(ValueError, match=r"large\.parquet is not loaded"):
+        RankTable.load(path, max_bytes=n * 72)  # and a group of its rows
+    assert len(RankTable.load(path, max_bytes=n * 89)) == n
+
+
+def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
+    ranks = np.ones(100_000, dtype=np.int64)
+    ranks[70_000] = -1
+    path = put(tmp_path / "a.parquet", optimistic=ranks, num_candidates=np.full(100_000, 5), weight=-1.0 * (ranks < 0))
+    with pytest.raises(ValueError, match=r"\(counted from row 65536\)"):
+        RankTable.from_parquet(path)
+
+
+def test_files_are_written_whole_and_keep_their_mode(tmp_path):
+    path = tmp_path / "a.parquet"
+    table = table_of(0, 20)
+    path.write_bytes(b"")
+    path.chmod(0o640)
+    (tmp_path / "link.parquet").symlink_to(path)
+    table.to_parquet(tmp_path / "link.parquet")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert torch.equal(RankTable.load(path).rows, table.rows)
+    assert sorted(os.listdir(tmp_path)) == ["a.parquet", "link.parquet"]
+
+
+def test_a_pipe_can_be_loaded_and_is_bounded(tmp_path):
+    table_of(0, 20).to_parquet(tmp_path / "a.parquet")
+    content = (tmp_path / "a.parquet").read_bytes()
+    for max_bytes, error in ((1 << 20, None), (2000, "more than 2000")):
+        read, write = os.pipe()
+        os.write(write, content)
+        os.close(write)
+        if error is None:
+            assert torch.equal(RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes).rows, table_of(0, 20).rows)
+        else:
+            with pytest.raises(ValueError, match=f"is not loaded: it would take {error} bytes"):
+                RankTable.load(f"/dev/fd/{read}", max_bytes=max_bytes)
+        os.close(read)
+
+
+def test_without_pyarrow_an_error_says_what_to_install(tmp_path, monkeypatch, capsys):
+    table_of(0, 20).to_parquet(tmp_path / "a.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for act in (RankTable.load, RankTable.from_parquet, table_of(0, 20).to_parquet, table_of(0, 20).save):
+        with pytest.raises(ImportError, match=r'pip install "torchrankmetrics\[parquet\]"'):
+            act(tmp_path / "a.parquet")
+    assert main(["report", str(tmp_path / "a.parquet")]) == 2
+    assert 'error: Parquet needs pyarrow: pip install "torchrankmetrics[parquet]"' in capsys.readouterr().err
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """Two models of two seeds as .npz, as .parquet and, the second, as folders of an engine."""
+    monkeypatch.chdir(tmp_path)
+    for i, model in enumerate("ab"):
+        for seed in range(2):
+            table = table_of(10 * i + seed, 20 + 5 * i)
+            for kind in ("npz", "parquet"):
+                (tmp_path / kind / "toy" / model).mkdir(parents=True, exist_ok=True)
+                table.save(tmp_path / kind / "toy" / model / f"{seed}.{kind}")
+            if i:
+                (tmp_path / "parquet" / "toy" / model / f"{seed}.parquet").unlink()
+                for j, side in enumerate(("head", "tail")):
+                    part = tmp_path / "parquet" / "toy" / model / f"{seed}.parquet" / f"part-{j}.parquet"
+                    part.parent.mkdir(exist_ok=True)
+                    table.side(side).to_parquet(part)
+    return tmp_path
+
+
+def printed(capsys, *arguments):
+    code = main([str(argument) for argument in arguments])
+    captured = capsys.readouterr()
+    assert code < 2, captured.err
+    return code, captured.out.replace("parquet", "npz")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --level 0.9",
+        "report {0}/toy/b -m mrr",
+        "compare {0}/toy/a/0.{0} {0}/toy/b/0.{0} -m mrr",
+        "compare {0}/toy/a {0}/toy/b -m mrr --permutations 99 --resamples 100",
+        "compare {0}/toy/a/0.{0} {0}/toy/a/1.{0} {0}/toy/b/1.{0} -m mrr --permutations 99",
+        "plan {0}/toy/a {0}/toy/b --difference 0.01",
+        "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
+    ],
+)
+def test_commands_say_of_parquet_what_they_say_of_npz(arguments, runs, capsys):
+    code, expected = printed(capsys, *arguments.format("npz").split(), "-f", "csv")
+    assert code == 0
+    assert printed(capsys, *arguments.format("parquet").split(), "-f", "csv") == (0, expected)
+
+
+def test_a_page_of_a_study_is_verified_against_parquet(runs, capsys):
+    pytest.importorskip("matplotlib", reason="a page needs the extra 'plot'")
+    study = RankStudy.open("parquet/{dataset}/{model}/{seed}.parquet")
+    study.report("page.html", "mrr")
+    assert printed(capsys, "verify", "page.html", "parquet")[0] == 0
+    study.save("again/{dataset}.{model}.{seed}.parquet")
+    assert pq.read_table("again/toy.b.1.parquet").num_rows == 120
+    table_of(7, 20).save("parquet/toy/a/0.parquet")
+    assert printed(capsys, "verify", "page.html", "parquet")[0] == 1
+
+
+@pytest.mark.parametrize("name", ["whole.parquet", "marked", "parts", "sides"])
+def test_the_folder_of_one_table_is_one_run(name, runs, capsys):
+    table = table_of(0, 20)
+    (runs / name).mkdir()
+    file = {"parts": "part.0.parquet", "sides": "side=head/x.parquet"}.get(name, "x.parquet")
+    (runs / name / file).parent.mkdir(exist_ok=True)
+    table = table.side("head") if name == "sides" else table
+    arrays = {key: values for key, values in table.to_numpy().items() if name != "sides" or key != "side"}
+    put(runs / name / file, **arrays)
+    if name == "marked":
+        (runs / name / "_SUCCESS").touch()
+    table.save(runs / "same.npz")
+    expected = printed(capsys, "report", "same.npz", "-m", "mrr")[1].replace("same.npz", "x")
+    assert printed(capsys, "report", name, "-m", "mrr")[1].replace(name.replace("parquet", "npz"), "x") == expected
