@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 
-def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
+def arguments(description: str, *, folder: bool = False, models: bool = False) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=description)
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="small sizes, under a minute (the default)")
@@ -24,6 +24,8 @@ def arguments(description: str, *, folder: bool = False) -> argparse.Namespace:
     if folder:
         parser.add_argument("--data", type=Path, help="folder of train.tsv, valid.tsv and test.tsv, integer ids")
         parser.add_argument("--tasks", type=int, help="so many test triples, drawn at random, instead of all")
+    if models:
+        parser.add_argument("--models", type=Path, help="folder that trained models are kept in, and read from again")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     return given
@@ -51,11 +53,17 @@ def _spread(times: list[float]) -> dict[str, float]:
 
 
 def together(
-    case: str, *ways: tuple[str, str, Callable[[], Any]], rounds: int = 10, least: int = 3, slot: float = 0.1
+    case: str,
+    *ways: tuple[str, str, Callable[[], Any]],
+    rounds: int = 10,
+    least: int = 3,
+    slot: float = 0.1,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> list[dict[str, Any]]:
     """Measure the ways (name, role, run) of a case in turns, so that a machine that slows down slows all of them.
 
     Each turn lasts a slot of seconds, or one run if that is longer; a second per way and ``least`` rounds at least.
+    The clock may be ``time.process_time`` where one thread works: what other processes take does not count there.
     """
     times: list[list[float]] = [[] for _ in ways]
     for _, _, run in ways:
@@ -65,10 +73,10 @@ def together(
         if number >= least and time.perf_counter() - start > rounds * slot * len(ways):
             break
         for (_, _, run), own in zip(ways, times, strict=True):
-            begin = before = time.perf_counter()
+            begin = before = clock()
             while not own or before - begin < slot:
                 run()
-                now = time.perf_counter()
+                now = clock()
                 own.append(1e3 * (now - before))
                 before = now
     return _lines(case, ways, times)
@@ -121,8 +129,13 @@ def report(rows: list[dict[str, Any]], path: Path | None) -> None:
             f"{row['case']:38} {row['threads']:7} {row['way']:26} {row['best']:9.3f} {row['median']:9.3f} "
             f"{row['low']:9.3f}-{row['high']:9.3f} {_ratio(rows, row, 'floor'):>10} {_ratio(rows, row, 'ours'):>9}"
         )
+    save(rows, path)
+
+
+def save(rows: list[dict[str, Any]], path: Path | None) -> None:
+    """Write the JSON, if a path is given."""
     if path is not None:
-        path.write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
+        path.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1) + "\n")
 
 
 def _ratio(rows: list[dict[str, Any]], row: dict[str, Any], role: str) -> str:

@@ -34,6 +34,7 @@ def ranked(clock, **options):
     ("cost", "expected"),
     [
         (lambda n: 100.0 + n, [16, 16, 32, 32, 64, 64, 128, 128, 120]),  # a price of a call: it grows
+        (lambda n: n * (16.0 + n), [16, 16, 32, 32] + 31 * [16] + [8]),  # 16 is the best
         (lambda n: float(n), [16, 16, 32, 32] + 31 * [16] + [8]),  # no gain: back to what was as good
         (lambda n: 4000.0 + n * n, [16, 16, 32, 32, 64, 64, 128, 128, 64, 56]),  # past the best: back to it
     ],

@@ -10,7 +10,15 @@ from hypothesis import given
 
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
-from torchrankmetrics import RankAccumulator, Tolerance, rank_scores, rank_triples
+from torchrankmetrics import (
+    RankAccumulator,
+    RankCollection,
+    RankMetric,
+    Ranks,
+    Tolerance,
+    rank_scores,
+    rank_triples,
+)
 
 WAYS = ["torch"] + ["numba"] * (importlib.util.find_spec("numba") is not None)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -84,6 +92,12 @@ def test_noise_breaks_ties_and_a_tolerance_mends_them():
     triples = torch.stack([target, target * 0, target], 1)
     table = rank_triples(lambda h, r: noisy[h], None, triples, None, tolerance=1e-4)
     assert torch.equal(table.ranks.columns, expected)
+    for make in (lambda: RankMetric("mrr"), lambda: RankCollection(["mrr", "mr"])):
+        metric, clean = make(), make()
+        for tolerance in (1e-4, Tolerance(relative=1e-4)):
+            metric.update(noisy, target, tolerance=tolerance)
+            clean.update(scores, target)
+        assert metric.compute() == clean.compute()
 
 
 @pytest.mark.parametrize(
@@ -96,7 +110,17 @@ def test_noise_breaks_ties_and_a_tolerance_mends_them():
         (
             lambda s, t: RankAccumulator(s[:, 0], t, (1, 3), tolerance=Tolerance(relative=0.1)),
             ValueError,
-            "tolerance of chunks must be absolute",
+            "tolerance of chunks must be absolute.* pass the width itself, or whole rows to rank_scores",
+        ),
+        (
+            lambda s, t: RankMetric("mrr").update(Ranks([1], None, 3), tolerance=0.1),
+            ValueError,
+            "tolerance is for scores .* with ranks that are there",
+        ),
+        (
+            lambda s, t: RankCollection(["mrr"]).update(s[0], t, indexes=torch.zeros(3, dtype=torch.long), tolerance=1),
+            ValueError,
+            "tolerance is for scores .* with indexes",
         ),
     ],
 )

@@ -14,6 +14,7 @@ from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.parallel.peers import group_device
 from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import empty_rows
@@ -148,6 +149,7 @@ class TakesBatches:
         sample_id: Integers | None = None,
         indexes: Integers | None = None,
         counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
 
@@ -165,6 +167,7 @@ class TakesBatches:
             sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
             indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
             counting: as in ``rank_scores``.
+            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
             TypeError, ValueError, IndexError: for bad input, before the state changes.
@@ -178,6 +181,7 @@ class TakesBatches:
             exclude,
             indexes=indexes,
             counting=counting,
+            tolerance=tolerance,
             side=known,
             group=group,
             weight=weight,

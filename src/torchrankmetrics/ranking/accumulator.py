@@ -70,7 +70,8 @@ class RankAccumulator:
             absolute, relative = check_tolerance(tolerance, given.dtype)
             if relative:
                 raise ValueError(
-                    "tolerance of chunks must be absolute: the spread of a row is not known before its end"
+                    "tolerance of chunks must be absolute: the spread of a row is known when its last chunk has come, "
+                    "and the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
                 )
             B, n = shape
             return given, absolute, B, n

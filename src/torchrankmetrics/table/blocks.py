@@ -14,6 +14,7 @@ from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, HasRows, Rows
 from torchrankmetrics.table.identity import name_by_content
@@ -46,6 +47,7 @@ def make_block(
     *,
     indexes: Integers | None = None,
     counting: str = "auto",
+    tolerance: float | Tolerance = 0.0,
     **about: Unpack[About],
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
@@ -54,7 +56,10 @@ def make_block(
     """
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting)
+            return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
+    if tolerance != 0.0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
+        what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
+        raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
     if isinstance(preds, HasRows):
         _refuse_given(preds, target=target, exclude=exclude, indexes=indexes, **about)
         return preds.rows.clone()
@@ -63,7 +68,8 @@ def make_block(
             _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
         ranks = preds
     elif not isinstance(preds, Tensor):
-        return make_block(read_scores(preds, "preds"), target, exclude, **about, indexes=indexes, counting=counting)
+        preds = read_scores(preds, "preds")
+        return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
     elif target is None:
         raise ValueError(
             "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are there go "
@@ -78,7 +84,8 @@ def make_block(
         ranks, place = rank_flat(preds, target, indexes, exclude)
         about = _at(about, ("group", "weight", "sample_id", "query"), place, preds)
     else:
-        ranks = rank_with_rows(preds, target, exclude, named=about.get("query") is not None, counting=counting)
+        named = about.get("query") is not None
+        ranks = rank_with_rows(preds, target, exclude, named=named, counting=counting, tolerance=tolerance)
         if ranks.rows is not None:
             about = _at(about, ("query", "group", "weight") if is_by_row(target) else ("query",), ranks.rows[0], preds)
     return rows_of(ranks, **about, flag_repeats=True)

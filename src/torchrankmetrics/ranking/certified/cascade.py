@@ -5,12 +5,12 @@ always the same.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.certified import problem as sizes
+from torchrankmetrics.ranking.certified.levels import Level, levels
 from torchrankmetrics.ranking.certified.pairs import Pairs
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
@@ -19,17 +19,15 @@ from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.intervals import Between
 
 # a task with more open candidates in a tile than one in so many, or so few at all, is left to the next precision
-_FEW, _LEAST = 64, 16
+_FEW, _LEAST = 16, 16
 _AGAIN = 16  # tiles after which the first precision is tried again
-
-
-class _Block(NamedTuple):
-    """Rows [first, last) of the queries and their tasks [begin, end)."""
-
-    first: int
-    last: int
-    begin: int
-    end: int
+_COPY = 64  # tasks that are worth a bfloat16 copy of a tile
+_SAMPLED, _SHARE, _SAMPLE = (
+    4096,
+    64,
+    512,
+)  # from so many candidates on a share of them is looked at, and at most so many
+_PAIR = 16.0  # what a single pair costs, in cells of the float32 product
 
 
 class Cascade:
@@ -43,65 +41,90 @@ class Cascade:
     """
 
     def __init__(self, problem: Problem, tiles: Iterable[Tile], width: int, precisions: Sequence[torch.dtype]) -> None:
-        self._problem, self._tiles, self._width, self._precisions = problem, tiles, width, precisions
+        self._problem, self._tiles, self._width = problem, tiles, width
         self._tally, self._truth = Tally(problem.row), Truth(problem)
+        self._levels = levels(precisions, problem, self._truth)
         self._pairs = Pairs(problem, self._truth, self._tally)
-        self._start = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
-        self._buffers: dict[torch.dtype, Tensor] = {}
+        self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
+        self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
 
     def counts(self) -> Tensor:
         """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
-        blocks = list(self._blocks())
+        if len(self._problem.candidates) >= _SAMPLED and len(self._ordinary):
+            self._plan()
+        start = self._first.clone()
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
-                self._start.zero_()
+                start.copy_(self._first)
             count_specials(self._problem, self._truth.kind, self._tally, number, tile)
-            for block in blocks:
-                self._count_block(number, tile, block)
+            self._count_tile(number, tile, start)
         self._pairs.finish()
         tally, kind, others = self._tally, self._truth.kind, self._problem.left_out.others
         # a true score that is no finite number is above all of them or below
         above = tally.above + (others - tally.special) * ~(kind > -torch.inf)
         return torch.stack([above, above + tally.tied, others, tally.nan + kind.isnan()])
 
-    def _blocks(self) -> Iterator[_Block]:
-        B, row = len(self._problem.queries.given), self._problem.row
-        edges = [*range(0, B, max(1, sizes.CELLS // self._width)), B]
-        border = torch.searchsorted(row, torch.tensor(edges, device=row.device)).tolist()
-        for i in range(len(edges) - 1):
-            if border[i] < border[i + 1]:
-                yield _Block(edges[i], edges[i + 1], border[i], border[i + 1])
+    def _plan(self) -> None:
+        """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
+        coarse = [level for level in self._levels if level.is_coarse]
+        if not coarse:
+            return
+        held = self._problem.candidates
+        number = max(1, min(_SAMPLE, len(held) // _SHARE))
+        some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
+        bias = None if held.bias is None else held.bias[some]
+        tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
+        least = torch.ones(len(self._first), dtype=torch.float64, device=some.device)
+        self._first += len(coarse)
+        for i, level in reversed(list(enumerate(coarse))):
+            cost = torch.full_like(least, torch.inf)
+            ready = level.ready(tile)[self._ordinary]
+            for task in self._chunks(self._ordinary[ready], number):
+                scores, place = self._scores(-1, tile, task, level)
+                inside = level.between(tile, scores, task, place, 0).inside
+                cost[task] = level.cost + inside.double() * (_PAIR / number)
+            cheaper = cost < least
+            self._first[cheaper] = i
+            least = torch.minimum(least, cost)
 
-    def _count_block(self, number: int, tile: Tile, block: _Block) -> None:
-        task = torch.arange(block.begin, block.end, device=self._start.device)
-        ordinary = self._truth.kind[block.begin : block.end] == 0
-        if not bool(ordinary.all()):
-            task = task[ordinary]
-        for level, dtype in enumerate(self._precisions):
+    def _count_tile(self, number: int, tile: Tile, start: Tensor) -> None:
+        task = self._ordinary
+        for place, level in enumerate(self._levels):
             if not len(task):
                 return
-            ready = (self._start[task] <= level) & self._truth.error(tile, dtype)[task].isfinite()
-            now, task = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
-            if len(now):
-                open_ = self._count_tasks(number, tile, block, now, dtype)
-                self._start[open_] = level + 1
-                task = torch.cat([task, open_])
+            asked = start[task] <= place
+            if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
+                continue
+            ready = asked & level.ready(tile)[task]
+            left = [task[~ready]]
+            for some in self._chunks(task[ready], len(tile)):
+                open_ = self._count_tasks(number, tile, some, level)
+                start[open_] = place + 1
+                left.append(open_)
+            task = torch.cat(left).sort().values if len(left) > 1 else left[0]
         for one in task.tolist():  # not even float64 holds their scores
             self._decide_all(number, tile, one)
 
-    def _count_tasks(self, number: int, tile: Tile, block: _Block, task: Tensor, dtype: torch.dtype) -> Tensor:
+    def _chunks(self, task: Tensor, width: int) -> Iterator[Tensor]:
+        """Tasks in ascending order, so many at once that a buffer holds the scores of their rows."""
+        if not len(task):
+            return
+        row, height = self._problem.row[task], max(1, sizes.CELLS // width)
+        chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
+        yield from torch.split(task, torch.bincount(chunk).tolist())
+
+    def _count_tasks(self, number: int, tile: Tile, task: Tensor, level: Level) -> Tensor:
         """Count in one precision; the tasks that are left to the next are returned."""
-        scores, place = self._scores(number, tile, block, task, dtype)
-        low, high = self._truth.interval(tile, dtype)
+        scores, place = self._scores(number, tile, task, level)
         limit = _limit(tile)
-        found = self._problem.intervals.between(scores, place, low[task], high[task], limit)
+        found = level.between(tile, scores, task, place, limit)
         many = found.inside > limit
-        if dtype != BFLOAT16:
+        if not level.is_coarse:
             # what is equal where nothing is rounded is tied
-            exact = self._truth.error(tile, dtype)[task] == 0
+            exact = self._truth.error(tile, level.dtype)[task] == 0
             if not self._truth.looked and bool((many & ~exact).any()):
                 self._truth.look()  # there may be a reason for so many
-                return self._count_tasks(number, tile, block, task, dtype)
+                return self._count_tasks(number, tile, task, level)
             if bool(exact.any()):
                 self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
                 self._tally.above.index_add_(0, task, found.above * exact)
@@ -112,19 +135,17 @@ class Cascade:
                 )
                 many = many[~exact]
         self._tally.above.index_add_(0, task, found.above * ~many)
-        span = slice(block.begin, block.end)
-        self._pairs.decide(tile, span, task[found.task] - block.begin, found.column)
-        last = dtype == FLOAT64
-        if dtype == BFLOAT16 or not bool(many.any()) or (self._truth.group is None and not last):
+        self._pairs.decide(tile, task, found.task, found.column)
+        last = level.dtype == FLOAT64
+        if level.is_coarse or not bool(many.any()) or (self._truth.group is None and not last):
             return task[many]
         left = []
         for some in torch.split(many.nonzero()[:, 0], max(1, sizes.CELLS // len(tile))):
-            asked = task[some]
-            found = self._problem.intervals.between(scores, place[some], low[asked], high[asked], len(tile))
-            left.append(self._count_equal(tile, span, asked, found, last))
+            found = level.between(tile, scores, task[some], place[some], len(tile))
+            left.append(self._count_equal(tile, task[some], found, last))
         return torch.cat(left)
 
-    def _count_equal(self, tile: Tile, span: slice, task: Tensor, found: Between, last: bool) -> Tensor:
+    def _count_equal(self, tile: Tile, task: Tensor, found: Between, last: bool) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
         entry, column = found.task, found.column
         own, group = task[entry], self._truth.group
@@ -139,33 +160,26 @@ class Cascade:
         self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
         self._tally.above.index_add_(0, task, found.above * ~many)
         rest = ~equal & counted
-        self._pairs.decide(tile, span, task[entry[rest]] - span.start, column[rest])
+        self._pairs.decide(tile, task, entry[rest], column[rest])
         return task[many]
 
     def _decide_all(self, number: int, tile: Tile, task: int) -> None:
         """All candidates of a tile as single pairs."""
-        span = slice(task, task + 1)
-        cells = torch.zeros(1, len(tile), device=self._start.device)
-        self._fill(cells, number, tile, self._problem.row[span], 1.0)
+        one = torch.tensor([task], device=self._first.device)
+        cells = torch.zeros(1, len(tile), device=one.device)
+        self._fill(cells, number, tile, self._problem.row[one], 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
-        self._pairs.decide(tile, span, torch.zeros_like(column), column)
+        self._pairs.decide(tile, one, torch.zeros_like(column), column)
 
-    def _scores(
-        self, number: int, tile: Tile, block: _Block, task: Tensor, dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        """Scores of the rows of some tasks, -inf where nothing is to be counted; and the row of each task in them."""
-        row = self._problem.row[task]
-        place, queries = row - block.first, self._problem.queries.rounded(dtype)[0][block.first : block.last]
-        rows = torch.arange(block.first, block.last, device=row.device)
-        if len(task) < block.end - block.begin:
-            distinct, where = torch.unique(row, return_inverse=True)
-            if len(distinct) < len(rows):
-                rows, place, queries = distinct, where, queries[distinct - block.first]
-        cells = len(rows) * len(tile)
-        if dtype not in self._buffers or len(self._buffers[dtype]) < cells:
-            self._buffers[dtype] = queries.new_empty(cells)
-        scores = tile.scores(queries, self._buffers[dtype][:cells].view(len(rows), len(tile)))
-        self._fill(scores, number, tile, rows, -torch.inf)
+    def _scores(self, number: int, tile: Tile, task: Tensor, level: Level) -> tuple[Tensor, Tensor]:
+        """Scores of the rows of some tasks, the least number where nothing is to be counted; each task's row in them.
+
+        Of a tile of no number all are scores.
+        """
+        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
+        scores = level.scores(tile, rows)
+        if number >= 0:
+            self._fill(scores, number, tile, rows, level.nothing)
         return scores, place
 
     def _fill(self, cells: Tensor, number: int, tile: Tile, rows: Tensor, value: float) -> None:

@@ -1,16 +1,19 @@
-"""In which precisions products are worth it: a rule, and for bfloat16 a measurement, once per machine and width."""
+"""In which precisions products are worth it: a rule, and for the lowest a measurement, once per machine and width."""
 
 import time
 from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 
-_WIDTH, _QUERIES, _KEPT_QUERIES = 64, 1000, 64  # from here on a bfloat16 copy pays
+_WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
+_ALL_QUERIES = 1000  # a bfloat16 copy that serves one call
 _ROWS, _COLUMNS, _RUNS = 256, 2048, 3
 _SHARE = 0.7  # of the time of the float32 product
+_WIDEST = 1 << 16  # products of eighths are int32 numbers
 
 
 def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool, kept: bool) -> list[torch.dtype]:
@@ -20,13 +23,17 @@ def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool, ke
         width: d of the embeddings.
         num_queries: of this call.
         on_cpu: whether they are there.
-        compiled: whether cells are counted by Numba, without which bfloat16 is slow to count.
+        compiled: whether cells are counted by Numba, without which less than float32 is slow to count.
         kept: whether a copy of the candidates serves more calls.
     """
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
-    enough = width >= _WIDTH and num_queries >= (_KEPT_QUERIES if kept else _QUERIES)
-    if on_cpu and compiled and enough and _halves_pay((width + 31) // 32 * 32, torch.get_num_threads()):
+    if not (on_cpu and compiled and width >= _WIDTH and num_queries >= _QUERIES):
+        return found
+    like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
+    if (kept or num_queries >= _ALL_QUERIES) and _halves_pay(like, threads):
         found.insert(0, BFLOAT16)
+    if width <= _WIDEST and _eighths_pay(width, threads):
+        found.insert(0, EIGHTHS)
     return found
 
 
@@ -51,14 +58,48 @@ def _halves_pay(width: int, threads: int) -> bool:
     for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 1), (1, 1)):
         if not bool((torch.mm(half[0][:rows], half[1][:columns].T) == expected).all()):
             return False
+    out = half[0].new_empty(_ROWS, _COLUMNS)
+    return _least(lambda: torch.mm(half[0], half[1].T, out=out)) < _SHARE * _least_of_float32(width)
+
+
+@cache
+def _eighths_pay(width: int, threads: int) -> bool:
+    """The same of integer products; and see that the largest are exact, for some processors saturate their sums."""
+    one = torch.full((_ROWS, width), 127, dtype=torch.int8, device="cpu")
+    one[:, ::3] = -127
+    other = one[:1].repeat(_COLUMNS, 1)  # the largest products, and others
+    other[1::2] = other[1::2].roll(1, 1)
+    expected = (one[0].long() * other.long()).sum(1)
+    try:
+        for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 2), (1, 1), (17, 33)):
+            if not bool((multiplied(one[:rows], other[:columns]) == expected[:columns]).all()):
+                return False
+        out = torch.empty(_ROWS, _COLUMNS, dtype=torch.int32, device="cpu")
+        took = _least(lambda: multiplied(one, other, out))
+    except (AttributeError, RuntimeError):  # torch has no such product everywhere
+        return False
+    return took < _SHARE * _least_of_float32(width)
+
+
+def multiplied(one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
+    """Integer products (n, m) of int8 rows (n, d) with rows (m, d)."""
+    if out is None:
+        return torch._int_mm(one, other.T)
+    return torch._int_mm(one, other.T, out=out)
+
+
+def _least_of_float32(width: int) -> float:
+    one, other = (torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS))
+    out = torch.empty(_ROWS, _COLUMNS, device="cpu")
+    return _least(lambda: torch.mm(one, other.T, out=out))
+
+
+def _least(run: Any) -> float:
+    """Seconds of the fastest of some runs, after one that does not count."""
+    run()
     times = []
-    for one, other in (half, single):
-        out = one.new_empty(_ROWS, _COLUMNS)
-        torch.mm(one, other.T, out=out)
-        runs = []
-        for _ in range(_RUNS):
-            begin = time.perf_counter()
-            torch.mm(one, other.T, out=out)
-            runs.append(time.perf_counter() - begin)
-        times.append(min(runs))
-    return times[0] < _SHARE * times[1]
+    for _ in range(_RUNS):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return min(times)

@@ -8,7 +8,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting.intervals import Form
 
-BFLOAT16, FLOAT32, FLOAT64 = torch.bfloat16, torch.float32, torch.float64
+EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
+_ROWS = 1 << 9  # worked on at once, so that what is made on the way stays in the cache
 _PARTS = 3  # bfloat16 numbers that a bias is the sum of
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
@@ -42,6 +43,7 @@ class Tile:
     def __init__(self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str) -> None:
         self.left, self.right = int(columns.start), int(columns.stop)
         self.given, self.similarity = embeddings[columns], similarity
+        self.kept: dict[Any, Any] = {}  # what others make of it
         self._bias = None if bias is None else bias[columns].double()
 
     def __len__(self) -> int:
@@ -74,7 +76,7 @@ class Tile:
 
     @cached_property
     def _square(self) -> Tensor:
-        return self.given.double().square().sum(1)
+        return torch.cat([part.double().square().sum(1) for part in torch.split(self.given, _ROWS)])
 
     @cached_property
     def length(self) -> Tensor:
@@ -112,14 +114,17 @@ class Tile:
         """Bfloat16 copy, with a bias as more columns; upper bounds of the norms of its rounding; that of the bias."""
         d = self.given.shape[1]
         cosine = self.similarity == "cosine"
-        exact = (self.given.double() / self.length[:, None]).float() if cosine else self.given
-        if exact.dtype == FLOAT64:
-            matrix = exact.to(BFLOAT16)
-            error = torch.linalg.vector_norm(exact - matrix.double(), dim=1)
-        else:
-            exact = exact.float()
-            matrix = exact.to(BFLOAT16)
-            error = torch.linalg.vector_norm(exact.sub(matrix.float()), dim=1).double()
+        matrix = torch.empty(self.given.shape, dtype=BFLOAT16, device=self.given.device)
+        error = torch.empty(len(self), dtype=FLOAT64, device=self.given.device)
+        for left in range(0, len(self), _ROWS):
+            part = slice(left, left + _ROWS)
+            exact = self.given[part]
+            if cosine:
+                exact = (exact.double() / self.length[part, None]).float()
+            elif exact.dtype != FLOAT64:
+                exact = exact.float()
+            matrix[part] = exact
+            error[part] = torch.linalg.vector_norm(exact - matrix[part].to(exact.dtype), dim=1)
         error = error * (1 + (d + 4) * 2.0**-22) + 2.0**-62 * d**0.5 + cosine * 2.0**-22
         if self.bias is None:
             return matrix, error, None

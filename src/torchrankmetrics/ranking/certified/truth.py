@@ -68,6 +68,16 @@ class Truth:
             self._bounds[dtype] = bound[self._problem.row] + self._errors
         return self._bounds[dtype]
 
+    @property
+    def scores(self) -> Tensor:
+        """The true scores, float64 (P,), 0 for those that are no finite numbers."""
+        return self._scores
+
+    @property
+    def errors(self) -> Tensor:
+        """Bounds of their errors, float64 (P,)."""
+        return self._errors
+
     def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """What scores of a tile are not decided by, (P,) each: as ``bounds.interval`` gives it."""
         error = self.error(tile, dtype)

@@ -59,10 +59,10 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
 
 def choose_intervals(scores: Tensor, counting: str = "auto") -> intervals.Intervals:
     """Choose how exact ranks are counted; errors as ``chosen``."""
-    way = (
-        intervals if chosen(scores, counting) == "torch" else importlib.import_module(f"{__name__}.compiled_intervals")
-    )
-    return intervals.Intervals(way.between, way.products, way.compare)
+    if chosen(scores, counting) == "torch":
+        return intervals.Intervals(intervals.between, intervals.products, intervals.compare)
+    way = importlib.import_module(f"{__name__}.compiled_intervals")
+    return intervals.Intervals(way.between, way.products, way.compare, way.eighths, way.between_eighths)
 
 
 @cache

@@ -1,6 +1,6 @@
 """Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``intervals``.
 
-Cells are float32, float64, or bfloat16 by their bits.
+Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
 """
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
@@ -15,9 +15,9 @@ from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting.compiled import _pool
-from torchrankmetrics.ranking.counting.intervals import Between, Form, Sought
+from torchrankmetrics.ranking.counting.intervals import Between, Form, Rulers, Scales, Sought
 
-_BLOCK = 256  # cells counted at once: few enough for 16-bit counters, and to look again at those that hold an open one
+_BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
 _PAIRS_PER_THREAD = 1 << 9
 
@@ -25,15 +25,37 @@ _PAIRS_PER_THREAD = 1 << 9
 def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
     """As ``intervals.between``, and for bfloat16 tiles, where low and high are int16 keys of ``intervals.keys``."""
     cells = (tile.view(torch.uint16) if tile.dtype == torch.bfloat16 else tile).numpy()
-    tasks = len(row)
-    above, inside = np.empty(tasks, np.int64), np.empty(tasks, np.int64)
-    pieces = list(pairwise(_cuts(tasks, tasks * tile.shape[1] // _PER_THREAD)))
-    lists = [np.empty((2, (b - a) * limit + 1), np.int32) for a, b in pieces]
-    given = cells, row.numpy(), low.numpy(), high.numpy(), limit, above, inside
-    found = _side_by_side(_scan, [(*given, *piece, listed) for piece, listed in zip(pieces, lists, strict=True)])
-    entries = np.concatenate([listed[:, :n] for listed, n in zip(lists, found, strict=True)], axis=1)
-    task, column = torch.from_numpy(entries.astype(np.int64))
-    return Between(torch.from_numpy(above), torch.from_numpy(inside), task, column)
+    return _listed(_scan, (cells, row.numpy(), low.numpy(), high.numpy()), limit)
+
+
+def between_eighths(tile: Tensor, row: Tensor, tasks: Rulers, columns: Scales, limit: int) -> Between:
+    """Count as ``between`` does, in a tile of int32 products of eighths, the least of integers where nothing counts.
+
+    A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit, with what is of the
+    task and of the column, and inside if the difference is no larger either way.
+    """
+    shift = row[:0].float() if columns.shift is None else columns.shift
+    parts = *tasks, columns.unit, columns.error, columns.norm, shift
+    given = tile.numpy(), row.numpy(), *(part.numpy() for part in parts)
+    return _listed(_scan_eighths, given, limit)
+
+
+def eighths(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Round each of (n, d) float32 vectors to integers of at most 127 times a scale of its own.
+
+    Returns:
+        int8 (n, d); the scales, float32 (n,), 1 for zeros; the squares of the lengths, float64, and of those of the
+        rounding, float32. What is not finite becomes zeros, with lengths of inf.
+    """
+    given = numbers.contiguous().numpy()
+    n = len(given)
+    out, scale = np.empty(given.shape, np.int8), np.empty(n, np.float32)
+    square, error = np.empty(n), np.empty(n, np.float32)
+    arrays = given, given.view(np.int32), out, scale, square, error
+    cuts = _cuts(n, given.size // _PER_THREAD)
+    _side_by_side(_round, [(*arrays, *piece) for piece in pairwise(cuts)])
+    matrix, scales, squares, errors = (torch.from_numpy(part) for part in (out, scale, square, error))
+    return matrix, scales, squares, errors
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
@@ -52,15 +74,16 @@ def compare(
     tasks: Sought,
     entry: Tensor,
     column: Tensor,
+    single: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """As ``intervals.compare``."""
+    """As ``intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
     given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
-    given += entry.numpy(), column.numpy()
+    pairs = entry.numpy(), column.numpy(), single
     pieces = list(pairwise(_cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
     above = np.zeros((len(pieces), len(tasks.row)), np.int64)
     open_ = np.empty(len(entry), np.bool_)
-    _side_by_side(_compare, [(*given, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
+    _side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
     return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
 
 
@@ -77,83 +100,180 @@ def _side_by_side(function, pieces):
     return [function(*pieces[0]), *(future.result() for future in waiting)]
 
 
+def _listed(scan, given, limit):
+    """Scan the tasks side by side and put the lists of what is inside together."""
+    rows, row = given[:2]
+    tasks = len(row)
+    above, inside = np.empty(tasks, np.int64), np.empty(tasks, np.int64)
+    pieces = list(pairwise(_cuts(tasks, tasks * rows.shape[1] // _PER_THREAD)))
+    lists = [np.empty((2, (b - a) * limit + 8), np.int32) for a, b in pieces]
+    given = *given, limit, above, inside
+    found = _side_by_side(scan, [(*given, *piece, listed) for piece, listed in zip(pieces, lists, strict=True)])
+    entries = np.concatenate([listed[:, :n] for listed, n in zip(lists, found, strict=True)], axis=1)
+    task, column = torch.from_numpy(entries.astype(np.int64))
+    return Between(torch.from_numpy(above), torch.from_numpy(inside), task, column)
+
+
 @numba.njit(nogil=True, cache=True)
 def _scan(tile, row, low, high, limit, above, inside, first, last, entries):
     n = 0
+    flags = np.zeros((2, _BLOCK), np.uint8)
+    words = flags.view(np.uint64)
     for task in range(first, last):
         line, begin, least, most = tile[row[task]], n, low[task], high[task]
         over, between = 0, 0
         for left in range(0, line.shape[0], _BLOCK):
             block = line[left : left + _BLOCK]
-            more = _count(block, most, False)
-            rest = _count(block, least, True) - more
-            over += more
-            if rest:
-                between += rest
-                if between <= limit:
-                    for j in range(block.shape[0]):
-                        # written always and kept if it is inside: a branch would be guessed wrong
-                        entries[0, n], entries[1, n] = task, left + j
-                        n += _is_inside(block[j], least, most)
+            if block.shape[0] < _BLOCK:
+                flags[:] = 0
+            _mark(block, least, most, flags[0], flags[1])
+            over += _ones(words[0])
+            more = _ones(words[1])
+            between += more
+            if more and between <= limit:
+                n = _list(flags[1], words[1], task, left, entries, n)
         if between > limit:
             n = begin
         above[task], inside[task] = over, between
     return n
 
 
-def _count(cells, limit, equal):
-    """How many cells are above a limit, or equal to it where that is asked; by the type of cells."""
-
-
-def _is_inside(cell, low, high):
-    """Whether a cell is in [low, high]."""
-
-
-@overload(_count)
-def _choose_count(cells, limit, equal):
-    return _count_halves if cells.dtype == numba.uint16 else _count_numbers
-
-
-@overload(_is_inside)
-def _choose_is_inside(cell, low, high):
-    if cell == numba.uint16:
-        return lambda cell, low, high: int((_key(cell) >= low) & (_key(cell) <= high))
-    return lambda cell, low, high: int((cell >= low) & (cell <= high))
+@numba.njit(nogil=True, cache=True)
+def _scan_eighths(
+    tile, row, true, step, by_error, by_norm, slack, unit, error, norm, shift,
+    limit, above, inside, first, last, entries,
+):  # fmt: skip
+    n = 0
+    flags = np.zeros((2, _BLOCK), np.uint8)
+    words = flags.view(np.uint64)
+    for task in range(first, last):
+        line, begin = tile[row[task]], n
+        over, between = 0, 0
+        for left in range(0, line.shape[0], _BLOCK):
+            here = slice(left, left + _BLOCK)
+            block = line[here]
+            if block.shape[0] < _BLOCK:
+                flags[:] = 0
+            about = true[task], step[task], by_error[task], by_norm[task], slack[task]
+            if shift.shape[0]:
+                _mark_shifted(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
+            else:
+                _mark_eighths(block, unit[here], error[here], norm[here], about, flags[0], flags[1])
+            over += _ones(words[0])
+            more = _ones(words[1])
+            between += more
+            if more and between <= limit:
+                n = _list(flags[1], words[1], task, left, entries, n)
+        if between > limit:
+            n = begin
+        above[task], inside[task] = over, between
+    return n
 
 
 # loops over an index: those over the cells themselves are not vectorised
 
 
-def _count_numbers(cells, limit, equal):
-    number = np.int32(0)
-    if equal:
-        for j in range(cells.shape[0]):
-            number = np.int32(number + np.int32(cells[j] >= limit))
-    else:
-        for j in range(cells.shape[0]):
-            number = np.int32(number + np.int32(cells[j] > limit))
-    return int(number)
+@numba.njit(nogil=True, cache=True)
+def _mark(cells, least, most, above, inside):
+    for j in range(cells.shape[0]):
+        number = _in_order(cells[j])
+        over = number > most
+        above[j], inside[j] = np.uint8(over), np.uint8((number >= least) & (not over))
 
 
-def _count_halves(cells, limit, equal):
-    # one comparison of bits each: with a sign above what is not negative, without one above what is
-    number, key = np.int16(0), int(limit) - int(equal)
-    if key >= 0:
-        bits = np.int16(key)
-        for j in range(cells.shape[0]):
-            number = np.int16(number + np.int16(np.int16(cells[j]) > bits))
-    else:
-        end = np.uint16(0x8000 - key)
-        for j in range(cells.shape[0]):
-            number = np.int16(number + np.int16(cells[j] < end))
-    return int(number)
+def _in_order(cell):
+    """A number in the order of the cells, by their type."""
 
 
-@numba.njit
+@overload(_in_order)
+def _choose_in_order(cell):
+    return _key if cell == numba.uint16 else lambda cell: cell
+
+
 def _key(cell):
     bits = np.int16(cell)
-    sign = bits >> np.int16(15)
-    return ((bits & np.int16(0x7FFF)) ^ sign) - sign
+    sign = np.int16(bits >> np.int16(15))
+    return np.int16(np.int16(np.int16(bits & np.int16(0x7FFF)) ^ sign) - sign)
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+def _mark_eighths(cells, unit, error, norm, about, above, inside):
+    true, _, by_error, by_norm, slack = about
+    for j in range(cells.shape[0]):
+        apart = np.float32(cells[j]) - true * unit[j]
+        bound = by_error * error[j] + by_norm * norm[j] + slack * unit[j]
+        above[j], inside[j] = np.uint8(apart > bound), np.uint8(abs(apart) <= bound)
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"contract"})
+def _mark_shifted(cells, unit, error, norm, shift, about, above, inside):
+    true, step, by_error, by_norm, slack = about
+    for j in range(cells.shape[0]):
+        apart = np.float32(cells[j]) - (true * unit[j] - step * shift[j])
+        bound = by_error * error[j] + by_norm * norm[j] + slack * unit[j]
+        above[j], inside[j] = np.uint8(apart > bound), np.uint8(abs(apart) <= bound)
+
+
+@numba.njit(nogil=True, cache=True)
+def _ones(words):
+    """How many bytes are 1, the others being 0; eight at once."""
+    total = np.uint64(0)
+    for i in range(words.shape[0]):
+        total += words[i]
+    pairs = np.uint64(0x00FF00FF00FF00FF)
+    total = (total & pairs) + ((total >> np.uint64(8)) & pairs)
+    return np.int64((total * np.uint64(0x0001000100010001)) >> np.uint64(48))
+
+
+@numba.njit(nogil=True, cache=True)
+def _list(flags, words, task, left, entries, n):
+    for i in range(words.shape[0]):
+        if words[i]:
+            for j in range(8 * i, 8 * i + 8):
+                # written always and kept if it is inside: a branch would be guessed wrong
+                entries[0, n], entries[1, n] = task, left + j
+                n += flags[j]
+    return n
+
+
+@numba.njit(nogil=True, cache=True)
+def _round(given, bits, out, scale, square, error, first, last):
+    cell = np.empty(1, np.int32)
+    largest = cell.view(np.float32)
+    for i in range(first, last):
+        most = np.int32(0)
+        for k in range(bits.shape[1]):
+            most = max(most, np.int32(bits[i, k] & np.int32(0x7FFFFFFF)))
+        out[i] = 0
+        scale[i], square[i], error[i] = 1, 0, 0
+        if most >= np.int32(0x7F800000):
+            square[i] = error[i] = np.inf
+        elif most:
+            cell[0] = most
+            scale[i] = largest[0] / np.float32(127)
+            # of numbers that are denormal the scale is inexact, and may be zero: they stay zeros
+            if scale[i] > np.float32(2.0**-120):
+                _round_one(given[i], np.float32(1) / scale[i], out[i])
+            else:
+                scale[i] = 1
+            square[i], error[i] = _squares(given[i], out[i], scale[i])
+
+
+@numba.njit(nogil=True, cache=True)
+def _round_one(numbers, inverse, out):
+    for k in range(numbers.shape[0]):
+        out[k] = np.int8(np.int32(np.rint(numbers[k] * inverse)))
+
+
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _squares(numbers, whole, scale):
+    square, error = 0.0, np.float32(0)
+    for k in range(numbers.shape[0]):
+        square += np.float64(numbers[k]) * np.float64(numbers[k])
+    for k in range(numbers.shape[0]):
+        apart = numbers[k] - np.float32(whole[k]) * scale
+        error += apart * apart
+    return square, error
 
 
 # in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
@@ -165,6 +285,14 @@ def _product(q, e):
     return total
 
 
+@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
+def _product_single(q, e):
+    total = np.float32(0)
+    for k in range(q.shape[0]):
+        total += np.float32(q[k]) * np.float32(e[k])
+    return np.float64(total)
+
+
 @numba.njit(nogil=True, cache=True)
 def _products(queries, candidates, row, column, out, first, last):
     for i in range(first, last):
@@ -172,13 +300,14 @@ def _products(queries, candidates, row, column, out, first, last):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, first, last, above, open_):
+def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_):
     for i in range(first, last):
         task, place = entry[i], column[i]
         open_[i] = False
         if place == own[task]:
             continue
-        score = _product(queries[row[task]], candidates[place])
+        q, e = queries[row[task]], candidates[place]
+        score = _product_single(q, e) if single else _product(q, e)
         if scale.shape[0]:
             score /= scale[place]
         if shift.shape[0]:

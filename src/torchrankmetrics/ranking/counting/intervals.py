@@ -34,12 +34,36 @@ class Sought(NamedTuple):
     high: Tensor
 
 
+class Rulers(NamedTuple):
+    """What products of eighths are compared with, of each task: float32 (T,); ``compiled_intervals`` has the formula.
+
+    All in steps of the query's eighths: the true score, one, and what the errors of a column are multiplied with.
+    """
+
+    true: Tensor
+    step: Tensor
+    by_error: Tensor
+    by_norm: Tensor
+    slack: Tensor
+
+
+class Scales(NamedTuple):
+    """The same of each column, float32 (n,), in steps of its eighths: one, bounds of its rounding and norm, a bias."""
+
+    unit: Tensor
+    error: Tensor
+    norm: Tensor
+    shift: Tensor | None
+
+
 class Intervals(NamedTuple):
-    """A way to count: the functions of this module, or those of the same names compiled."""
+    """A way to count: the functions of this module, or those of the same names compiled, and what only these know."""
 
     between: Callable[..., Between]
     products: Callable[..., Tensor]
     compare: Callable[..., tuple[Tensor, Tensor]]
+    eighths: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
+    between_eighths: Callable[..., Between] | None = None
 
 
 def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:

@@ -1,0 +1,123 @@
+"""The precisions of a cascade: how each makes the scores of a tile and tells what it cannot decide."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.certified import eighths
+from torchrankmetrics.ranking.certified.precisions import multiplied
+from torchrankmetrics.ranking.certified.problem import Problem
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
+from torchrankmetrics.ranking.certified.truth import Truth
+from torchrankmetrics.ranking.counting.intervals import Between
+
+# of a cell with its counting, where float32 costs 1, for plans: what they are worth is measured in ``precisions``
+_COSTS = {EIGHTHS: 0.3, BFLOAT16: 0.5}
+
+
+class Level(ABC):
+    """One precision.
+
+    Attributes:
+        dtype: of the operands.
+        nothing: a score below all others, of what is not counted.
+    """
+
+    nothing: ClassVar[float]
+
+    def __init__(self, dtype: torch.dtype, problem: Problem, truth: Truth) -> None:
+        self.dtype, self._problem, self._truth = dtype, problem, truth
+        self._buffer: Tensor | None = None
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether it is below float32, and decides nothing but what is far from the true score."""
+        return self.dtype in _COSTS
+
+    @property
+    def cost(self) -> float:
+        """Of one score, where float32 costs 1."""
+        return _COSTS.get(self.dtype, 1.0)
+
+    @abstractmethod
+    def ready(self, tile: Tile) -> Tensor:
+        """Whether the bound of a task is finite, bool (P,)."""
+
+    @abstractmethod
+    def scores(self, tile: Tile, rows: Tensor) -> Tensor:
+        """Scores of some queries (rows, n), in a buffer."""
+
+    @abstractmethod
+    def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
+        """Count for tasks whose scores are in these rows, as ``intervals.between``."""
+
+    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        if self._buffer is None or len(self._buffer) < rows * columns:
+            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
+        return self._buffer[: rows * columns].view(rows, columns)
+
+
+class Floating(Level):
+    """Bfloat16, float32 or float64."""
+
+    nothing = -torch.inf
+
+    def ready(self, tile: Tile) -> Tensor:
+        """Whether the bound is finite."""
+        return self._truth.error(tile, self.dtype).isfinite()
+
+    def scores(self, tile: Tile, rows: Tensor) -> Tensor:
+        """Products in that precision."""
+        queries = self._problem.queries.rounded(self.dtype)[0]
+        return tile.scores(queries[rows], self._cells(len(rows), len(tile), self.dtype))
+
+    def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
+        """By one bound for the tile."""
+        low, high = self._truth.interval(tile, self.dtype)
+        return self._problem.intervals.between(scores, place, low[task], high[task], limit)
+
+
+class Eighths(Level):
+    """Integers of eight bits."""
+
+    nothing = eighths.LEAST
+
+    def __init__(self, dtype: torch.dtype, problem: Problem, truth: Truth) -> None:
+        super().__init__(dtype, problem, truth)
+        assert problem.intervals.eighths is not None
+        self._rounding = problem.intervals.eighths
+        self._queries = eighths.Whole.of(problem.queries.given, self._rounding)
+        self._of: Tile | None = None
+
+    def ready(self, tile: Tile) -> Tensor:
+        """Whether the numbers are in range."""
+        if self._of is not tile:
+            self._of, self._columns = tile, eighths.columns_of(tile, self._rounding)
+            if self._columns is None:
+                self._ready = torch.zeros_like(self._truth.kind, dtype=torch.bool)
+            else:
+                self._rulers, self._ready = eighths.rulers_of(
+                    self._queries, self._columns, self._problem.row, self._truth.scores, self._truth.errors
+                )
+        return self._ready
+
+    def scores(self, tile: Tile, rows: Tensor) -> Tensor:
+        """Integer products."""
+        assert self._columns is not None
+        out = self._cells(len(rows), len(tile), torch.int32)
+        return multiplied(self._queries.matrix[rows], self._columns.matrix, out)
+
+    def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
+        """By a bound for every pair."""
+        assert self._columns is not None
+        assert self._problem.intervals.between_eighths is not None
+        tasks = type(self._rulers)(*(part[task] for part in self._rulers))
+        return self._problem.intervals.between_eighths(scores, place, tasks, self._columns.scales, limit)
+
+
+def levels(precisions: Sequence[torch.dtype], problem: Problem, truth: Truth) -> list[Level]:
+    """One level for each precision."""
+    return [(Eighths if dtype == EIGHTHS else Floating)(dtype, problem, truth) for dtype in precisions]
