@@ -86,8 +86,10 @@ def permutation_test(
 
     Of ``rank_answers``: test triples are dealt anew within each relation, every head and every tail as often as before,
     no triple of another split; both sides of a triple move together. Exact if, given the scores, all such deals are as
-    likely as the true one: a model that knows no more of the test triples than how often entities are their heads and
-    tails. With ``reference``: exact if the run and the references, untrained or blind ones say, are exchangeable.
+    likely as the true one: the model knows no more of the test triples than how often entities are their heads and
+    tails, and these might as well have been dealt. Where they follow from clusters of entities blind scorers are
+    rejected too often (Kinships: about 25 % at 5 %; see docs/significance.md). With ``reference``: exact if the run and
+    the references, untrained or blind ones say, are exchangeable.
 
     Args:
         source: what ``rank_answers`` gives; with references a ``RankTable``, ``RankCollection`` or ``Ranks``.
