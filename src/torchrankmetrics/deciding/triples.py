@@ -81,8 +81,8 @@ def rank_until_decided(
         higher_is_better: as there.
         progress: as there.
         tolerance: as there.
-        process_group: processes that each score their share of every batch, and stop at the same one. None: this one
-            alone.
+        process_group: processes that each score a share of the queries among all entities (in ``rank_triples`` they
+            share the entities), and stop at the same batch. None: this one alone.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples`` and ``UntilDecided``.
