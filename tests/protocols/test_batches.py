@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from torchrankmetrics import rank_triples
-from torchrankmetrics.protocols import batches
-from torchrankmetrics.protocols import triples as triples_module
+from torchrankmetrics.protocols import batches, query_side
 
 E = 600
 
@@ -44,8 +43,8 @@ def test_the_size_follows_the_time_per_query(monkeypatch, cost, expected):
 
 
 def test_a_bound_and_a_given_size_hold(monkeypatch):
-    monkeypatch.setattr(triples_module, "_fitting", lambda *args: 40)
+    monkeypatch.setattr(query_side, "_fitting", lambda *args: 40)
     assert max(ranked(Clock(monkeypatch, lambda n: 100.0))) == 40
     assert set(ranked(Clock(monkeypatch, lambda n: 100.0), batch_size=50)) == {50}
-    monkeypatch.setattr(triples_module, "_fitting", lambda *args: 3)
+    monkeypatch.setattr(query_side, "_fitting", lambda *args: 3)
     assert ranked(Clock(monkeypatch, lambda n: 100.0))[:3] == [16, 3, 3]

@@ -11,8 +11,7 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
-from torchrankmetrics.protocols import scorers
-from torchrankmetrics.protocols import triples as triples_module
+from torchrankmetrics.protocols import query_side, scorers
 
 E, R = 7, 2
 MEMINFO = Path("/proc/meminfo")
@@ -108,17 +107,17 @@ def test_other_errors_are_not_tried_again():
 
 def test_the_batch_follows_from_the_memory(monkeypatch):
     cpu = torch.device("cpu")
-    monkeypatch.setattr(triples_module, "_free_memory", lambda device: 1 << 40)
-    assert triples_module._fitting(1 << 12, 4, cpu) == 1 << 10
-    assert triples_module._fitting(1 << 30, 4, cpu) == 1
-    monkeypatch.setattr(triples_module, "_free_memory", lambda device: 8 * 4 * 1000 * 5)
-    assert triples_module._fitting(1000, 4, cpu) == 5
+    monkeypatch.setattr(query_side, "_free_memory", lambda device: 1 << 40)
+    assert query_side._fitting(1 << 12, 4, cpu) == 1 << 10
+    assert query_side._fitting(1 << 30, 4, cpu) == 1
+    monkeypatch.setattr(query_side, "_free_memory", lambda device: 8 * 4 * 1000 * 5)
+    assert query_side._fitting(1000, 4, cpu) == 5
 
 
 @pytest.mark.skipif(not MEMINFO.exists(), reason="needs /proc/meminfo")
 def test_the_memory_at_hand_is_what_the_system_calls_free():
     free = 1024 * int(re.search(r"MemFree: +(\d+) kB", MEMINFO.read_text())[1])
-    assert free / 2 < triples_module._free_memory(torch.device("cpu")) < free * 2
+    assert free / 2 < query_side._free_memory(torch.device("cpu")) < free * 2
 
 
 def test_no_triples_no_tasks():

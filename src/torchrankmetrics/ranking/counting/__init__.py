@@ -62,7 +62,8 @@ def choose_intervals(scores: Tensor, counting: str = "auto") -> intervals.Interv
     if chosen(scores, counting) == "torch":
         return intervals.Intervals(intervals.between, intervals.products, intervals.compare)
     way = importlib.import_module(f"{__name__}.compiled_intervals")
-    return intervals.Intervals(way.between, way.products, way.compare, way.eighths, way.between_eighths)
+    rounding = importlib.import_module(f"{__name__}.compiled_eighths")
+    return intervals.Intervals(way.between, way.products, way.compare, rounding.eighths, way.between_eighths)
 
 
 @cache

@@ -6,9 +6,6 @@ for, in the order of the numbers. Row-major scores only (any slice of them); all
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="assignment,attr-defined,call-arg"
 
-import os
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -19,6 +16,7 @@ from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.counting.threads import side_by_side
 from torchrankmetrics.ranking.excluded import KnownSlices
 
 if numba.config.DISABLE_JIT:
@@ -102,11 +100,12 @@ def count(
     elif tasks >= threads:
         lead = min(tasks, _LEAD // N)
         cuts = [0, *(lead + (tasks - lead) * i // threads for i in range(1, threads + 1))]
-        _share(arguments, [(a, b, 0, N, result) for a, b in pairwise(cuts)])
+        side_by_side(_count_tasks, [(*arguments, a, b, 0, N, result) for a, b in pairwise(cuts)])
     else:
         cuts = [N * i // threads for i in range(threads + 1)]
         parts = [np.empty_like(result) for _ in range(threads)]
-        _share(arguments, [(0, tasks, a, b, part) for (a, b), part in zip(pairwise(cuts), parts, strict=True)])
+        pieces = zip(pairwise(cuts), parts, strict=True)
+        side_by_side(_count_tasks, [(*arguments, 0, tasks, a, b, part) for (a, b), part in pieces])
         result = np.sum(parts, axis=0)
     return torch.from_numpy(result)
 
@@ -116,15 +115,6 @@ def _slices(known: KnownSlices | None) -> tuple[Any, Any, Any, int]:
     if known is None:
         return _NOTHING_KNOWN
     return known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first
-
-
-def _share(arguments: tuple[Any, ...], pieces: list[tuple[Any, ...]]) -> None:
-    """Run the pieces side by side, one of them here: the compiled code holds no lock of the interpreter."""
-    pool = _pool(len(pieces) - 1, os.getpid())
-    waiting = [pool.submit(_count_tasks, *arguments, *piece) for piece in pieces[1:]]
-    _count_tasks(*arguments, *pieces[0])
-    for future in waiting:
-        future.result()
 
 
 def _flat(matrix: Tensor) -> tuple[Any, int]:
@@ -291,9 +281,3 @@ def _count_tasks(scores, N, half, tasks, known, excluded, first, last, left, rig
         if right == N:
             nan += _is_nan(true, half)
         out[0, task], out[1, task], out[2, task], out[3, task] = number - not_above, number - below, number, nan
-
-
-@cache
-def _pool(workers: int, process: int) -> ThreadPoolExecutor:
-    # one per process, for threads do not survive a fork
-    return ThreadPoolExecutor(workers, thread_name_prefix="torchrankmetrics")

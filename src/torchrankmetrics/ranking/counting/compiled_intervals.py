@@ -5,7 +5,6 @@ Cells are float32, float64, bfloat16 by their bits, or integer products of eight
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
 
-import os
 from itertools import pairwise
 
 import numba
@@ -14,8 +13,8 @@ import torch
 from numba.extending import overload
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.compiled import _pool
 from torchrankmetrics.ranking.counting.intervals import Between, Form, Rulers, Scales, Sought
+from torchrankmetrics.ranking.counting.threads import cuts, side_by_side
 
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
@@ -40,30 +39,12 @@ def between_eighths(tile: Tensor, row: Tensor, tasks: Rulers, columns: Scales, l
     return _listed(_scan_eighths, given, limit)
 
 
-def eighths(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Round each of (n, d) float32 vectors to integers of at most 127 times a scale of its own.
-
-    Returns:
-        int8 (n, d); the scales, float32 (n,), 1 for zeros; the squares of the lengths, float64, and of those of the
-        rounding, float32. What is not finite becomes zeros, with lengths of inf.
-    """
-    given = numbers.contiguous().numpy()
-    n = len(given)
-    out, scale = np.empty(given.shape, np.int8), np.empty(n, np.float32)
-    square, error = np.empty(n), np.empty(n, np.float32)
-    arrays = given, given.view(np.int32), out, scale, square, error
-    cuts = _cuts(n, given.size // _PER_THREAD)
-    _side_by_side(_round, [(*arrays, *piece) for piece in pairwise(cuts)])
-    matrix, scales, squares, errors = (torch.from_numpy(part) for part in (out, scale, square, error))
-    return matrix, scales, squares, errors
-
-
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
     """As ``intervals.products``."""
     out = np.empty(len(row))
     given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
-    cuts = _cuts(len(row), len(row) // _PAIRS_PER_THREAD)
-    _side_by_side(_products, [(*given, *piece) for piece in pairwise(cuts)])
+    parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
+    side_by_side(_products, [(*given, *piece) for piece in pairwise(parts)])
     return torch.from_numpy(out)
 
 
@@ -80,24 +61,11 @@ def compare(
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
     given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
     pairs = entry.numpy(), column.numpy(), single
-    pieces = list(pairwise(_cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
+    pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
     above = np.zeros((len(pieces), len(tasks.row)), np.int64)
     open_ = np.empty(len(entry), np.bool_)
-    _side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
+    side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
     return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
-
-
-def _cuts(number, threads):
-    threads = max(1, min(torch.get_num_threads(), threads))
-    return [number * i // threads for i in range(threads + 1)]
-
-
-def _side_by_side(function, pieces):
-    """Results of the pieces in order, the first of them made here: the compiled code holds no lock."""
-    if len(pieces) == 1:
-        return [function(*pieces[0])]
-    waiting = [_pool(len(pieces) - 1, os.getpid()).submit(function, *piece) for piece in pieces[1:]]
-    return [function(*pieces[0]), *(future.result() for future in waiting)]
 
 
 def _listed(scan, given, limit):
@@ -105,10 +73,10 @@ def _listed(scan, given, limit):
     rows, row = given[:2]
     tasks = len(row)
     above, inside = np.empty(tasks, np.int64), np.empty(tasks, np.int64)
-    pieces = list(pairwise(_cuts(tasks, tasks * rows.shape[1] // _PER_THREAD)))
+    pieces = list(pairwise(cuts(tasks, tasks * rows.shape[1] // _PER_THREAD)))
     lists = [np.empty((2, (b - a) * limit + 8), np.int32) for a, b in pieces]
     given = *given, limit, above, inside
-    found = _side_by_side(scan, [(*given, *piece, listed) for piece, listed in zip(pieces, lists, strict=True)])
+    found = side_by_side(scan, [(*given, *piece, listed) for piece, listed in zip(pieces, lists, strict=True)])
     entries = np.concatenate([listed[:, :n] for listed, n in zip(lists, found, strict=True)], axis=1)
     task, column = torch.from_numpy(entries.astype(np.int64))
     return Between(torch.from_numpy(above), torch.from_numpy(inside), task, column)
@@ -234,46 +202,6 @@ def _list(flags, words, task, left, entries, n):
                 entries[0, n], entries[1, n] = task, left + j
                 n += flags[j]
     return n
-
-
-@numba.njit(nogil=True, cache=True)
-def _round(given, bits, out, scale, square, error, first, last):
-    cell = np.empty(1, np.int32)
-    largest = cell.view(np.float32)
-    for i in range(first, last):
-        most = np.int32(0)
-        for k in range(bits.shape[1]):
-            most = max(most, np.int32(bits[i, k] & np.int32(0x7FFFFFFF)))
-        out[i] = 0
-        scale[i], square[i], error[i] = 1, 0, 0
-        if most >= np.int32(0x7F800000):
-            square[i] = error[i] = np.inf
-        elif most:
-            cell[0] = most
-            scale[i] = largest[0] / np.float32(127)
-            # of numbers that are denormal the scale is inexact, and may be zero: they stay zeros
-            if scale[i] > np.float32(2.0**-120):
-                _round_one(given[i], np.float32(1) / scale[i], out[i])
-            else:
-                scale[i] = 1
-            square[i], error[i] = _squares(given[i], out[i], scale[i])
-
-
-@numba.njit(nogil=True, cache=True)
-def _round_one(numbers, inverse, out):
-    for k in range(numbers.shape[0]):
-        out[k] = np.int8(np.int32(np.rint(numbers[k] * inverse)))
-
-
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _squares(numbers, whole, scale):
-    square, error = 0.0, np.float32(0)
-    for k in range(numbers.shape[0]):
-        square += np.float64(numbers[k]) * np.float64(numbers[k])
-    for k in range(numbers.shape[0]):
-        apart = numbers[k] - np.float32(whole[k]) * scale
-        error += apart * apart
-    return square, error
 
 
 # in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
