@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -91,14 +92,15 @@ GUESTS = {
 }
 
 
+@cache
 def imported(path: Path) -> set[str]:
     """What a file imports; types of what is looked up late are no more than names."""
     names: set[str] = set()
-    tree = ast.parse(path.read_text())
+    nodes = list(ast.walk(ast.parse(path.read_text())))
     late = LOOKED_UP.get(room(path), "-").rpartition(".")[0]
-    typed = [node for node in ast.walk(tree) if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    typed = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     only_types = {id(inner) for node in typed for inner in ast.walk(node) if late.startswith("torchrankmetrics.")}
-    for node in ast.walk(tree):
+    for node in nodes:
         if id(node) in only_types:
             continue
         if isinstance(node, ast.Import):
