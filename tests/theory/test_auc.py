@@ -9,9 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from fuzzing import cases
 from torchrankmetrics import (
     MeanAUC,
     MonteCarloExpectation,
@@ -86,7 +87,7 @@ def test_p_values_are_shares_of_all_rank_vectors(definition, N, weights):
 
 
 @given(N=st.lists(st.integers(2, 60), min_size=1, max_size=12), seed=st.integers(0, 99))
-@settings(max_examples=15, deadline=None)
+@cases(4, 40)
 def test_closed_forms_are_those_of_a_plain_function_of_rank_and_candidates(N, seed):
     random = np.random.default_rng(seed)
     low = random.integers(1, np.array(N) + 1)

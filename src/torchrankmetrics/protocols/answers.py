@@ -74,7 +74,7 @@ class TopAnswers(Rendered):
             first, second = found.queries[query].T.tolist()
             ids = found.ids[query, place].tolist()
             triple = (first, second, ids) if side == "tail" else (ids, first, second)
-            named = [
+            labels = [
                 named(part, names, what)
                 for part, names, what in zip(
                     triple,
@@ -88,7 +88,7 @@ class TopAnswers(Rendered):
                 found.scores[query, place].tolist(),
                 found.correct[query, place].int().tolist(),
             )
-            rows += zip([side] * len(ids), *named, *rest, strict=True)
+            rows += zip([side] * len(ids), *labels, *rest, strict=True)
         return Tabular(columns, rows)
 
 

@@ -193,7 +193,7 @@ def _rank(
     check_choice("side", side, SIDE_CODES)
     true = columns["true"]
     excluded = columns.get("excluded", np.zeros_like(true))
-    scores = as_tensor(columns["score"], "score") if len(true) else torch.zeros(0)
+    scores = as_tensor(columns["score"], "score") if len(true) else torch.zeros(0, device="cpu")
     if scores.is_complex() or scores.dtype == torch.bool:
         raise TypeError(f"score must hold real numbers, got {scores.dtype}")
     owner = _owners(columns)
