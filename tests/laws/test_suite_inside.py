@@ -13,6 +13,7 @@ TESTS = Path(__file__).parents[1]
 # what starts processes of its own or trains, where neither follows, what knows NumPy only, and what tries many cases
 LEFT_OUT = {
     "test_across",
+    "test_adjust",
     "test_auc",
     "test_audit",
     "test_audit_page",
@@ -29,6 +30,7 @@ LEFT_OUT = {
     "test_compare_models",
     "test_datasets",
     "test_ddp_examples",
+    "test_decisions",
     "test_docs",
     "test_environments",
     "test_equivalence",
@@ -47,6 +49,7 @@ LEFT_OUT = {
     "test_layout",
     "test_lightning",
     "test_notebook",
+    "test_offline_pages",
     "test_ogb",
     "test_page",
     "test_paired_tests",

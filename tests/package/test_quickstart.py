@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from scripts import EXAMPLES, ROOT, fork_script, run_script
+from scripts import EXAMPLES, ROOT, fork_script
 
 README = ROOT / "README.md"
 pytest.importorskip("pytorch_lightning", reason="the quickstart needs the extra 'examples'")
@@ -19,7 +19,7 @@ def rows(output: str) -> dict[tuple[str, str], list[str]]:
 
 
 def test_kinships_reaches_mrr_and_logs(tmp_path: Path) -> None:
-    table = rows(run_script(EXAMPLES / "quickstart.py", "--logs", tmp_path, cwd=tmp_path))
+    table = rows(fork_script(EXAMPLES / "quickstart.py", "--logs", tmp_path, cwd=tmp_path))
     assert {side for side, _ in table} == {"head", "tail", "both"}
     assert float(table["both", "mrr"][0]) >= 0.8
     assert 0 < float(table["both", "mrr"][1]) < float(table["both", "mrr"][0])
