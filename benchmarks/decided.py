@@ -1,7 +1,6 @@
 """Evaluations that end where something is decided: how often they are wrong, and what they save.
 
     python -m benchmarks.decided [--draws 200] [--epochs 40] [--tables FOLDER] [--data FOLDER] [--json PATH]
-    python -m benchmarks.decided --large --data FOLDER --json PATH     add a training on FB15k-237 to those of PATH
     python -m benchmarks.decided --report     simulate nothing, write the committed results into docs
 
 All of MRR at alpha = 5 %; t is the paired difference of all tasks over its standard error if they were drawn.
@@ -30,7 +29,6 @@ import numpy as np
 import torch
 from benchmarks.calibration import quietly, replaced
 from benchmarks.case_study import Model, Splits, shipped
-from benchmarks.graphs import read_splits
 from scipy import stats
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
@@ -60,20 +58,12 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, default=SHARED / "ultra")
     parser.add_argument("--data", type=Path, default=SHARED)
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--large", action="store_true", help="only the training on FB15k-237, a minute or two an epoch")
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
         PAGE.write_text(reported(PAGE.read_text(), json.loads(RESULTS.read_text())))
         return
     torch.set_num_threads(1)
-    if given.large:
-        results = json.loads((given.json or RESULTS).read_text())
-        rows = training("fb15k237", read_splits(given.data / "fb15k237"), given.epochs, batch_size=1024)
-        print(table(rows))
-        results["training"] = [row for row in results["training"] if row["graph"] != "fb15k237"] + rows
-        (given.json or RESULTS).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
-        return
     if not given.tables.is_dir():
         print(f"{given.tables} is not there: simulated populations only")
     real = list(pairs(given.tables))
@@ -280,7 +270,7 @@ class Scorer:
         return self.model.compare(self.model.query(t, r, False), self.model.entities)
 
 
-def training(name: str, splits: Splits, epochs: int, batch_size: int = 256) -> list[Row]:
+def training(name: str, splits: Splits, epochs: int) -> list[Row]:
     """Each epoch validated in full, by a fixed part, and until it is decided."""
     torch.manual_seed(0)
     entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
@@ -293,7 +283,7 @@ def training(name: str, splits: Splits, epochs: int, batch_size: int = 256) -> l
     state: dict[str, Row] = {way: {"epoch": 0, "best": None, "scorer": None, "asked": 0, "decided": 0} for way in ways}
     for epoch in tqdm(range(epochs), desc=name):
         model.train()
-        for batch in splits[0][torch.randperm(len(splits[0]))].split(batch_size):
+        for batch in splits[0][torch.randperm(len(splits[0]))].split(256):
             h, r, t = batch.T
             losses = [cross_entropy(model.compare(model.query(e, r, d), model.entities), to)
                       for e, to, d in ((h, t, True), (t, h, False))]  # fmt: skip
