@@ -56,8 +56,9 @@ def rank_until_decided(
 ) -> Decision:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the better of two models is known.
 
-    The answer is that of all ``triples`` with probability 1 - alpha at least; queries are drawn and bounded as in
-    ``UntilDecided``. Where all of them are ranked, ranks and values are those of ``rank_triples``.
+    An answer differs from that of all ``triples`` with probability alpha at most, for models that do not depend on
+    the order of the draws; queries are drawn and bounded as in ``UntilDecided``. Where all of them are ranked, ranks
+    and values are those of ``rank_triples``.
 
     Args:
         score_tails: as in ``rank_triples``, like what follows.

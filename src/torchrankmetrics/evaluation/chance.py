@@ -128,7 +128,10 @@ def permutation_p_value(
     permutations: int = 999,
     seed: int = 0,
 ) -> float:
-    """The p-value of ``permutation_test``, in [1 / (permutations + 1), 1]."""
+    """The p-value of ``permutation_test``, in [1 / (permutations + 1), 1].
+
+    With deals it keeps its size only if they are as likely as the true one: see there.
+    """
     return permutation_test(source, metric, reference=reference, permutations=permutations, seed=seed).p_value
 
 

@@ -13,9 +13,9 @@ from torchrankmetrics.ranking.certified.tiles import Tile
 class Candidates:
     """Candidate embeddings, with what is worked out once for them: for ``rank_embeddings`` in place of the tensor.
 
-    Kept from the first call with a similarity on: norms, a bfloat16 copy where the processor multiplies those, and what
-    is looked for when many candidates tie. The embeddings themselves are not copied and must not change: make new
-    candidates after a step of training.
+    Kept from the first call with a similarity on: norms, copies in eight bits and in bfloat16 where the processor
+    multiplies those, and what is looked for when many candidates tie. The embeddings themselves are not copied and must
+    not change: make new candidates after a step of training.
 
     Args:
         embeddings: (N, d) floats; only read. None (N = 0) are an empty slice of those of a process group.

@@ -86,7 +86,7 @@ class ExchangeableTriples:
         """Draw deals that are exchangeable with the true one under the null: (number, n) int64, tails.
 
         Chains of swaps leave the uniform law on deals as it is. They start at a deal that a chain has reached from the
-        true one, so that p-values counted from them are exact however long the chains are.
+        true one, so that, if all deals are as likely as it, p-values counted from them are exact however long they are.
 
         Source: Besag and Clifford 1989 (doi:10.1093/biomet/76.4.633), the parallel method.
         """
