@@ -228,6 +228,14 @@ def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
     assert until.decision.table.is_partial
 
 
+def test_a_task_that_comes_again_keeps_what_was_looked_at():
+    until = UntilDecided(40, against=RankTable.from_ranks(Ranks([5] * 40, None, 9), sample_id=torch.arange(40)))
+    tasks = next(iter(until.batches(2)))
+    for rank in (1, 9):
+        until.update(Ranks([rank, rank], None, 9), sample_id=tasks)
+    assert until.decision.table.ranks.optimistic.tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(("model", "wins"), [(STRONG, True), (Model(0.0, seed=6), False)])
 def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
     until = UntilDecided(len(TRIPLES), against=WEAK_TABLE.side("tail"))

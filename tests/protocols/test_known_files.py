@@ -103,6 +103,7 @@ def test_files_are_parts_as_well(tmp_path):
         (["four.tsv"], {}, ValueError, r"four.tsv must be \(n, 3\)"),
         (["missing.npy"], {}, FileNotFoundError, "missing.npy"),
         ([TRIPLES], {"max_bytes": 0}, ValueError, "max_bytes"),
+        ([[[0, 0, 1]], [[0, 0, 2**63 - 1]]], {}, ValueError, "ids are too large for a 63-bit key"),
     ],
 )
 def test_bad_parts_are_named_and_the_old_file_stays(parts, options, error, message, path, monkeypatch):

@@ -318,6 +318,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
         "number": (on(1, num_candidates=13), "num_candidates must be that of all slices"),
         "negative": (on(1, offset=-1), "offset must be an int of at least 0"),
+        "beyond int64": (on(1, num_candidates=1 << 70), "num_candidates must be an int"),
         "none at all": (ranked(candidates=candidates[:0]), "must hold from 1 to"),
         "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
         "target on one": (on(1, target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
@@ -336,6 +337,10 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             "queries must be the same on all processes",
         ),
         "exclude": (on(1, exclude=torch.tensor([[0], [3]])), "exclude must be the same on all processes"),
+        "as many exclusions": (
+            ranked(exclude=torch.tensor([[0], [[1, 5, 9][me]]])),
+            "exclude must be the same on all processes",
+        ),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),
         "similarity": (on(1, similarity="l3"), "similarity must be one of"),
         "scorer": (

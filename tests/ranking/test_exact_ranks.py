@@ -338,3 +338,13 @@ def test_cuda_ranks_as_the_cpu(similarity):
     assert torch.equal(
         rank_embeddings(*there, similarity=similarity, arithmetic="exact").columns.cpu(), expected.columns
     )
+
+
+def test_which_precisions_pay_is_measured_on_the_processor_whatever_the_default_device():
+    generator = torch.Generator().manual_seed(0)
+    queries, candidates = (torch.randn(n, 67, generator=generator, device="cpu") for n in (1000, 70))
+    target = torch.arange(1000, device="cpu") % 70
+    with torch.device("meta"):
+        found = rank_embeddings(queries, candidates, target)
+    scores = queries.double() @ candidates.double().T
+    assert torch.equal(found.optimistic, 1 + (scores > scores.gather(1, target[:, None])).sum(1))

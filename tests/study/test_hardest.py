@@ -38,6 +38,8 @@ def test_names_come_from_a_file_an_array_or_a_sequence(tmp_path: Path) -> None:
     assert all(row.triple == TRIPLES[row.sample_id] for row in named.rows)
     numbered = study.tasks("small", triples=ids)
     assert [row.triple for row in numbered.rows] == [tuple(ids[row.sample_id].tolist()) for row in named.rows]
+    rows = [tuple(row) for row in ids.numpy()]
+    assert str(study.tasks("small", triples=rows)) == str(numbered)
     words = study.tasks("small", triples=ids, entities=[f"e{i}" for i in range(41)], relations={7: "r"})
     head, _, tail = ids[words.rows[0].sample_id].tolist()
     assert words.rows[0].triple == (f"e{head}", "r", f"e{tail}")

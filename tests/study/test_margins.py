@@ -55,6 +55,16 @@ def test_marks_and_records_are_of_the_p_values() -> None:
     assert "p_within" not in study_of().table().to_pandas().columns
 
 
+@pytest.mark.parametrize("second", [3, 7])
+def test_a_difference_that_is_the_same_everywhere_is_no_surer_than_flips_of_signs(second: int) -> None:
+    study = RankStudy()
+    for model, rank in (("a", 6), ("b", second)):
+        ranks = Ranks([rank] * 6, None, 9)
+        study.add(RankTable.from_ranks(ranks, sample_id=torch.arange(6)), model=model, dataset="d")
+    table = study.table("mrr", margin=0.01)
+    assert min(table.cell(model, "d").p_within for model in "ab") >= 2**-6
+
+
 def test_models_that_never_differ_are_no_surer_than_flips_of_signs() -> None:
     study = study_of("a", datasets=("small",))
     study.add(table_of("a", "small", 0), model="same", dataset="small")

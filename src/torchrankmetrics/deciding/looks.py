@@ -83,7 +83,8 @@ class Looks:
         if self.against is not None:
             both = self.against.there[task]
             check_same_tasks(self.against.rows[task[both]], found[both], "against", "the new ranks")
-        self.ranked.put(task, found)
+        new = ~self.ranked.there[task]  # what was looked at stays
+        self.ranked.put(task[new], found[new])
         self._look()
 
     def add_against(self, index: Tensor, rows: Tensor) -> None:

@@ -87,17 +87,17 @@ def triples_of_file(path: Path, most: int) -> Iterator[IntArray]:
 
 def _write_down(written: Path, triples: Iterable[IntArray], progress: bool) -> list[int]:
     """Write triples (n, 3) int64 in the order in which they come; one more than the largest id of each column."""
-    limits = np.zeros(3, dtype=np.int64)
+    limits = [0, 0, 0]
     with (
         written.open("wb") as file,
         tqdm(desc="reading triples", unit="triple", unit_scale=True, disable=not progress) as bar,
     ):
         for part in triples:
             if len(part):
-                limits = np.maximum(limits, part.max(0) + 1)
+                limits = [max(limit, int(most) + 1) for limit, most in zip(limits, part.max(0), strict=True)]
             file.write(np.ascontiguousarray(part).data)
             bar.update(len(part))
-    return [int(limit) for limit in limits]
+    return limits
 
 
 def _write_runs(

@@ -47,7 +47,7 @@ def rank_long_table(
 
     Args:
         table: pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least 0; candidate; score;
-            booleans true and, if some are no candidates, excluded. Of true rows only: side (0 to 3, or words),
+            booleans true and, if some are no candidates, excluded; side (0 to 3, or words). Of true rows only:
             group, weight and sample_id as in ``RankTable.from_numpy``. Rows in any order.
         side: of all rows, where the table does not say it.
         num_rows: rows that every query has, those excluded too, if that is known: a query with others is cut or split.
@@ -56,8 +56,8 @@ def rank_long_table(
 
     Raises:
         TypeError: if a column has another kind of dtype.
-        ValueError: if columns are missing, unknown or have nulls, a candidate comes twice in a query, or a query has no
-            true candidate or other than ``num_rows`` rows, as one has that is split over partitions.
+        ValueError: if columns are missing, unknown or have nulls (of pyarrow and Polars), a candidate comes twice in a
+            query, or a query has no true candidate or other than ``num_rows`` rows, as one that is split has.
 
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks
@@ -183,6 +183,10 @@ def _booleans(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.bool_]:
 
 def _sides(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if array.dtype.kind in "iu":
+        if len(array) and (array.min() < 0 or array.max() > max(SIDE_CODES.values())):
+            raise ValueError(
+                f"side must be 0 (none), 1 (head), 2 (tail) or 3 (relation); got {array.min()} to {array.max()}"
+            )
         return array.astype(np.int64)
     return np.array([SIDE_CODES[check_choice("side", None if s == "none" else s, SIDE_CODES)] for s in array.tolist()])
 

@@ -13,7 +13,7 @@ from torchrankmetrics.ranking.counting.plain import _BITS
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.parallel.part import Part, Slicing
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.remaining import remaining
+from torchrankmetrics.ranking.remaining import remaining, said_of
 from torchrankmetrics.ranking.scores import Target, Tasks, check_scores, check_target, flags_of, said_of_answers
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
 
@@ -194,7 +194,7 @@ class Asked(NamedTuple):
             "dtype of the scores": self.true.dtype,
             "queries": num_rows,
             "target": torch.stack([self.tasks.rows, self.tasks.column]),
-            "exclude": self.others,
+            **said_of(self.excluded, part.total),
         }
 
 

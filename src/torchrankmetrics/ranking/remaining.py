@@ -23,6 +23,15 @@ class Remaining(NamedTuple):
     cells: tuple[Tensor, Tensor] | None
 
 
+def said_of(excluded: Excluded, num_columns: int) -> dict[str, Tensor | None]:
+    """What is excluded, by name, in an order of its own: for processes that have to be given the same."""
+    pairs = None
+    if excluded.known is not None:
+        rows, place = excluded.known.entries()
+        pairs = (rows * num_columns + excluded.known.columns[place]).sort().values
+    return {"exclude": pairs, "exclude, as a mask,": excluded.mask, "candidates of all queries": excluded.restriction}
+
+
 def remaining(
     excluded: Excluded, row: Tensor, column: Tensor, shape: tuple[int, int], left: int, right: int
 ) -> Remaining:

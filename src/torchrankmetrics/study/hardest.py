@@ -138,7 +138,8 @@ def _of(triples: Mapping[int, Triple], sample: int, dataset: str) -> Triple:
         raise ValueError(f"triples name tasks by their sample id, and those of {dataset} have none")
     if sample not in triples:
         raise ValueError(f"triples lack one for the sample id {sample} of {dataset}; there are {len(triples)}")
-    return triples[sample]
+    head, relation, tail = (part.item() if isinstance(part, np.generic) else part for part in triples[sample])
+    return head, relation, tail
 
 
 def _in_words(triple: Triple, entities: Names, relations: Names) -> Triple:

@@ -20,6 +20,7 @@ from torchrankmetrics.table.npz import TooLargeError
 MAGIC = b"PAR1"
 _BATCH = 1 << 16
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what engines write for a null in the name of a folder
+_WORDS = ("string", "large_string", "binary", "large_binary")  # types, as pyarrow writes them
 _SIDES = {name or "none": code for name, code in SIDE_CODES.items()}
 _BOOLEANS = {"false": False, "true": True}
 Source = str | os.PathLike[str]
@@ -185,8 +186,11 @@ def _opened(file: Any, part: _Part) -> Iterator[Any]:
     _, pq = _pyarrow()
     try:
         file.seek(0)
-        parquet = pq.ParquetFile(file)
-        names = _columns(parquet)
+        first = pq.ParquetFile(file)
+        names = _columns(first)
+        file.seek(0)
+        words = [name for name in names if str(first.schema_arrow.field(name).type) in _WORDS]
+        parquet = pq.ParquetFile(file, read_dictionary=words)  # a word once, however often it stands there
         table_io.check_names(names)
         if len(set(names)) < len(names):
             raise ValueError(f"its columns come twice: {', '.join(names)}")
@@ -212,16 +216,19 @@ def _array(name: str, column: Any) -> Any:
     pa, _ = _pyarrow()
     if column.null_count:
         raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    kind = column.type
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
     if name == "side" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
-        words = column.to_pylist()
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        kept, place = np.unique(column.indices.to_numpy(), return_inverse=True)
+        words = column.dictionary.take(pa.array(kept)).to_pylist()
         if unknown := sorted(set(words) - _SIDES.keys()):
             raise ValueError(f"side must be one of {', '.join(_SIDES)}; got {', '.join(map(repr, unknown[:3]))}")
-        return np.array([_SIDES[word] for word in words], dtype=np.int64)
+        return np.array([_SIDES[word] for word in words], dtype=np.int64)[place.reshape(-1)]
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
     return column.to_numpy(zero_copy_only=False)
 
 

@@ -71,6 +71,7 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
         )
     if tile.special is not None:  # not counted here: any numbers do
         scale, norm, error = (part.index_fill(0, tile.special, 0.0) for part in (scale, norm, error))
+    scale = torch.where(whole.norm > 2.0**-99, scale, 0.0)  # zeros have a scale of 1, which is no length
     longest = float(scale.max())
     if not 1 / _RANGE < longest < _RANGE or not wide.error < torch.inf:
         return None

@@ -53,7 +53,7 @@ def _halves_pay(width: int, threads: int) -> bool:
     single = [torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS)]
     half = [x.to(BFLOAT16) for x in single]
     half[1][:, 0] = 2.0**12  # a sum in bfloat16 would stay there
-    expected = torch.tensor(2.0**12 + width - 1).to(BFLOAT16)
+    expected = torch.tensor(2.0**12 + width - 1, device="cpu").to(BFLOAT16)
     # a single row, and few columns, may be multiplied by other kernels
     for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 1), (1, 1)):
         if not bool((torch.mm(half[0][:rows], half[1][:columns].T) == expected).all()):

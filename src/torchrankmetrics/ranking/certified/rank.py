@@ -15,6 +15,7 @@ from torchrankmetrics.ranking.counting import choose_intervals, chosen
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.remaining import said_of
 from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, with_rows
 
 SIMILARITIES = ("dot", "cosine", "l2")
@@ -56,7 +57,7 @@ def rank_exactly(
             "bias": None if bias is None else bias.dtype,
             "queries": queries,
             "target": torch.stack([asked.row, asked.column]),
-            "exclude": torch.stack([asked.left_out.total, asked.left_out.own.long()]),
+            **said_of(asked.excluded, part.total),
         }
 
     with torch.no_grad():

@@ -165,7 +165,7 @@ class Slicing(NamedTuple):
         def checked() -> T:
             for name, number, least in (("offset", self.offset, 0), ("num_candidates", self.num_candidates, 1)):
                 if number is not None:
-                    check_int(name, number, least)
+                    check_int(name, number, least, 1 << 62)
             return read()
 
         def numbers(result: T) -> list[int]:

@@ -114,7 +114,7 @@ class Peers:
         return [bytes(row.tolist()).rstrip(b"\0").decode(errors="replace") for row in rows]
 
     def _raise(self, fault: Exception | None) -> NoReturn:
-        texts = self._texts("" if fault is None else f"{type(fault).__name__}: {fault}")
+        texts = self._texts("" if fault is None else f"{_kind_of(fault)}: {fault}")
         if fault is not None:
             fault.add_note(f"on process {self.names[self.rank]} of process_group; the others are told")
             raise fault
@@ -133,6 +133,12 @@ class Peers:
                         f"but process {self.names[0]} has {lines[0][-1]}, process {other} {line[-1]}"
                     )
         raise ValueError("the processes of process_group were not given the same")
+
+
+def _kind_of(fault: Exception) -> str:
+    """The kind that the others raise: of a subclass, such as NumPy's of MemoryError, the one it is known by."""
+    known = (kind.__name__ for kind in type(fault).__mro__ if kind.__name__ in _KINDS)
+    return next(known, type(fault).__name__)
 
 
 def group_device(group: "dist.ProcessGroup | None", device: torch.device | None = None) -> torch.device:
