@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 import torch
 
 from checkpoints import TRIPLES, Model, decide, full
@@ -18,6 +19,11 @@ def job(several):
         found = decide(strong, process_group=group, batch_size=5, **options)
         results.append((found.answer, found.estimate, found.low, found.high, found.num_queries))
         results.append((found.table.rows.tolist(), len(strong.asked)))
+    if several:
+        of_the_first = torch.distributed.new_group([0])
+        if torch.distributed.get_rank() == 1:
+            with pytest.raises(ValueError, match="a group that this process is part of"):
+                UntilDecided(len(TRIPLES), at_least=0.2, process_group=of_the_first)
     until = UntilDecided(len(TRIPLES), at_least=0.2, process_group=group)
     for tasks in until.batches(3):  # of which some have none for some processes
         h, r, t = TRIPLES[tasks].T

@@ -151,6 +151,8 @@ def test_what_cannot_be_read_is_named(columns, message, tmp_path):
     [
         ("model=a", "model=a is no partition of ranks: arrays must be among"),
         ("group=a", "group=a is no partition of ranks: invalid literal"),
+        ("group=1_000", "group must be a number, got '1_000'"),
+        ("group=1/group=2", "group comes twice in its path"),
         ("group=__HIVE_DEFAULT_PARTITION__", "group is null, and every row needs a value"),
         ("nan=1", "nan must be true or false, got '1'"),
         ("optimistic=1", "optimistic is a column and a partition at once"),

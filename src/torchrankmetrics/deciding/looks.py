@@ -50,6 +50,8 @@ class Looks:
         self._group, self._rank, self._size, self._extends = process_group, 0, 1, extends
         if process_group is not None:
             self._rank = torch.distributed.get_rank(process_group)
+            if self._rank < 0:
+                raise ValueError("process_group must be a group that this process is part of")
             self._size = torch.distributed.get_world_size(process_group)
         self._values: FloatArray = np.empty(0)  # of the drawn queries, in [0, 1]
         self._is_decided = False

@@ -130,6 +130,8 @@ def _of_folder(folder: Path, said: Mapping[str, Any]) -> Iterator[_Part]:
             raise ValueError(f"{entry} is no partition (name=value): a folder must hold the files of one table")
         try:
             table_io.check_names([name])
+            if name in said:
+                raise ValueError(f"{name} comes twice in its path")
             value = _value(name, unquote(text))
         except ValueError as error:
             raise ValueError(f"{entry} is no partition of ranks: {error}") from None
@@ -146,6 +148,8 @@ def _value(name: str, text: str) -> int | float | bool:
         if text.lower() not in _BOOLEANS:
             raise ValueError(f"{name} must be true or false, got {text!r}")
         return _BOOLEANS[text.lower()]
+    if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of other scripts
+        raise ValueError(f"{name} must be a number, got {text!r}")
     return float(text) if name == "weight" else int(text)
 
 
