@@ -84,10 +84,11 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
-        predicted: TaskSide | None = side if side is None else self._labels.get(side, side)  # type: ignore[assignment]
+        if side is not None:
+            side = self._labels.get(side, side)
         for member in self._checked:
-            member._check_update(preds, predicted, group)
-        return predicted
+            member._check_update(preds, side, group)
+        return side  # type: ignore[return-value]  # told by what writes the rows
 
     def _keep(self, block: Tensor) -> None:
         if self._has_queries:
