@@ -70,6 +70,7 @@ class Analysis:
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
         self._query_samples: dict[Hashable, QuerySample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
+        self.log_p_values: dict[Hashable, float] = {}  # of tasks; those of queries stand apart, with their error
         self.query_p_values: dict[Hashable, QueryPValue] = {}
         self._warned = False
         if self.num_partial and not partial:
@@ -179,7 +180,7 @@ class Analysis:
             part = copy.copy(self)
             right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
-            part.query_p_values = {}
+            part.log_p_values, part.query_p_values = {}, {}
             part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
             yield one, part
 
