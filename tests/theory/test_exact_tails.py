@@ -231,6 +231,16 @@ def test_many_weights_are_as_good_as_all_of_them(definition, monkeypatch):
         assert got == pytest.approx(log_p_value(definition, x, N, weights), rel=1e-7, abs=1e-7)
 
 
+@pytest.mark.parametrize("low", [5e-6, 3e-5])
+def test_two_tasks_among_many_candidates_by_counting_their_ranks(low):
+    # the spread of the sum is made by the few best ranks, which one value in a thousand has
+    N, weights = [1_000_000, 400_000], np.array([1.3, 0.61])
+    first, second = (w / np.arange(n, 0.0, -1) for n, w in zip(N, weights, strict=True))
+    exact = (N[1] - np.searchsorted(second, low * (1 - 1e-12) - first)).sum() / math.prod(N)
+    got = p_value(MRR, low / weights.sum(), N, weights)
+    assert exact * (1 - 1e-9) <= got <= exact * 1.02
+
+
 def test_hits_with_rare_hits_and_many_weights_by_their_number():
     # hits are so rare that there are none, one or two; which two is spread over many weights
     n, N = 400, 20000
