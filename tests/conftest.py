@@ -29,7 +29,7 @@ from worker_pool import WorkerPool
 
 hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
 hypothesis.settings.register_profile("explore", deadline=None)
-hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=10)
+hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=4)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 torch.set_num_threads(1)
 if checkout := os.environ.get("PYKEEN_CHECKOUT"):

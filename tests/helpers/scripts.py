@@ -1,5 +1,6 @@
 """Scripts of this repository as people meet them: run in a process of their own, or loaded by their path."""
 
+import gc
 import importlib.util
 import os
 import runpy
@@ -44,6 +45,7 @@ def forked(
 
 
 def _run(command: list[str], cwd: str, files: list[str], environment: dict[str, str]) -> None:
+    gc.freeze()  # what the server has imported is shared and stays
     os.environ |= environment
     for to, file in enumerate(files):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT if to else os.O_RDONLY, 0o600), to)
