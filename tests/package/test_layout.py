@@ -2,12 +2,12 @@
 
 import ast
 import re
-import subprocess
-import sys
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from scripts import forked
 
 PACKAGE = Path(__file__).parents[2] / "src" / "torchrankmetrics"
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn")
@@ -158,7 +158,7 @@ metric = trm.RankCollection()
 metric.update(torch.eye(3), torch.arange(3))
 print(metric.compute()["mrr"].item(), trm.evaluate([1, 2], num_candidates=4)["mr"])
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = forked("-c", code, cwd=PACKAGE, anew=["torchrankmetrics", *EXTRAS])
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["1.0", "1.5"]
 
