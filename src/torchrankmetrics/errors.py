@@ -76,7 +76,7 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            for old in names.keys() & kwargs.keys():
+            for old in names.keys() & kwargs.keys() if kwargs else ():
                 new = names[old]
                 if new in kwargs:
                     raise TypeError(f"{function.__qualname__}() got {new}= and {old}=, its name up to 0.1; pass {new}=")

@@ -73,7 +73,7 @@ class Analysis:
         self.log_p_values: dict[Hashable, float] = {}  # of tasks; those of queries stand apart, with their error
         self.query_p_values: dict[Hashable, QueryPValue] = {}
         self._warned = False
-        if self.num_partial and not partial:
+        if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
                 f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
                 "them are not those of all tasks. Ask the Decision, or the table for its summary(); or rank all tasks"
@@ -128,12 +128,12 @@ class Analysis:
             ValueError: if a macro average is asked for and a task has no group.
         """
         key = (side, average, min_candidates)
-        if key not in self._samples:
+        if (sample := self._samples.get(key)) is None:
             rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
             if min_candidates > 1:
                 rows = rows[Columns(rows).num_candidates >= min_candidates]
-            self._samples[key] = sample_of(rows, average)
-        return self._samples[key]
+            sample = self._samples[key] = sample_of(rows, average)
+        return sample
 
     @property
     def queries(self) -> Queries:

@@ -9,7 +9,7 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_moments
@@ -73,7 +73,7 @@ class Measure:
             raise TypeError(
                 f"definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}"
             )
-        if not isinstance(self.expectation, ExpectationProvider):
+        if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {self.expectation!r}"
             )
@@ -127,9 +127,9 @@ class Measure:
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; worked out once for all measures that differ in view or expectation alone."""
         key = self._asked
-        if key not in analysis.base_values:
-            analysis.base_values[key] = base_value(self.definition, self.sample(analysis), self.rank_type)
-        return analysis.base_values[key]
+        if (value := analysis.base_values.get(key)) is None:
+            value = analysis.base_values[key] = base_value(self.definition, self.sample(analysis), self.rank_type)
+        return value
 
     @property
     def _asked(self) -> Hashable:

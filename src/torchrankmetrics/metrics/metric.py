@@ -192,7 +192,8 @@ class RankMetric(TakesBatches, RowState):
             )
 
     def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
-        self._check_free()
+        if self._holder is not None:
+            self._check_free()
         self._check_update(preds, side, group)
         return cast("TaskSide | None", side)
 
@@ -201,7 +202,8 @@ class RankMetric(TakesBatches, RowState):
             check_queries(block)
         if self.rows.shared:
             self.rows = list(self.rows)
-        self._bound()
+        if self.storage == "counts":  # its own: who is updated is free
+            self._bound()
         self.rows.append(block)
 
     def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:

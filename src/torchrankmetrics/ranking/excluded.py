@@ -95,11 +95,14 @@ class Excluded(NamedTuple):
         return self.mask if self.restriction is None else self.restriction[None]
 
 
+_NOTHING = Excluded()
+
+
 def check_exclude(exclude: Exclude, shape: tuple[int, ...], device: torch.device) -> Excluded:
     """Read what is not a candidate, in any form, for scores of a shape on a device."""
-    B, N = shape
     if exclude is None:
-        return Excluded()
+        return _NOTHING
+    B, N = shape
     if isinstance(exclude, KnownSlices):
         if len(exclude) != B:
             raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")

@@ -81,6 +81,8 @@ def rank_with_rows(
     There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
     """
     ranks, tasks, excluded = _rank(scores, target, exclude, None, counting, tolerance)
+    if tasks.row is None and not named:
+        return ranks
     return with_rows(ranks, tasks, excluded, len(scores), named=named)
 
 
@@ -115,11 +117,13 @@ def _rank(
 ) -> "tuple[Ranks, Tasks, Excluded]":
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     check_scores(scores)
-    tasks = check_target(target, scores.shape, scores.device)
-    excluded = check_exclude(exclude, scores.shape, scores.device)
+    shape, device = scores.shape, scores.device
+    tasks = check_target(target, shape, device)
+    excluded = check_exclude(exclude, shape, device)
     if restriction is not None:
         excluded = excluded._replace(restriction=restriction)
-    scores = scores.detach()
+    if scores.requires_grad:
+        scores = scores.detach()
     flags = flags_of(tasks, excluded)
     count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)
     absolute, relative = (0.0, 0.0) if tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
@@ -208,7 +212,7 @@ def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -
         row, column = as_pairs(target, "target", device)
         if len(row) and B == 0:
             raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")
-    if device.type == "cpu":
+    if column.is_cpu:
         if (first := first_outside(row, column, B, N)) is not None:
             where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
             raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")
