@@ -68,7 +68,7 @@ class Cascade:
     def _plan(self) -> None:
         """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
-        if not coarse:
+        if not coarse or coarse[0].dtype == BFLOAT16:  # which leaves little open
             return
         held = self._problem.candidates
         number = max(1, min(_SAMPLE, len(held) // _SHARE))
