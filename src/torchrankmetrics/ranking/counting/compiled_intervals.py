@@ -207,7 +207,9 @@ def _list(words, task, left, entries, n):
     for i in place[:some]:
         word = words[i]
         while word:
-            lowest = word & (~word + np.uint64(1))  # 2^8j for the byte j, which the product brings to its first three bits
+            lowest = word & (
+                ~word + np.uint64(1)
+            )  # 2^8j for the byte j, which the product brings to its first three bits
             entries[0, n], entries[1, n] = task, left + 8 * i + np.int64((lowest * _BYTES) >> np.uint64(61))
             n += 1
             word ^= lowest
