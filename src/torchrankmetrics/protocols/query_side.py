@@ -14,6 +14,7 @@ from torchrankmetrics.protocols.answers import Best, SideAnswers
 from torchrankmetrics.protocols.batches import FIRST, BatchSize
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.known_triples import excluded_by
+from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.scorers import as_scores
 from torchrankmetrics.ranking.accumulator import rank_part
 from torchrankmetrics.ranking.arrays import Integers
@@ -33,6 +34,7 @@ class QuerySide:
 
     higher_is_better = True
     best: Best | None = None
+    near_ties: NearTies | None = None
     tolerance: float | Tolerance = 0.0
     slicing = Slicing()
 
@@ -125,6 +127,8 @@ class QuerySide:
         restriction = excluded_by(candidates, part.total, scores.device)
         if part.is_whole:
             ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
+            if self.near_ties is not None:
+                self.near_ties.look(scores, target, known, restriction)
         else:
             ranks = rank_part(scores, target, known, restriction, counting, self.tolerance, part)
         if self.best is not None:

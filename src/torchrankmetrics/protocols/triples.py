@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
@@ -163,14 +164,23 @@ def rank_sides(
     counting: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
-    tolerance: float | Tolerance = 0.0,
+    tolerance: float | Tolerance | None = None,
 ) -> RankTable:
-    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups."""
+    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups.
+
+    Where the tolerance is 0, not None, near-ties are looked for.
+    """
     tables, total = [], sum(len(side.queries) for side in sides)
+    near_ties = NearTies() if tolerance == 0.0 else None
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
-            side.compare_by(higher_is_better, tolerance)
+            side.compare_by(higher_is_better, 0.0 if tolerance is None else tolerance)
+            if near_ties is not None:
+                near_ties.begin()
+            side.near_ties = near_ties
             tables.append(side.rank(group, candidates, batch_size, counting, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
+    if near_ties is not None:
+        near_ties.tell()
     return table

@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.intervals import Between
 
 # of a cell with its counting, where float32 costs 1, for plans: what they are worth is measured in ``precisions``
-_COSTS = {EIGHTHS: 0.3, BFLOAT16: 0.5}
+_COSTS = {EIGHTHS: lambda d: 0.2 + 10 / d, BFLOAT16: lambda d: 0.36}
 
 
 class Level(ABC):
@@ -40,7 +40,7 @@ class Level(ABC):
     @property
     def cost(self) -> float:
         """Of one score, where float32 costs 1."""
-        return _COSTS.get(self.dtype, 1.0)
+        return _COSTS[self.dtype](self._problem.width) if self.is_coarse else 1.0
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
