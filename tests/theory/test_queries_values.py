@@ -6,10 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import query_laws as exact
+from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of
 from torchrankmetrics.theory.definitions import (
     MEAN_AUC,
@@ -57,6 +58,7 @@ def tied_queries(draw):
     return place - 1 + draw(st.integers(0, 2)), blocks
 
 
+@cases(40, 1000)
 @given(queries=st.lists(tied_queries(), min_size=1, max_size=3))
 def test_expected_values_are_the_means_over_all_tie_orders(queries):
     sample = sample_of(*queries)
@@ -67,6 +69,7 @@ def test_expected_values_are_the_means_over_all_tie_orders(queries):
             assert got == pytest.approx(want, rel=2e-15, abs=1e-15, nan_ok=True), definition.name
 
 
+@cases(40, 1000)
 @given(queries=st.lists(tied_queries(), min_size=1, max_size=3))
 def test_optimistic_and_pessimistic_values_have_the_answers_first_and_last_in_their_blocks(queries):
     sample = sample_of(*queries)
@@ -90,6 +93,7 @@ def test_the_optimum_is_the_value_of_the_answers_at_the_first_places(definition,
 
 
 @pytest.mark.parametrize(("definition", "task", "scale"), ONE_ANSWER, ids=[one[0].name for one in ONE_ANSWER])
+@cases(20, 500)
 @given(
     ranks=st.lists(st.tuples(st.integers(1, 40), st.integers(0, 30), st.integers(1, 20)), min_size=1, max_size=5),
     weighted=st.booleans(),
@@ -161,7 +165,7 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
     assert (np.isnan(nothing.value), nothing.num_queries) == (True, 0)
 
 
-@settings(max_examples=20)
+@cases(10, 200)
 @given(data=st.data(), queries=st.lists(tied_queries(), min_size=2, max_size=6))
 def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
     shuffled = data.draw(st.permutations(queries))
