@@ -200,11 +200,13 @@ class RankMetric(TakesBatches, RowState):
     def _keep(self, block: Tensor) -> None:
         if isinstance(self.measure.definition, QueryDefinition):
             check_queries(block)
-        if self.rows.shared:
-            self.rows = list(self.rows)
+        rows = self.rows
+        if rows.shared:
+            self.rows = list(rows)
+            rows = self.rows
         if self.storage == "counts":  # its own: who is updated is free
             self._bound()
-        self.rows.append(block)
+        rows.append(block)
 
     def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:

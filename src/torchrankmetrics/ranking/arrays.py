@@ -31,7 +31,7 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
     TypeError: group must hold numbers, got list of <U21
     """
     if isinstance(values, Tensor):
-        return values.detach()
+        return values.detach() if values.requires_grad else values
     if isinstance(values, str):
         raise TypeError(f"{name} must hold numbers, got the str {values!r}")
     try:
