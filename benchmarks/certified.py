@@ -66,6 +66,8 @@ def cases(
         if width < 512:
             for queries, candidates in ((64, 1_000_000), (1000, 200_000)) if full else ((64, 20_000),):
                 yield search(queries, candidates, 200)
+    for width in (64, 200, 512) if full else ():  # where what is not the product weighs most
+        yield search(1000, 15_000, width)
 
 
 def in_turns(case: str, *ways: Way, **options: int) -> list[dict[str, Any]]:
