@@ -140,8 +140,11 @@ def evaluation(
     result = in_turns(f"{case}: {len(test)} triples, both sides", *ways, rounds=2, least=2)
     if HAS_PYKEEN:
         some = test[torch.randperm(len(test), generator=torch.Generator().manual_seed(1))[:SOME]]
-        peer = pykeen_evaluation(entities, relations, every, splits, some)
-        ways = [("rank_triples, exact", "ours", lambda: exact(some)), ("pykeen evaluate, batch 256", "peer", peer)]
+        batch = (
+            256 if width <= 200 else 32
+        )  # it holds the product of every query, relation and entity, number by number
+        peer = pykeen_evaluation(entities, relations, every, splits, some, batch)
+        ways = [("rank_triples, exact", "ours", lambda: exact(some)), (f"pykeen evaluate, batch {batch}", "peer", peer)]
         result += in_turns(f"{case}: {SOME} triples, both sides", *ways, rounds=1, least=1)
     return result
 
@@ -153,7 +156,12 @@ def multiplied(queries: torch.Tensor, candidates: torch.Tensor) -> None:
 
 
 def pykeen_evaluation(
-    entities: torch.Tensor, relations: torch.Tensor, every: torch.Tensor, splits: list[torch.Tensor], some: torch.Tensor
+    entities: torch.Tensor,
+    relations: torch.Tensor,
+    every: torch.Tensor,
+    splits: list[torch.Tensor],
+    some: torch.Tensor,
+    batch: int,
 ) -> Callable[[], Any]:
     from pykeen.evaluation import RankBasedEvaluator
     from pykeen.models import DistMult
@@ -167,7 +175,7 @@ def pykeen_evaluation(
     def run() -> None:
         with contextlib.redirect_stderr(io.StringIO()):
             evaluator = RankBasedEvaluator(filtered=True)
-            evaluator.evaluate(model, some, batch_size=256, use_tqdm=False, additional_filter_triples=splits)
+            evaluator.evaluate(model, some, batch_size=batch, use_tqdm=False, additional_filter_triples=splits)
 
     return run
 
