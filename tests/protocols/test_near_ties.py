@@ -51,7 +51,7 @@ def test_noise_between_scores_that_should_tie_is_told_and_a_tolerance_ends_it(dt
 def test_the_message_counts_the_tasks_looked_at_on_both_sides():
     scores = with_noise(twins())
     triples = tasks()
-    text = r"^\d+ of 64 ranking tasks .* tolerance=Tolerance"
+    text = r"^\d+ of 64 ranking tasks looked at .* tolerance=Tolerance"
     with pytest.warns(RankMetricWarning, match=text):
         rank_triples(lambda h, r: scores[h], lambda r, t: scores[t], triples, None, batch_size=50, progress=False)
 

@@ -54,13 +54,13 @@ class NearTies:
         near = counted & (distance <= _NEAR * unit[task])
         self._near += int(near.sum())
         self._beyond += int((counted & ~near).sum())
-        self._tasks += len(task[near].unique())
+        self._tasks += int((torch.bincount(task[near]) > 0).sum())
 
     def tell(self) -> None:
         """Warn where there is more than chance explains."""
         if self._tasks >= _LEAST and self._near > self._beyond:
             warn(
-                f"{self._tasks} of {self._looked} ranking tasks that were looked at have candidates within {_NEAR} units "
-                "in the last place of the true score, not equal to it, and fewer beyond: float noise orders candidates "
-                "that should tie; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
+                f"{self._tasks} of {self._looked} ranking tasks looked at have candidates within {_NEAR} units in the "
+                "last place of the true score, not equal to it, and fewer beyond: float noise orders candidates that "
+                "should tie; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
             )

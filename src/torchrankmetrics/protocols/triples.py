@@ -75,7 +75,7 @@ def rank_triples(
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
-            distances like scores.
+            distances like scores; or if float noise orders candidates that should tie, in a sample of the tasks.
 
     Returns:
         One row per side and triple, in the order of the triples, tails first: side, the relation as group, the index of

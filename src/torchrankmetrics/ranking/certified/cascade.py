@@ -22,11 +22,8 @@ from torchrankmetrics.ranking.counting.intervals import Between
 _FEW, _LEAST = 10, 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-_SAMPLED, _SHARE, _SAMPLE = (
-    4096,
-    64,
-    512,
-)  # from so many candidates on a share of them is looked at, and at most so many
+# from so many candidates on a share of them is looked at, and at most so many
+_SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
 _PAIR = 9.0  # what a single pair costs, in cells of the float32 product
 _SMALL = 1 << 18  # cells that the product of a few queries costs at least
 

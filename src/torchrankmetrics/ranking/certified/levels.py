@@ -14,8 +14,9 @@ from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.intervals import Between
 
-# of a cell with its counting, where float32 costs 1, for plans: what they are worth is measured in ``precisions``
-_COSTS = {EIGHTHS: lambda d: 0.2 + 10 / d, BFLOAT16: lambda d: 0.36}
+# of a cell with its counting, where float32 costs 1, and what is added over d, for plans: what they are worth is
+# measured in ``precisions``
+_COSTS = {EIGHTHS: (0.2, 10.0), BFLOAT16: (0.36, 0.0)}
 
 
 class Level(ABC):
@@ -40,7 +41,8 @@ class Level(ABC):
     @property
     def cost(self) -> float:
         """Of one score, where float32 costs 1."""
-        return _COSTS[self.dtype](self._problem.width) if self.is_coarse else 1.0
+        each, shared = _COSTS.get(self.dtype, (1.0, 0.0))
+        return each + shared / self._problem.width
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:

@@ -19,7 +19,7 @@ from torchrankmetrics.ranking.remaining import said_of
 from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, with_rows
 
 SIMILARITIES = ("dot", "cosine", "l2")
-_WIDTH = 8192
+_WIDTH = 16384
 
 
 def rank_exactly(
