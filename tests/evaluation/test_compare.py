@@ -359,6 +359,16 @@ def test_variance_split_is_unbiased_and_its_test_keeps_the_level():
     assert 0.92 <= covered / runs <= 0.985
 
 
+def test_a_difference_that_is_the_same_on_every_task_and_seed_has_no_error_but_rounding():
+    x = np.random.default_rng(6).uniform(size=(50, 1))
+    units = units_of(np.concatenate([x + 0.1] * 2 + [x + 0.3] * 2, 1), np.ones(50), np.ones(50, dtype=np.int64))
+    result = seeded_difference(units, 2, identity, 0.95)
+    assert (result.standard_error, result.low, result.high) == (0, result.value, result.value)
+    assert result.value != -0.2
+    assert result.p_value_of(-0.2) == 1
+    assert result.p_value_of(-0.2 + 1e-6) == 0
+
+
 def test_seeds_of_models_and_their_variance_by_hand():
     rng = np.random.default_rng(5)
     runs = [np.clip(np.round(np.exp(rng.normal(2, 1, 60))), 1, 40).astype(np.int64) for _ in range(4)]

@@ -83,8 +83,7 @@ class Joint:
         units = self.models.units
         if not self.exact:
             found = self.models.difference(a, b, 0.5)
-            tiny = 1e-12 * max(abs(float(self.models.value[i])) for i in (a, b))  # the rounding of equal numbers
-            if found.standard_error <= tiny and null:  # as flips of the signs: without any spread t would be sure
+            if found.standard_error == 0 and null:  # as flips of the signs: without any spread t would be sure
                 return 2.0 ** (1 - units.size)
             return found.p_value_of(null)
         differences = units.sums[:, a] - units.sums[:, b]
