@@ -124,7 +124,7 @@ class QuerySide:
         scores, part = self.slicing.join(lambda: self._scores(ids), lambda scores: scores.shape[1])
         restriction = excluded_by(candidates, part.total, scores.device)
         if part.is_whole:
-            ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
+            ranks, *_ = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
         else:
             ranks = rank_part(scores, target, known, restriction, counting, self.tolerance, part)
         if self.best is not None:

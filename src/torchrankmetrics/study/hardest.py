@@ -16,7 +16,8 @@ from torchrankmetrics.study.tasks import DataSet
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, used
 from torchrankmetrics.theory.candidates import FloatArray
 
-Triple = tuple[Any, Any, Any]
+Part = int | str
+Triple = tuple[Part, Part, Part]
 Triples = str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[int, Triple] | Sequence[Triple]
 """The triples that sample ids count: a file of head, relation, tail, an (n, 3) array of ids, or names of them."""
 _SHOWN = 3  # answers of a model
@@ -164,7 +165,7 @@ def _answered(answers: TopAnswers, side: str, triple: Triple, entities: Names) -
     return tuple(named(kept[:_SHOWN], names, "entities"))
 
 
-def _id_of(part: Any, names: Names) -> int:
+def _id_of(part: Part, names: Names) -> int:
     if isinstance(part, int) or names is None:
         return part if isinstance(part, int) else -1
     ids = names.items() if isinstance(names, Mapping) else enumerate(names)
