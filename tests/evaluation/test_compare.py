@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from flips import sign_flip_p_value
 from fuzzing import cases
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.theory.definitions import IDENTITY, Exponential
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
+from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
 from torchrankmetrics.theory.inference.units import units_of
 
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]

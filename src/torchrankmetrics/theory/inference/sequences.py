@@ -117,24 +117,5 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
     return min(ends), max(ends)
 
 
-def bernstein_sequence(drawn: Drawn, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds (t,) after each draw, in closed form: the empirical-Bernstein sequence, wider than bets.
-
-    Source: Waudby-Smith and Ramdas 2020 (arXiv 2006.04347), with predictable plug-in bets, for equal sizes.
-    """
-    x, draw = drawn.values, np.arange(1, len(drawn.values) + 1)
-    mean = (0.5 + np.cumsum(x)) / (draw + 1)
-    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (draw + 1)
-    mean_before, variance_before = np.append(0.5, mean)[:-1], np.append(0.25, variance)[:-1]
-    bet = np.minimum(np.sqrt(2 * math.log(2 / alpha) / (variance_before * draw * np.log(draw + 1))), 0.5)
-    scale = np.cumsum(bet * drawn.total / drawn.left[:-1])
-    centre = np.cumsum(bet * (x + drawn.seen[:-1] / drawn.left[:-1])) / scale
-    loss = np.cumsum((x - mean_before) ** 2 * (-np.log1p(-bet) - bet))
-    radius = (math.log(2 / alpha) + loss) / scale
-    low = np.maximum(centre - radius, drawn.seen[1:] / drawn.total)
-    high = np.minimum(centre + radius, (drawn.seen[1:] + drawn.left[1:]) / drawn.total)
-    return np.maximum.accumulate(low), np.minimum.accumulate(high)
-
-
 def _both(drawn: Drawn, mean: float) -> tuple[FloatArray, FloatArray]:
     return log_capital(drawn, mean, above=True), log_capital(drawn, mean, above=False)
