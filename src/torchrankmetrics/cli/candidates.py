@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchrankmetrics.cli.options import EntitiesOption, input_path
 from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse, watch
-from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.sides import ENTITY_SIDES
 
@@ -24,9 +24,7 @@ def candidates_command(
     ],
     test: Annotated[Path, typer.Option("--test", help="Triples, as --train.", callback=input_path)],
     valid: Annotated[Path | None, typer.Option("--valid", help="Triples, as --train.", callback=input_path)] = None,
-    entities: Annotated[
-        str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
-    ] = "all",
+    entities: EntitiesOption = "all",
     num_entities: Annotated[
         int | None, typer.Option("--num-entities", help="If there are entities that no triple has.")
     ] = None,
