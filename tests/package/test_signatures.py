@@ -31,6 +31,7 @@ HOSTS = {
     "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__ *args",
     *(f"integrations.pykeen_sampled.SampledRankCollectionEvaluator.__init__ {part}" for part in STARS),
     "integrations.pykeen_results.RankResults.to_dict return",
+    "metrics.store.RowStore.gathered group",
 }
 
 
@@ -49,11 +50,12 @@ def public() -> Iterator[tuple[str, object]]:
 def signatures() -> dict[str, tuple[ast.FunctionDef, dict[str, Any]]]:
     """Every function of ours that a public name leads to, as it is written, and the names it is written in."""
     found: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}
-    for _, value in public():
+    values = [value for _, value in public()]
+    for value in values:  # and what these return
         members = [value]
         if inspect.isclass(value):
             for kind in value.__mro__:
-                if kind.__module__.startswith("torchrankmetrics."):
+                if is_ours(kind):
                     members += [m for key, m in vars(kind).items() if key in ("__init__", "__call__") or key[0] != "_"]
         for member in members:
             member = getattr(member, "fget", None) or getattr(member, "__func__", member)
@@ -65,7 +67,10 @@ def signatures() -> dict[str, tuple[ast.FunctionDef, dict[str, Any]]]:
                 except (OSError, SyntaxError):  # what dataclasses write
                     continue
                 if isinstance(node, ast.FunctionDef):
-                    found[name] = node, {**typed_names(function.__module__), **function.__globals__}
+                    names = {**typed_names(function.__module__), **function.__globals__}
+                    found[name] = node, names
+                    returned = [names.get(one) for one in names_in(node.returns)]
+                    values += [one for one in returned if inspect.isclass(one) and is_ours(one) and one not in values]
     return found
 
 
@@ -86,13 +91,26 @@ def is_any(value: object) -> bool:
     return value is Any or (not of_numpy and any(map(is_any, get_args(value))))
 
 
+def names_in(annotation: ast.AST | None) -> Iterator[str]:
+    """Names in an annotation, but not those of the dtypes of arrays."""
+    match annotation:
+        case ast.Name(id=name):
+            yield name
+        case ast.Constant(value=str(text)):
+            yield from names_in(ast.parse(text))
+        case ast.Subscript(value=ast.Attribute(attr="NDArray")) | None:
+            return
+        case _:
+            for part in ast.iter_child_nodes(annotation):
+                yield from names_in(part)
+
+
+def is_ours(kind: type) -> bool:
+    return kind.__module__.startswith("torchrankmetrics.")
+
+
 def has_any(annotation: ast.expr | None, names: dict[str, Any]) -> bool:
-    nodes = [] if annotation is None else list(ast.walk(annotation))
-    written = [
-        ast.parse(node.value) for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)
-    ]
-    nodes += [inner for tree in written for inner in ast.walk(tree)]
-    return any(isinstance(node, ast.Name) and is_any(names.get(node.id)) for node in nodes)
+    return any(is_any(names.get(name)) for name in names_in(annotation))
 
 
 def open_parts(node: ast.FunctionDef, names: dict[str, Any]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning, told
@@ -26,41 +26,30 @@ Metric = str | RankDefinition | Measure | Measured
 Models = Evaluation | Sequence[Evaluation]
 
 
+class _Options(TypedDict, total=False):
+    level: float
+    cluster: Cluster | None
+    resamples: int
+    permutations: int
+    seed: int
+
+
 @overload
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     a: Models,
     b: Models,
     metric: Metric = ...,
-    *,
-    level: float = ...,
-    cluster: Cluster | None = ...,
-    resamples: int = ...,
-    permutations: int = ...,
-    seed: int = ...,
+    **options: Unpack[_Options],
 ) -> Comparison: ...
 @overload
-def compare(
-    a: Models,
-    b: Models,
-    metric: Sequence[Metric],
-    *,
-    level: float = ...,
-    cluster: Cluster | None = ...,
-    resamples: int = ...,
-    permutations: int = ...,
-    seed: int = ...,
-) -> Comparisons: ...
+def compare(a: Models, b: Models, metric: Sequence[Metric], **options: Unpack[_Options]) -> Comparisons: ...
 @overload
 def compare(
     a: Mapping[str, Models],
     b: Metric | Sequence[Metric] = ...,
     *,
     against: str | None = ...,
-    level: float = ...,
-    cluster: Cluster | None = ...,
-    resamples: int = ...,
-    permutations: int = ...,
-    seed: int = ...,
+    **options: Unpack[_Options],
 ) -> PairwiseComparisons: ...
 @told
 def compare(

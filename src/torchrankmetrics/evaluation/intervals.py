@@ -67,9 +67,6 @@ class Intervals(Rendered):
                 return row
         raise KeyError(f"{key!r} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def tabular(self) -> Tabular:
         """The table, before it is written."""
         columns = (

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
-from torchrankmetrics.protocols.scorers import as_scores
+from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.protocols.triples import ScoreFunction
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
@@ -134,10 +134,7 @@ class _Asked:
         """Ranks (b, A) twice, scores (b, A), whether a triple is new (b, A), and the number of candidates (b,)."""
         labels = torch.full_like(queries, relation)
         ids = (queries, labels) if self.side == "tail" else (labels, queries)
-        scores = as_scores(self.score(*ids), queries.device, self.higher_is_better)
-        if scores is None or scores.ndim != 2 or len(scores) != len(queries):
-            got = "no tensor or array" if scores is None else tuple(scores.shape)
-            raise ValueError(f"score_{self.side}s must return scores ({len(queries)}, N), got {got}")
+        scores = score_queries(self.score, ids, self.side, self.higher_is_better)
         if int(answers.max()) >= scores.shape[1]:
             raise IndexError(f"triples must hold entities below N = {scores.shape[1]}, got {int(answers.max())}")
         keep = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)

@@ -105,9 +105,7 @@ def rank_filtered(
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     check_scores(scores)
     tasks = check_target(target, scores.shape, scores.device)
-    excluded = check_exclude(exclude, scores.shape, scores.device)
-    if restriction is not None:
-        excluded = excluded._replace(restriction=restriction)
+    excluded = check_exclude(exclude, scores.shape, scores.device, restriction)
     scores = scores.detach()
     flags = flags_of(tasks, excluded)
     count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)

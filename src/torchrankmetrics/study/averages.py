@@ -59,9 +59,6 @@ class Averages(Rendered):
             raise KeyError(f"{place!r} is not there; there are {', '.join(map(str, self.rows))}")
         return self.rows[place]
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def tabular(self) -> Tabular:
         """The table, before it is written."""
         columns = [

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
@@ -55,9 +55,6 @@ class HardestTasks(Rendered):
     dataset: str
     models: tuple[str, ...]
     rows: tuple[Task, ...]
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
@@ -145,7 +142,7 @@ def _of(triples: Mapping[int, Triple], sample: int, dataset: str) -> Triple:
 
 def _in_words(triple: Triple, entities: Names, relations: Names) -> Triple:
     kinds = ((entities, "entities"), (relations, "relations"), (entities, "entities"))
-    head, relation, tail = (named([part], *kind)[0] for part, kind in zip(triple, kinds, strict=True))
+    head, relation, tail = (named([cast("int", part)], *kind)[0] for part, kind in zip(triple, kinds, strict=True))
     return head, relation, tail
 
 

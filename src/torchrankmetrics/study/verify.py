@@ -52,9 +52,6 @@ class Verification(Rendered):
     def __bool__(self) -> bool:
         return not self.differences
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def tabular(self) -> Tabular:
         """What differs, before it is written."""
         columns = [

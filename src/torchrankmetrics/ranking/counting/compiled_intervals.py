@@ -49,13 +49,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor,
-    candidates: Tensor,
-    form: Form,
-    tasks: Sought,
-    entry: Tensor,
-    column: Tensor,
-    single: bool = False,
+    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
 ) -> tuple[Tensor, Tensor]:
     """As ``intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)

@@ -10,9 +10,22 @@ from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.queries.definitions import Definition
+from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
 # means (b, k) of f for k runs -> g of them and its slopes, elementwise, both (b, k)
 SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+
+def smooth_of(definition: Definition) -> SmoothFunction:
+    """The g of a definition, and its slopes."""
+    g = definition.g
+
+    def smooth(means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        flat = means.ravel()
+        return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
+
+    return smooth
 
 
 @dataclass(frozen=True)
