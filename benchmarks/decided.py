@@ -17,7 +17,6 @@ All of MRR at alpha = 5 %; t is the paired difference of all tasks over its stan
   (of both models) for every query of full validation, and the epoch that is chosen.
 """
 
-import argparse
 import copy
 import json
 import math
@@ -27,8 +26,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.calibration import quietly, replaced
+from benchmarks.calibration import quietly
 from benchmarks.case_study import Model, Splits, shipped
+from benchmarks.pages import parser_of, replaced, sizes, write_json
 from scipy import stats
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
@@ -52,12 +52,11 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--tables", type=Path, default=SHARED / "ultra")
     parser.add_argument("--data", type=Path, default=SHARED)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
@@ -75,8 +74,7 @@ def main() -> None:
     }
     for part, rows in results.items():
         print(f"{CAPTIONS[part]}\n\n{table(rows)}\n")
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, results)
 
 
 def reported(page: str, results: dict[str, list[Row]]) -> str:
@@ -292,7 +290,7 @@ class Scorer:
 def training(name: str, splits: Splits, epochs: int) -> list[Row]:
     """Each epoch validated in full, by a fixed part, and until it is decided."""
     torch.manual_seed(0)
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     model = Model("ComplEx", entities, relations, 32, 0.2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     known, valid = KnownTriples(*splits, num_entities=entities), splits[1]
