@@ -39,7 +39,7 @@ from torchrankmetrics.theory.definitions import hits_at
 from torchrankmetrics.theory.inference.bootstrap import redraws, studentised_interval
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.estimates import estimate
-from torchrankmetrics.theory.inference.intervals import (
+from torchrankmetrics.theory.inference.mean_intervals import (
     interval_through,
     mean_limits,
     normal_interval,

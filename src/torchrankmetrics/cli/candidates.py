@@ -12,7 +12,7 @@ from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.sides import ENTITY_SIDES
 
 if TYPE_CHECKING:
-    from torchrankmetrics.datasets.files import Graph
+    from torchrankmetrics.datasets.triple_files import Graph
 
 MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
 
@@ -46,8 +46,8 @@ def candidates_command(
     """
     from torchrankmetrics.cli.counts import HISTOGRAM
     from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
-    from torchrankmetrics.datasets.files import number_triples, read_triples
     from torchrankmetrics.datasets.histograms import candidate_histogram
+    from torchrankmetrics.datasets.triple_files import number_triples, read_triples
 
     asked = choices_of(entities, "--entities", ENTITIES)
     if "all" not in asked:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchrankmetrics.datasets.files import read_text
+from torchrankmetrics.datasets.triple_files import read_text
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.intervals import confidence_intervals

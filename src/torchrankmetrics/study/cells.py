@@ -17,7 +17,7 @@ from torchrankmetrics.table.columns import used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.theory.inference.estimates import Method, estimate
-from torchrankmetrics.theory.inference.intervals import mean_limits, wilson_ends
+from torchrankmetrics.theory.inference.mean_intervals import mean_limits, wilson_ends
 from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests

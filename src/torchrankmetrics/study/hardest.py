@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 from torch import Tensor
 
-from torchrankmetrics.datasets.files import read_triples
+from torchrankmetrics.datasets.triple_files import read_triples
 from torchrankmetrics.protocols.answers import Names, TopAnswers, named
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.sides import TASK_SIDES

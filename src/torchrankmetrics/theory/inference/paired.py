@@ -16,7 +16,7 @@ from torchrankmetrics.theory.inference.differences import (
     paired_shares,
     paired_shares_p_value,
 )
-from torchrankmetrics.theory.inference.intervals import mean_limits
+from torchrankmetrics.theory.inference.mean_intervals import mean_limits
 from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference, smooth_of
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import Definition
