@@ -22,7 +22,7 @@ _PAIRS_PER_THREAD = 1 << 9
 
 
 def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
-    """As ``plain_intervals.between``, and for bfloat16 tiles, where low and high are int16 keys of ``plain_intervals.keys``."""
+    """As ``plain_intervals.between``, and for bfloat16 tiles, where low and high are int16 keys (``keys`` there)."""
     cells = (tile.view(torch.uint16) if tile.dtype == torch.bfloat16 else tile).numpy()
     return _listed(_scan, (cells, row.numpy(), low.numpy(), high.numpy()), limit)
 
