@@ -119,9 +119,7 @@ def compare(
     if against is not None:
         raise ValueError("against says which of several models: pass a dict of name -> model")
     several_metrics = isinstance(metric, list | tuple)
-    entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
-    if not entries:
-        raise ValueError("metric is empty: name at least one")
+    entries = _entries(metric)
     runs_a, runs_b, rows, keys = _paired_runs(a, cast("Models", b), cluster)
     measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
     if len(measures) > 1:
@@ -144,9 +142,7 @@ def _compare_all(
     options: tuple[float, int, int, int],
 ) -> PairwiseComparisons:
     level, resamples, permutations, seed = options
-    entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
-    if not entries:
-        raise ValueError("metric is empty: name at least one")
+    entries = _entries(metric)
     runs = {name: _runs(model, repr(name)) for name, model in named_models(models).items()}
     several = {name for name, of_model in runs.items() if len(of_model) > 1}
     if several and len(several) < len(runs):
@@ -164,6 +160,12 @@ def _compare_all(
     warn_of_support({row.label: row.support for row in found.rows}, 5)
     _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level, 5)
     return found
+
+
+def _entries(metric: Any) -> list[Any]:
+    if isinstance(metric, list | tuple) and not metric:
+        raise ValueError("metric is empty: name at least one")
+    return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
 def paired(a: Models, b: Models, metric: Metric, cluster: Cluster | None = None) -> PairedMeasure:

@@ -162,12 +162,10 @@ def _asked(
 ) -> list[_Asked]:
     if score_tails is None and score_heads is None:
         raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
-    asked = []
-    if score_tails is not None:
-        asked.append(_Asked("tail", score_tails, None if known is None else known.tails, candidates, higher_is_better))
-    if score_heads is not None:
-        asked.append(_Asked("head", score_heads, None if known is None else known.heads, candidates, higher_is_better))
-    return asked
+    known_of = (None, None) if known is None else (known.tails, known.heads)
+    sides: tuple[tuple[DealSide, ScoreFunction | None], ...] = (("tail", score_tails), ("head", score_heads))
+    asked = zip(sides, known_of, strict=True)
+    return [_Asked(side, score, of, candidates, higher_is_better) for (side, score), of in asked if score is not None]
 
 
 def _places(row: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:

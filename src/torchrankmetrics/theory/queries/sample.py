@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.theory.sample import RankType
 
@@ -75,15 +76,11 @@ class QuerySample:
         Raises:
             ValueError: for another rank type.
         """
-        match rank_type:
-            case "expected":
-                return self
-            case "optimistic":
-                return replace(self, pessimistic=self.optimistic + self.answers - 1)
-            case "pessimistic":
-                return replace(self, optimistic=self.pessimistic - self.answers + 1)
-        known = ", ".join(map(repr, QUERY_RANK_TYPES))
-        raise ValueError(f"rank_type of a metric of queries must be one of {known}; got {rank_type!r}")
+        if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "optimistic":
+            return replace(self, pessimistic=self.optimistic + self.answers - 1)
+        if rank_type == "pessimistic":
+            return replace(self, optimistic=self.pessimistic - self.answers + 1)
+        return self
 
     def __len__(self) -> int:
         return len(self.num_candidates)
