@@ -91,9 +91,8 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
     if not 0 <= mean <= 1 or not len(drawn.values):
         return int(mean < 0) - int(mean > 1)
     bar = math.log(2 / alpha)
-    first = [
-        int((capital >= bar).argmax()) if (capital >= bar).any() else len(capital) for capital in _both(drawn, mean)
-    ]
+    refuted = [log_capital(drawn, mean, above=above) >= bar for above in (True, False)]
+    first = [int(at.argmax()) if at.any() else len(at) for at in refuted]
     if first[0] != first[1]:
         return 1 if first[0] < first[1] else -1
     low, high = drawn.certain
@@ -115,7 +114,3 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
             out, inside = (middle, inside) if refuted else (out, middle)
         ends.append(out)  # refuted, or the end of what is possible
     return min(ends), max(ends)
-
-
-def _both(drawn: Drawn, mean: float) -> tuple[FloatArray, FloatArray]:
-    return log_capital(drawn, mean, above=True), log_capital(drawn, mean, above=False)
