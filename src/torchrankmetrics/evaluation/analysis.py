@@ -163,15 +163,21 @@ class Analysis:
         queries = self.queries
         return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
 
+    @property
+    def group(self) -> IntArray:
+        """Groups of the rows, (m,) int64; ValueError if a task has none."""
+        group = Columns(self.rows).group
+        if (group == ABSENT).any():
+            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        return group
+
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """The tasks of each group apart, by ascending id.
 
         Raises:
             ValueError: if a task has no group.
         """
-        group = Columns(self.rows).group
-        if (group == ABSENT).any():
-            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        group = self.group
         order = np.argsort(group, kind="stable")
         ids, first = np.unique(group[order], return_index=True)
         with_queries = self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
