@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, cast
 from weakref import ref
 
 from torch import Tensor
@@ -84,7 +84,7 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
-        predicted: TaskSide | None = side if side is None else self._labels.get(side, side)  # type: ignore[assignment]
+        predicted = cast("TaskSide | None", side if side is None else self._labels.get(side, side))
         for member in self._checked:
             member._check_update(preds, predicted, group)
         return predicted
