@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any, cast
+from typing import Any
 from weakref import ref
 
 from torch import Tensor
