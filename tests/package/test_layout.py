@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
@@ -166,3 +167,13 @@ print(metric.compute()["mrr"].item(), trm.evaluate([1, 2], num_candidates=4)["mr
 def test_files_have_one_reason_to_exist() -> None:
     long = {path.name: lines for path in PACKAGE.rglob("*.py") if (lines := len(path.read_text().splitlines())) > 300}
     assert not long
+
+
+def test_tests_stand_in_rooms_of_the_same_names() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert rooms <= {path.name for path in Path(__file__).parents[1].iterdir()}
+
+
+def test_no_two_files_share_a_name_that_says_nothing() -> None:
+    names = Counter(path.stem for path in FILES)
+    assert [name for name in ("views", "values", "intervals", "files") if names[name] > 1] == []

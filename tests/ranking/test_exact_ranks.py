@@ -14,6 +14,8 @@ from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
 from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
+from torchrankmetrics.ranking.counting import choose_intervals
+from torchrankmetrics.ranking.counting.plain_intervals import Form, Sought
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 LADDERS = [[EIGHTHS, BFLOAT16, FLOAT32, FLOAT64], [EIGHTHS, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]
@@ -115,7 +117,9 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
         patch.setattr(cascade, "_SAMPLED", [1, 1 << 12][seed // 3 % 2])
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
+        patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
+        patch.setattr(pairs, "_OPEN", [0, 1 << 20][seed // 11 % 2])
         ranks = rank_embeddings(
             queries,
             Candidates(candidates, bias),
@@ -217,6 +221,31 @@ def test_products_of_reduced_precision_are_not_trusted():
         torch.set_float32_matmul_precision(before)
 
 
+@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+@pytest.mark.parametrize(("d", "share"), [(130, 0.1), (64, 0.4), (200, 1.0)])
+def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
+    generator = torch.Generator().manual_seed(d)
+    queries, candidates = (torch.randn(n, d, generator=generator).round() for n in (7, 3001))  # exact in any order
+    scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
+    width = scores[row].abs().quantile(share, 1)
+    compiled, plain = (choose_intervals(queries, counting) for counting in ("numba", "torch"))
+    found = [way.between(scores, row, -width, width, 3001) for way in (compiled, plain)]
+    assert int(found[0].inside.sum()) == len(found[0].task) > 0
+    pairs_of = [sorted(zip(one.task.tolist(), one.column.tolist(), strict=True)) for one in found]
+    assert pairs_of[0] == pairs_of[1]
+    assert all(torch.equal(one, other) for one, other in zip(found[0][:2], found[1][:2], strict=True))
+    tasks = Sought(row, torch.tensor([5, -1, 3000, 7]), -width.double(), torch.zeros(4, dtype=torch.float64))
+    given = candidates, Form(None, None), tasks, found[0].task, found[0].column
+    above, open_ = plain.compare(queries, *given)
+    assert above.any()
+    assert open_.any()
+    assert not open_.all()
+    for single in (False, True):
+        again = compiled.compare(queries, *given, single=single)
+        assert torch.equal(again[0], above)
+        assert torch.equal(again[1], open_)
+
+
 class TestPrecisions:
     def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
         from torchrankmetrics.ranking.certified import precisions as module
@@ -224,8 +253,9 @@ class TestPrecisions:
         for name in ("_halves_pay", "_eighths_pay"):
             monkeypatch.setattr(module, name, lambda width, threads: True)
         usual, single = {"on_cpu": True, "compiled": True, "kept": False}, [FLOAT32, FLOAT64]
-        assert rank.precisions(64, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(64, 64, **usual | {"kept": True}) == [EIGHTHS, BFLOAT16, *single]
+        assert rank.precisions(128, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
+        assert rank.precisions(127, 1000, **usual) == [BFLOAT16, *single]  # eighths leave too much open
+        assert rank.precisions(128, 64, **usual | {"kept": True}) == [EIGHTHS, BFLOAT16, *single]
         assert rank.precisions(64, 999, **usual) == [EIGHTHS, *single]
         assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32
         for width, number, other in ((63, 1000, {}), (64, 63, {}), (64, 1000, {"on_cpu": False})):

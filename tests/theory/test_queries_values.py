@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import query_laws as exact
 from fuzzing import cases
-from query_metrics import CUT, METRICS, every_metric, sample_of
+from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
 from torchrankmetrics.theory.definitions import (
     MEAN_AUC,
     MEAN_RANK,
@@ -103,7 +103,7 @@ def test_with_one_answer_a_metric_of_queries_is_its_task_metric(definition, task
     high = low + [tied for _, tied, _ in ranks]
     N = high + [more for _, _, more in ranks]
     weight = np.arange(1.0, len(N) + 1) if weighted else np.ones(len(N))
-    sample = QuerySample.from_rows(np.arange(len(N)), low, high, N, weight)
+    sample = sample_of_rows(np.arange(len(N)), low, high, N, weight)
     for rank_type in ("expected", "optimistic", "pessimistic"):
         want = base_value(task, RankSample(low, high, N, weight), rank_type)
         assert query_mean(definition, sample, rank_type).value == pytest.approx(scale * want, rel=1e-15)
@@ -174,31 +174,8 @@ def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
         assert repr(one) == repr(other)
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
-        ([(7, 1, 1, 9), (7, 1, 1, 9)], r"query 7 has 2 answers at the places 1..1; ranks must be raw"),
-        ([(7, 1, 3, 9), (8, 3, 4, 9), (7, 3, 4, 9)], r"query 7 has tie blocks 1..3 and 3..4 that overlap"),
-        ([(7, 1, 1, 9), (8, 10, 10, 9)], r"query 8 has ranks 10..10 outside of 1..9, its num_candidates"),
-        ([(7, 0, 1, 9)], r"query 7 has ranks 0..1 outside of 1..9"),
-        ([(7, 1, 1, 9), (3, 1, 1, 9), (7, 2, 2, 8)], r"query 7 has num_candidates 9 and 8 in its rows"),
-    ],
-)
-def test_rows_that_are_no_query_are_refused_by_name(rows, message):
-    with pytest.raises(ValueError, match=message):
-        QuerySample.from_rows(*np.array(rows, dtype=np.int64).T)
-
-
-def test_rows_of_a_query_must_agree_in_weight_and_count():
-    columns = np.array([(7, 1, 1, 9), (7, 2, 2, 9)], dtype=np.int64).T
-    with pytest.raises(ValueError, match=r"query 7 has weight 1.0 and 2.0"):
-        QuerySample.from_rows(*columns, np.array([1.0, 2.0]))
-    with pytest.raises(ValueError, match=r"query 7 has count 1 and 2"):
-        QuerySample.from_rows(*columns, None, np.array([1, 2]))
-
-
 def test_no_queries_have_no_values():
-    nothing = QuerySample.from_rows(*np.empty((4, 0), dtype=np.int64))
+    nothing = sample_of_rows(*np.empty((4, 0), dtype=np.int64))
     for definition, _ in METRICS:
         assert definition.values(nothing).shape == definition.moments([], [])[1].shape == (0,)
 

@@ -17,7 +17,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.definitions import AtMost
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 
-Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]
+Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Answer = Tensor | dict[str, float]  # ranks (B,) float64, or values of metrics
 Fault = tuple[str, float | str, float | str]  # quantity, got, expected
 RULES: tuple[str, ...] = RANK_TYPES

@@ -104,8 +104,8 @@ def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
         for place, column in enumerate(best_first):
             row[column] = i + 1 - place / width
         rows.append(row)
-    place = torch.tensor(ranks)
-    return Case(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets), None, place, place, note=note)
+    best = torch.tensor(ranks)
+    return Case(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets), None, best, best, note=note)
 
 
 def _rows(scores: Tensor) -> str:

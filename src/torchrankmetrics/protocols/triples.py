@@ -1,7 +1,7 @@
 """rank_triples: a whole filtered evaluation of any model, each query scored once for all its answers."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -10,6 +10,7 @@ from tqdm.auto import tqdm
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
@@ -74,7 +75,7 @@ def rank_triples(
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
-            distances like scores.
+            distances like scores; or if float noise orders candidates that should tie, in a sample of the tasks.
 
     Returns:
         One row per side and triple, in the order of the triples, tails first: side, the relation as group, the index of
@@ -129,14 +130,14 @@ def rank_triples(
 
 
 def sides_of(
-    score_tails: ScoreFunction | None,
-    score_heads: ScoreFunction | None,
+    score_tails: Callable[..., Scores] | None,
+    score_heads: Callable[..., Scores] | None,
     tasks: Tensor,
-    known: KnownTriples | None,
+    known: Any,
     score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
 ) -> "list[QuerySide]":
-    """Queries of the sides that are scored, tails first; arguments and errors as ``rank_triples``."""
+    """Queries of the sides that are scored, tails first, of tasks (n, 3) and more; errors as ``rank_triples``."""
     if score_hrt is not None:
         if score_tails is not None or score_heads is not None:
             raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
@@ -146,12 +147,13 @@ def sides_of(
             raise ValueError("num_entities is needed with score_hrt where known is None")
         score_tails, score_heads = both_sides(score_hrt, num_entities)
     if score_tails is None and score_heads is None:
-        raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
+        raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
     sides: list[QuerySide] = []
+    also = list(range(3, tasks.shape[1]))  # of what a query is asked with, such as a time
     if score_tails is not None:
-        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tasks[:, 2], known and known.tails))
+        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1, *also]], tasks[:, 2], known and known.tails))
     if score_heads is not None:
-        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], tasks[:, 0], known and known.heads))
+        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2, *also]], tasks[:, 0], known and known.heads))
     return sides
 
 
@@ -163,14 +165,23 @@ def rank_sides(
     counting: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
-    tolerance: float | Tolerance = 0.0,
+    tolerance: float | Tolerance | None = None,
 ) -> RankTable:
-    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups."""
+    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups.
+
+    Where the tolerance is 0, not None, near-ties are looked for.
+    """
     tables, total = [], sum(len(side.queries) for side in sides)
+    near_ties = NearTies() if tolerance == 0.0 else None
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
-            side.compare_by(higher_is_better, tolerance)
+            side.compare_by(higher_is_better, 0.0 if tolerance is None else tolerance)
+            if near_ties is not None:
+                near_ties.begin()
+            side.near_ties = near_ties
             tables.append(side.rank(group, candidates, batch_size, counting, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
+    if near_ties is not None:
+        near_ties.tell()
     return table

@@ -16,18 +16,16 @@ from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
-from torchrankmetrics.ranking.counting.intervals import Between
+from torchrankmetrics.ranking.counting.plain_intervals import Between
 
 # a task with more open candidates in a tile than one in so many, or so few at all, is left to the next precision
-_FEW, _LEAST = 16, 16
+_FEW, _LEAST = 10, 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-_SAMPLED, _SHARE, _SAMPLE = (
-    4096,
-    64,
-    512,
-)  # from so many candidates on a share of them is looked at, and at most so many
-_PAIR = 16.0  # what a single pair costs, in cells of the float32 product
+# from so many candidates on a share of them is looked at, and at most so many
+_SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
+_PAIR = 9.0  # what a single pair costs, in cells of the float32 product
+_SMALL = 1 << 18  # cells that the product of a few queries costs at least
 
 
 class Cascade:
@@ -67,7 +65,7 @@ class Cascade:
     def _plan(self) -> None:
         """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
-        if not coarse:
+        if not coarse or coarse[0].dtype == BFLOAT16:  # which leaves little open
             return
         held = self._problem.candidates
         number = max(1, min(_SAMPLE, len(held) // _SHARE))
@@ -91,7 +89,7 @@ class Cascade:
         task = self._ordinary
         for place, level in enumerate(self._levels):
             if not len(task):
-                return
+                break
             asked = start[task] <= place
             if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
                 continue
@@ -104,6 +102,7 @@ class Cascade:
             task = torch.cat(left).sort().values if len(left) > 1 else left[0]
         for one in task.tolist():  # not even float64 holds their scores
             self._decide_all(number, tile, one)
+        self._pairs.decide(tile)
 
     def _chunks(self, task: Tensor, width: int) -> Iterator[Tensor]:
         """Tasks in ascending order, so many at once that a buffer holds the scores of their rows."""
@@ -135,8 +134,13 @@ class Cascade:
                 )
                 many = many[~exact]
         self._tally.above.index_add_(0, task, found.above * ~many)
-        self._pairs.decide(tile, task, found.task, found.column)
+        self._pairs.add(tile, task[found.task], found.column)
         last = level.dtype == FLOAT64
+        if level.is_coarse and 0 < int(found.inside[many].sum()) * _PAIR < _SMALL:
+            found = level.between(tile, scores, task[many], place[many], len(tile))
+            self._tally.above.index_add_(0, task[many], found.above)
+            self._pairs.add(tile, task[many][found.task], found.column)
+            return task[:0]
         if level.is_coarse or not bool(many.any()) or (self._truth.group is None and not last):
             return task[many]
         left = []
@@ -160,7 +164,7 @@ class Cascade:
         self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
         self._tally.above.index_add_(0, task, found.above * ~many)
         rest = ~equal & counted
-        self._pairs.decide(tile, task, entry[rest], column[rest])
+        self._pairs.add(tile, own[rest], column[rest])
         return task[many]
 
     def _decide_all(self, number: int, tile: Tile, task: int) -> None:
@@ -169,7 +173,7 @@ class Cascade:
         cells = torch.zeros(1, len(tile), device=one.device)
         self._fill(cells, number, tile, self._problem.row[one], 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
-        self._pairs.decide(tile, one, torch.zeros_like(column), column)
+        self._pairs.add(tile, one.expand(len(column)), column)
 
     def _scores(self, number: int, tile: Tile, task: Tensor, level: Level) -> tuple[Tensor, Tensor]:
         """Scores of the rows of some tasks, the least number where nothing is to be counted; each task's row in them.

@@ -12,10 +12,11 @@ from torchrankmetrics.ranking.certified.precisions import multiplied
 from torchrankmetrics.ranking.certified.problem import Problem
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
-from torchrankmetrics.ranking.counting.intervals import Between
+from torchrankmetrics.ranking.counting.plain_intervals import Between
 
-# of a cell with its counting, where float32 costs 1, for plans: what they are worth is measured in ``precisions``
-_COSTS = {EIGHTHS: 0.3, BFLOAT16: 0.5}
+# of a cell with its counting, where float32 costs 1, and what is added over d, for plans: what they are worth is
+# measured in ``precisions``
+_COSTS = {EIGHTHS: (0.2, 10.0), BFLOAT16: (0.36, 0.0)}
 
 
 class Level(ABC):
@@ -40,7 +41,8 @@ class Level(ABC):
     @property
     def cost(self) -> float:
         """Of one score, where float32 costs 1."""
-        return _COSTS.get(self.dtype, 1.0)
+        each, shared = _COSTS.get(self.dtype, (1.0, 0.0))
+        return each + shared / self._problem.width
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
@@ -52,7 +54,7 @@ class Level(ABC):
 
     @abstractmethod
     def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
-        """Count for tasks whose scores are in these rows, as ``intervals.between``."""
+        """Count for tasks whose scores are in these rows, as ``plain_intervals.between``."""
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if self._buffer is None or len(self._buffer) < rows * columns:

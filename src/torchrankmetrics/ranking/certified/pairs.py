@@ -10,9 +10,10 @@ from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.structure import rows_of
 from torchrankmetrics.ranking.certified.tiles import FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth, operands
-from torchrankmetrics.ranking.counting.intervals import Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Sought
 
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
+_OPEN = 1 << 20  # pairs of a tile that wait to be compared
 _PENDING = 1 << 20  # pairs that wait for the last level
 
 
@@ -23,44 +24,51 @@ class Pairs:
         self._problem, self._truth, self._tally = problem, truth, tally
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._num_pending = 0
-        self._operands: tuple[Tile | None, tuple[Tensor, ...]] = (None, ())
+        self._open: list[tuple[Tensor, Tensor]] = []
+        self._num_open = 0
 
-    def decide(self, tile: Tile, task: Tensor, entry: Tensor, column: Tensor) -> None:
-        """Compare candidates of a tile with the true ones of tasks; the own one is left out.
+    def add(self, tile: Tile, task: Tensor, column: Tensor) -> None:
+        """Take candidates of a tile, by their place in it, to be compared with the true ones of tasks, int64 (n,)."""
+        self._open.append((task, column))
+        self._num_open += len(task)
+        if self._num_open > _OPEN:
+            self.decide(tile)
 
-        Args:
-            tile: the tile.
-            task: int64 (T,), some tasks.
-            entry: int64 (n,), the place of each pair's task among them.
-            column: int64 (n,), the candidates by their place in the tile.
+    def decide(self, tile: Tile) -> None:
+        """Compare what has been added of a tile; the own candidate of a task is left out.
+
+        Of many at once those of the same candidates are compared one after the other.
         """
-        if not len(entry):
+        if not self._num_open:
             return
-        if self._operands[0] is not tile:  # widened once, whatever the number of calls
-            self._operands = tile, operands(self._problem.queries.given, tile)
+        task, column = (torch.cat(part) for part in zip(*self._open, strict=True))
+        self._open, self._num_open = [], 0
+        given = operands(self._problem.queries.given, tile)
         # sums in float32 decide nearly all of them, in a third of the time
-        if self._problem.intervals.eighths is not None and self._operands[1][0].dtype == FLOAT32:
-            open_ = self._compare(tile, task, entry, column, FLOAT32)
-            entry, column = entry[open_], column[open_]
-            if not len(entry):
+        if self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
+            open_ = self._compare(tile, given, task, column, FLOAT32)
+            task, column = task[open_], column[open_]
+            if not len(task):
                 return
-        open_ = self._compare(tile, task, entry, column, FLOAT64)
+        open_ = self._compare(tile, given, task, column, FLOAT64)
         if not bool(open_.any()):
             return
-        task, column = self._count_certain(tile, task[entry[open_]], column[open_])
+        task, column = self._count_certain(tile, task[open_], column[open_])
         if not self._truth.looked and self._num_pending + len(task) > _LOOK:
             self._truth.look()
             task, column = self._count_certain(tile, task, column)
         if len(task):
             self._leave(task, column + tile.left)
 
-    def _compare(self, tile: Tile, task: Tensor, entry: Tensor, column: Tensor, dtype: torch.dtype) -> Tensor:
+    def _compare(
+        self, tile: Tile, given: tuple[Tensor, Tensor], task: Tensor, column: Tensor, dtype: torch.dtype
+    ) -> Tensor:
         """Count what sums in a precision decide; which pairs they do not, bool (n,)."""
-        low, high = (part[task] for part in self._truth.interval(tile, dtype))
-        tasks = Sought(self._problem.row[task], self._problem.column[task] - tile.left, low, high)
+        low, high = self._truth.interval(tile, dtype)
+        tasks = Sought(self._problem.row, self._problem.column - tile.left, low, high)
         options = {"single": True} if dtype == FLOAT32 else {}
-        above, open_ = self._problem.intervals.compare(*self._operands[1], tile.form, tasks, entry, column, **options)
-        self._tally.above.index_add_(0, task, above)
+        above, open_ = self._problem.intervals.compare(*given, tile.form, tasks, task, column, **options)
+        self._tally.above += above
         return open_
 
     def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``intervals``.
+"""Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``plain_intervals``.
 
 Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
 """
@@ -13,16 +13,19 @@ import torch
 from numba.extending import overload
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.intervals import Between, Form, Rulers, Scales, Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Between, Form, Rulers, Scales, Sought
 from torchrankmetrics.ranking.counting.threads import cuts, side_by_side
 
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
 _PAIRS_PER_THREAD = 1 << 9
+_BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
+_CACHE = 1 << 18  # bytes of candidates that pairs are compared with at once
+_WIDE = 128  # numbers in a candidate from where on that pays
 
 
 def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
-    """As ``intervals.between``, and for bfloat16 tiles, where low and high are int16 keys of ``intervals.keys``."""
+    """As ``plain_intervals.between``, and for bfloat16 tiles, where low and high are int16 keys (``keys`` there)."""
     cells = (tile.view(torch.uint16) if tile.dtype == torch.bfloat16 else tile).numpy()
     return _listed(_scan, (cells, row.numpy(), low.numpy(), high.numpy()), limit)
 
@@ -40,7 +43,7 @@ def between_eighths(tile: Tensor, row: Tensor, tasks: Rulers, columns: Scales, l
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """As ``intervals.products``."""
+    """As ``plain_intervals.products``."""
     out = np.empty(len(row))
     given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
     parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
@@ -49,15 +52,9 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor,
-    candidates: Tensor,
-    form: Form,
-    tasks: Sought,
-    entry: Tensor,
-    column: Tensor,
-    single: bool = False,
+    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """As ``intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
+    """As ``plain_intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
     given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
     pairs = entry.numpy(), column.numpy(), single
@@ -99,7 +96,7 @@ def _scan(tile, row, low, high, limit, above, inside, first, last, entries):
             more = _ones(words[1])
             between += more
             if more and between <= limit:
-                n = _list(flags[1], words[1], task, left, entries, n)
+                n = _list(words[1], task, left, entries, n)
         if between > limit:
             n = begin
         above[task], inside[task] = over, between
@@ -131,7 +128,7 @@ def _scan_eighths(
             more = _ones(words[1])
             between += more
             if more and between <= limit:
-                n = _list(flags[1], words[1], task, left, entries, n)
+                n = _list(words[1], task, left, entries, n)
         if between > limit:
             n = begin
         above[task], inside[task] = over, between
@@ -194,13 +191,22 @@ def _ones(words):
 
 
 @numba.njit(nogil=True, cache=True)
-def _list(flags, words, task, left, entries, n):
+def _list(words, task, left, entries, n):
+    place = np.empty(_BLOCK // 8, np.int32)
+    some = 0
     for i in range(words.shape[0]):
-        if words[i]:
-            for j in range(8 * i, 8 * i + 8):
-                # written always and kept if it is inside: a branch would be guessed wrong
-                entries[0, n], entries[1, n] = task, left + j
-                n += flags[j]
+        # written always and kept if there is one: a branch would be guessed wrong
+        place[some] = i
+        some += words[i] != 0
+    for i in place[:some]:
+        word = words[i]
+        while word:
+            lowest = word & (
+                ~word + np.uint64(1)
+            )  # 2^8j for the byte j, which the product brings to its first three bits
+            entries[0, n], entries[1, n] = task, left + 8 * i + np.int64((lowest * _BYTES) >> np.uint64(61))
+            n += 1
+            word ^= lowest
     return n
 
 
@@ -227,9 +233,27 @@ def _products(queries, candidates, row, column, out, first, last):
         out[i] = _product(queries[row[i]], candidates[column[i]])
 
 
+@numba.njit(nogil=True, cache=True)
+def _near(column, size):
+    """Order of columns in which they come from one slice of so many after the other."""
+    begin = np.zeros(column.max() // size + 2 if len(column) else 2, np.int64)
+    for j in column:
+        begin[j // size + 1] += 1
+    for i in range(1, len(begin)):
+        begin[i] += begin[i - 1]
+    order = np.empty(len(column), np.int64)
+    for i in range(len(column)):
+        order[begin[column[i] // size]] = i
+        begin[column[i] // size] += 1
+    return order
+
+
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_):
-    for i in range(first, last):
+    size = max(1, _CACHE // max(1, candidates.itemsize * candidates.shape[1]))
+    near = _near(column[first:last], size) if candidates.shape[1] >= _WIDE else np.arange(last - first)
+    for i in near:
+        i += first
         task, place = entry[i], column[i]
         open_[i] = False
         if place == own[task]:
@@ -240,7 +264,7 @@ def _compare(queries, candidates, scale, shift, row, own, low, high, entry, colu
             score /= scale[place]
         if shift.shape[0]:
             score += shift[place]
-        if score > high[task]:
-            above[task] += 1
-        elif not score < low[task]:
-            open_[i] = True
+        # no branch: of open pairs half would be guessed wrong
+        over = score > high[task]
+        above[task] += over
+        open_[i] = not (over | (score < low[task]))

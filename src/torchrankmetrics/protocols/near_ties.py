@@ -1,0 +1,66 @@
+"""Looks for float noise: candidates whose scores are those of the true ones but for the last bits."""
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.errors import warn
+from torchrankmetrics.ranking.excluded import KnownSlices
+
+_SHARE, _MOST = 16, 32  # one task in so many is looked at, and at most so many of a side
+_CELLS = 1 << 20  # scores looked at, at once
+_NEAR, _AROUND = 8, 72  # units in the last place
+_LEAST = 3  # tasks with near-ties
+
+
+class NearTies:
+    """Counts candidates near the true ones in a sample of the tasks: further reads of those rows of scores alone.
+
+    By chance a candidate within 72 units in the last place is within 8 in one case of nine. Float noise is a few units
+    wide: where more are within 8 than beyond, scores that should tie differ by rounding.
+    """
+
+    def __init__(self) -> None:
+        self._seen = self._most = self._looked = self._tasks = self._near = self._beyond = 0
+
+    def begin(self) -> None:
+        """Begin with a side."""
+        self._most += _MOST
+
+    def look(
+        self, scores: Tensor, target: tuple[Tensor, Tensor], known: KnownSlices | None, restriction: Tensor | None
+    ) -> None:
+        """Look at some tasks of a batch: float32 or float64 scores (B, N), rows and columns of the true candidates."""
+        row, column = target
+        self._seen += len(row)
+        number = min(self._most, self._seen // _SHARE) - self._looked
+        number = min(number, len(row), max(1, _CELLS // scores.shape[1]))
+        if number <= 0 or scores.dtype not in (torch.float32, torch.float64):
+            return
+        self._looked += number
+        some = torch.arange(number, device=row.device) * len(row) // number
+        row, column = row[some], column[some]
+        true = scores[row, column]
+        unit = torch.nextafter(true.abs(), torch.full_like(true, torch.inf)) - true.abs()
+        apart = (scores[row] - true[:, None]).abs_()
+        task, other = (apart <= _AROUND * unit[:, None]).nonzero().unbind(1)
+        distance = apart[task, other]
+        counted = distance > 0  # what is equal ties, the true one with itself
+        if not bool(counted.any()):
+            return
+        if known is not None and len(known.columns):
+            counted &= ~known.hold(row[task], other)
+        if restriction is not None:
+            counted &= ~restriction[other]
+        near = counted & (distance <= _NEAR * unit[task])
+        self._near += int(near.sum())
+        self._beyond += int((counted & ~near).sum())
+        self._tasks += int((torch.bincount(task[near]) > 0).sum())
+
+    def tell(self) -> None:
+        """Warn where there is more than chance explains."""
+        if self._tasks >= _LEAST and self._near > self._beyond:
+            warn(
+                f"{self._tasks} of {self._looked} ranking tasks looked at have candidates within {_NEAR} units in the "
+                "last place of the true score, not equal to it, and fewer beyond: float noise orders candidates that "
+                "should tie; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
+            )
