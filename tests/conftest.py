@@ -20,31 +20,38 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
-import torch
 
-from default_device import LibraryOn
 from worker_pool import WorkerPool
-
-hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
-hypothesis.settings.register_profile("explore", deadline=None)
-hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=4)
-hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
-torch.set_num_threads(1)
-if checkout := os.environ.get("PYKEEN_CHECKOUT"):
-    source = str((Path(checkout) / "src").resolve(strict=True))
-    sys.path.insert(0, source)
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))  # of processes
-    import pykeen
-
-    assert pykeen.__file__.startswith(source), f"{source} holds no PyKEEN: {pykeen.__file__} was imported"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--inference-mode", action="store_true", help="run every test inside torch.inference_mode()")
     parser.addoption("--default-device", help="what the library is told is the default device, for example meta")
     parser.addoption("--first-cases", action="store_true", help="run the first case of every test function")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not getattr(config.option, "numprocesses", None):  # a process that hands tests to others needs none of this
+        _set_up()
+
+
+def _set_up() -> None:
+    import hypothesis
+    import torch
+
+    hypothesis.settings.register_profile("repeatable", derandomize=True, deadline=None)
+    hypothesis.settings.register_profile("explore", deadline=None)
+    hypothesis.settings.register_profile("few", derandomize=True, deadline=None, max_examples=4)
+    hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+    torch.set_num_threads(1)
+    if checkout := os.environ.get("PYKEEN_CHECKOUT"):
+        source = str((Path(checkout) / "src").resolve(strict=True))
+        sys.path.insert(0, source)
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [source, os.environ.get("PYTHONPATH")]))  # of processes
+        import pykeen
+
+        assert pykeen.__file__.startswith(source), f"{source} holds no PyKEEN: {pykeen.__file__} was imported"
 
 
 @pytest.hookimpl(wrapper=True)
@@ -67,6 +74,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
+    import torch
+
+    from default_device import LibraryOn
+
     # what Lightning does on NCCL and not on gloo: a plain test on a CPU never sees it
     trains = item.get_closest_marker("trains") is not None
     device = item.config.getoption("--default-device")
@@ -86,6 +97,8 @@ def pool() -> Iterator[WorkerPool]:
 @pytest.fixture(params=[False, True], ids=["no_inference_mode", "inference_mode"])
 def both_modes(request: pytest.FixtureRequest) -> Iterator[None]:
     """The test once outside and once inside inference mode."""
+    import torch
+
     with torch.inference_mode(request.param):
         yield
 

@@ -405,9 +405,10 @@ def test_a_group_must_be_one_of_this_process(pool: WorkerPool) -> None:
 
 def job_dies(me: int, when: str) -> tuple[str, float]:
     accumulator = RankAccumulator(torch.ones(1), torch.tensor([3]), (1, 2), process_group=dist.group.WORLD)
+    store = dist.distributed_c10d._get_default_store()
     if me == 1:
         if when == "is silent":
-            time.sleep(3)
+            store.wait(["told"], timedelta(seconds=60))
         os._exit(1)
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=1), dist.group.WORLD)  # from here on: it may start slowly
     accumulator.update(torch.ones(1, 2))
@@ -418,6 +419,7 @@ def job_dies(me: int, when: str) -> tuple[str, float]:
     except RuntimeError as error:
         message = str(error)
     seconds = time.monotonic() - begin
+    store.set("told", "")
     dist.destroy_process_group()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     return message, seconds

@@ -69,6 +69,26 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
                 assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
 
 
+@pytest.mark.parametrize("way", ["plain", pytest.param("compiled", marks=needs_numba)])
+def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
+    """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
+    count = importlib.import_module(f"{counting.__name__}.{way}").count
+    generator = torch.Generator().manual_seed(8)
+    B, N, nan = 40, 6, float("nan")
+    scores = scores_with_specials(generator, B, N, torch.float64, "row")
+    column = torch.randint(-1, N, (B,), generator=generator)
+    drop = torch.rand(B, N, generator=generator) < 0.3
+    for true in (scores[range(B), column] + shift for shift in (-1, 0, 1, nan)):
+        for excluded in (None, drop):
+            expected = []
+            for i, own in enumerate(true.tolist()):
+                kept = [c for c in range(N) if c != column[i] and (excluded is None or not excluded[i, c])]
+                cells = scores[i, kept].tolist()
+                better, not_worse = sum(not x <= own for x in cells), sum(not x < own for x in cells)  # NaN wins
+                expected.append([better, not_worse, len(cells), sum(x != x for x in [*cells, own])])
+            assert count(scores, true, None, column, None, excluded).T.tolist() == expected
+
+
 @needs_numba
 @cases(15, 400)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(2, 5), st.integers(0, 10**6), st.sampled_from(FLOATS))
