@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from benchmarks.evaluators import PEERS
+from benchmarks.pages import replaced
 
 from torchrankmetrics import __version__, rank_scores
 from torchrankmetrics.audit import Report, audit
@@ -26,7 +27,7 @@ from torchrankmetrics.audit.laws import LAWS
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"
 PAGE = Path(__file__).parents[1] / "docs" / "audit.md"
-BEGIN, END = "<!-- begin: python -m benchmarks.audit -->\n", "<!-- end -->\n"
+BEGIN = "<!-- begin: python -m benchmarks.audit -->\n"
 SIGNS = {"kept": "+", "broken": "**broken**", "raised": "**raised**", "refused": "refused", "not applicable": ""}
 
 
@@ -37,7 +38,7 @@ def main() -> None:
     given = parser.parse_args()
     if not given.report:
         RESULTS.write_text(json.dumps(results(given.only), indent=1) + "\n", encoding="utf-8")
-    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), tables(load())), encoding="utf-8")
+    PAGE.write_text(replaced(PAGE.read_text(encoding="utf-8"), tables(load()), BEGIN), encoding="utf-8")
 
 
 def load() -> dict[str, Any]:
@@ -130,12 +131,6 @@ def _number(value: Any) -> str:
 
 def _cells(cells: Any) -> str:
     return " | ".join(map(str, cells)) + " |"
-
-
-def replaced(page: str, new: str) -> str:
-    """The page with what stands between the marks replaced."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + new + END + rest.split(END)[1]
 
 
 if __name__ == "__main__":

@@ -14,16 +14,14 @@ Given are the mean, standard deviation and 95 % quantile of z(MRR), how often it
 the standard error of that share.
 """
 
-import argparse
-import json
 import math
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from benchmarks.case_study import MODELS, Model, Splits, rank, shipped
+from benchmarks.pages import parser_of, sizes, write_json
 from torch import Tensor
 
 from torchrankmetrics import KnownTriples, evaluate, rank_scores
@@ -34,10 +32,9 @@ LEVEL = 0.05
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=2000, help="of the scorers without a model")
     parser.add_argument("--initialisations", type=int, default=200, help="of every model")
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -48,14 +45,13 @@ def main() -> None:
         for scorer, (source, draws) in sources.items():
             rows.append(measured(graph, scorer, [next(source) for _ in range(draws)]))
             print(table(rows[-1:]).splitlines()[-1], flush=True)
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, rows)
     print("\n" + table(rows))
 
 
 def queries(splits: Splits, blind: bool) -> Iterator[tuple[float, float]]:
     """z(MRR) and p of one draw after the other; both sides of a triple are tasks of two queries."""
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     h, r, t = splits[2].T
     known = KnownTriples(*splits, num_entities=entities)
     # answers of one query have the scores of that query
@@ -73,7 +69,7 @@ def queries(splits: Splits, blind: bool) -> Iterator[tuple[float, float]]:
 
 
 def untrained(splits: Splits, kind: str) -> Iterator[tuple[float, float]]:
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     while True:
         ranks = rank(Model(kind, entities, relations, 64, 0.2), splits).ranks
         yield judged(ranks.realistic, ranks.num_candidates)

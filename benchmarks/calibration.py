@@ -17,7 +17,6 @@ tests at 5 %. Intervals of one model are computed for all samples at once; a cel
 what `RankCollection.confidence_intervals` and `compare` say of them.
 """
 
-import argparse
 import json
 import math
 import warnings
@@ -29,6 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.pages import parser_of, replaced, write_json
 from scipy import optimize, special, stats
 from tqdm import tqdm
 
@@ -39,7 +39,7 @@ from torchrankmetrics.theory.definitions import hits_at
 from torchrankmetrics.theory.inference.bootstrap import redraws, studentised_interval
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.estimates import estimate
-from torchrankmetrics.theory.inference.intervals import (
+from torchrankmetrics.theory.inference.mean_intervals import (
     interval_through,
     mean_limits,
     normal_interval,
@@ -58,25 +58,23 @@ SPREADS, HITS = ("median_rank", "rank_std"), (1, 10)
 LEVEL, RESAMPLES, PERMUTATIONS, RUNS, CHECKED = 0.95, 499, 999, 3, 3
 RESULTS = Path(__file__).parent / "results" / "calibration.json"
 PAGE = Path(__file__).parents[1] / "docs" / "comparing.md"
-BEGIN, END = "<!-- begin: python -m benchmarks.calibration --report -->\n", "<!-- end -->\n"
+BEGIN = "<!-- begin: python -m benchmarks.calibration --report -->\n"
 KEYS = ("kind", "metric", "method", "population", "size")
 Row = dict[str, Any]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
-        PAGE.write_text(replaced(PAGE.read_text(), tables(json.loads(RESULTS.read_text()))))
+        PAGE.write_text(replaced(PAGE.read_text(), tables(json.loads(RESULTS.read_text())), BEGIN))
         return
     results = simulated(given.draws, given.workers)
     print(tables(results))
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, results)
 
 
 def simulated(draws: int, workers: int) -> Row:
@@ -384,12 +382,6 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
         low, high, p = _outcome(only_b, only_a, size)
         return -high, -low, p
     return *share_difference(only_a, only_b, size, LEVEL), mcnemar_p_value(only_a, only_b)
-
-
-def replaced(page: str, new: str, begin: str = BEGIN) -> str:
-    """The page with what stands between the marks replaced."""
-    before, rest = page.split(begin)
-    return before + begin + new + END + rest.split(END, 1)[1]
 
 
 def tables(results: Row) -> str:

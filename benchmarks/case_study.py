@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 from benchmarks.graphs import read_splits
+from benchmarks.pages import sizes
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 
@@ -146,7 +147,7 @@ def summarize(table: RankTable, test: Tensor, published: float | None) -> dict[s
 
 
 def study(name: str, splits: Splits, kind: str, given: argparse.Namespace) -> dict[str, Any]:
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     torch.manual_seed(given.seed)
     epochs = 0 if kind == UNTRAINED else given.epochs
     model = Model(MODELS[0] if kind == UNTRAINED else kind, entities, relations, given.dim, given.dropout)

@@ -15,7 +15,6 @@ same scorer on the same tasks, had there been m + 1 candidates. The scorers take
   collect of the first 30 % of the pairs; the rest are ranked against each other, left to right.
 """
 
-import argparse
 import json
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.graphs import read_ids, read_splits
+from benchmarks.pages import parser_of, write_json
 from scipy.sparse import csr_matrix
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples
@@ -38,10 +38,9 @@ KEYS = {(metric, view): Measure(parse_name(metric).definition, view).key for met
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--fb15k237", type=Path)
     parser.add_argument("--dbp15k", type=Path)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="measure nothing, print the tables of what --json holds")
     given = parser.parse_args()
     if given.report:
@@ -52,8 +51,7 @@ def main() -> None:
             results["FB15k-237"] = subsampled(frequency_ranks(given.fb15k237), SIZES)
         if given.dbp15k:
             results["DBP15k zh-en"] = subsampled(propagation_ranks(given.dbp15k), SIZES)
-        if given.json:
-            given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+        write_json(given.json, results)
     for name, rows in results.items():
         print(f"\n{name}, {rows[0]['tasks']} tasks\n\n{table(rows)}")
 

@@ -17,7 +17,6 @@ All of MRR at alpha = 5 %; t is the paired difference of all tasks over its stan
   (of both models) for every query of full validation, and the epoch that is chosen.
 """
 
-import argparse
 import copy
 import json
 import math
@@ -27,14 +26,15 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.calibration import quietly, replaced
+from benchmarks.calibration import quietly
 from benchmarks.case_study import Model, Splits, shipped
+from benchmarks.pages import parser_of, replaced, sizes, write_json
 from scipy import stats
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
 from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples, rank_until_decided
-from torchrankmetrics.theory.inference.sequences import Drawn, bernstein_sequence, log_capital
+from torchrankmetrics.theory.inference.sequences import Drawn, log_capital
 
 ALPHA, LOOKS, FIXED = 0.05, 50, 0.2
 CHECKPOINTS = (("4g", "3g"), ("50g", "3g"), ("50g", "4g"))
@@ -52,12 +52,11 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--epochs", type=int, default=40)
     parser.add_argument("--tables", type=Path, default=SHARED / "ultra")
     parser.add_argument("--data", type=Path, default=SHARED)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
@@ -75,8 +74,7 @@ def main() -> None:
     }
     for part, rows in results.items():
         print(f"{CAPTIONS[part]}\n\n{table(rows)}\n")
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, results)
 
 
 def reported(page: str, results: dict[str, list[Row]]) -> str:
@@ -132,6 +130,25 @@ def by_bets(drawn: Drawn) -> tuple[int, int]:
         for capital in (log_capital(drawn, 0.5, above=above) for above in (True, False))
     ]
     return (end, 0) if min(at) >= end - 1 else (min(at) + 1, 1 if at[0] < at[1] else -1)
+
+
+def bernstein_sequence(drawn: Drawn, alpha: float) -> tuple[Array, Array]:
+    """Lower and upper bounds (t,) after each draw, in closed form: the empirical-Bernstein sequence, wider than bets.
+
+    Source: Waudby-Smith and Ramdas 2020 (arXiv 2006.04347), with predictable plug-in bets, for equal sizes.
+    """
+    x, draw = drawn.values, np.arange(1, len(drawn.values) + 1)
+    mean = (0.5 + np.cumsum(x)) / (draw + 1)
+    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (draw + 1)
+    mean_before, variance_before = np.append(0.5, mean)[:-1], np.append(0.25, variance)[:-1]
+    bet = np.minimum(np.sqrt(2 * math.log(2 / alpha) / (variance_before * draw * np.log(draw + 1))), 0.5)
+    scale = np.cumsum(bet * drawn.total / drawn.left[:-1])
+    centre = np.cumsum(bet * (x + drawn.seen[:-1] / drawn.left[:-1])) / scale
+    loss = np.cumsum((x - mean_before) ** 2 * (-np.log1p(-bet) - bet))
+    radius = (math.log(2 / alpha) + loss) / scale
+    low = np.maximum(centre - radius, drawn.seen[1:] / drawn.total)
+    high = np.minimum(centre + radius, (drawn.seen[1:] + drawn.left[1:]) / drawn.total)
+    return np.maximum.accumulate(low), np.minimum.accumulate(high)
 
 
 def by_bernstein(drawn: Drawn) -> tuple[int, int]:
@@ -273,7 +290,7 @@ class Scorer:
 def training(name: str, splits: Splits, epochs: int) -> list[Row]:
     """Each epoch validated in full, by a fixed part, and until it is decided."""
     torch.manual_seed(0)
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     model = Model("ComplEx", entities, relations, 32, 0.2)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     known, valid = KnownTriples(*splits, num_entities=entities), splits[1]

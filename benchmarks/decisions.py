@@ -24,7 +24,6 @@
 The populations are drawn five times as often as the graphs.
 """
 
-import argparse
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -34,8 +33,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.calibration import POPULATIONS, population, quantile, quietly, replaced
+from benchmarks.calibration import POPULATIONS, population, quantile, quietly
 from benchmarks.case_study import Model, Splits, shipped
+from benchmarks.pages import parser_of, replaced, sizes, write_json
 from benchmarks.study_marks import OF_SEED, OF_TASK, SHIFT, true_values
 from scipy import special, stats
 from tqdm import tqdm
@@ -64,10 +64,9 @@ Scorers = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=200)
     parser.add_argument("--parts", default=",".join(CAPTIONS))
-    parser.add_argument("--json", type=Path, help="parts that are not simulated stay as they are there")
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
@@ -79,7 +78,7 @@ def main() -> None:
         print(table(part, rows) + "\n")
     if given.json:
         known = json.loads(given.json.read_text()) if given.json.exists() else {}
-        given.json.write_text(json.dumps(known | results, indent=1) + "\n", encoding="utf-8")
+        write_json(given.json, known | results)  # parts that were not simulated stay as they are
 
 
 def simulated(draws: int, parts: list[str]) -> dict[str, list[Row]]:
@@ -149,7 +148,7 @@ class Uniform:
 
 def rejections(splits: Splits, scorers: Scorers, seed: int, uniform: Uniform) -> dict[str, bool]:
     """Whether each null is rejected by MRR."""
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     h, r, t = splits[2].T
     query = torch.cat([h * relations + r, (entities + t) * relations + r]).numpy()
     answer = torch.cat([t, h]).numpy()
@@ -174,7 +173,7 @@ def rejections(splits: Splits, scorers: Scorers, seed: int, uniform: Uniform) ->
 
 def noise(splits: Splits, skill: float) -> Iterator[Scorers]:
     """A score of its own for every triple; those of the test triples are higher by so much."""
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     h, r, t = splits[2].T
     while True:
         tails, heads = torch.randn(entities, relations, entities), torch.randn(entities, relations, entities)
@@ -184,14 +183,14 @@ def noise(splits: Splits, skill: float) -> Iterator[Scorers]:
 
 
 def blind(splits: Splits) -> Iterator[Scorers]:
-    entities = int(torch.cat(splits)[:, [0, 2]].max()) + 1
+    entities = sizes(splits)[0]
     while True:
         score = torch.rand(entities)
         yield (lambda h, r, of=score: of.expand(len(h), -1)), (lambda r, t, of=score: of.expand(len(t), -1))
 
 
 def untrained(splits: Splits, kind: str) -> Iterator[Scorers]:
-    entities, relations = (int(torch.cat(splits)[:, columns].max()) + 1 for columns in ([0, 2], [1]))
+    entities, relations = sizes(splits)
     while True:
         model = Model(kind, entities, relations, 64, 0.2).eval()
         yield (

@@ -7,16 +7,14 @@ FB15k-237 and WN18RR counts, drawn at random; there PyKEEN's numbers are compare
 has no closed form (--samples).
 """
 
-import argparse
-import json
 import time
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.pages import parser_of, write_json
 
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
@@ -104,10 +102,9 @@ def measured(definition: d.RankDefinition, key: str | None, N: np.ndarray, slow:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--samples", type=int, default=200, help="PyKEEN's Monte Carlo samples where it has no formula")
     parser.add_argument("--slow", action="store_true", help="also what takes PyKEEN minutes")
-    parser.add_argument("--json", type=Path, help="write the rows here")
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
@@ -118,8 +115,7 @@ def main() -> None:
         for definition, key in METRICS:
             rows.append({"set": label, **measured(definition, key, N, given.slow, given.samples)})
             print(format_row(rows[-1]))
-    if given.json:
-        given.json.write_text(json.dumps(rows, indent=1))
+    write_json(given.json, rows)
 
 
 def format_row(row: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ import torch
 from benchmarks.ultra_scores import CHECKPOINTS, Graph, graph_names, labels_of, load_graph, rank, tables
 
 from torchrankmetrics import ExactExpectation, RankTable, evaluate, rank_triples
-from torchrankmetrics.datasets.files import Triple
+from torchrankmetrics.datasets.triple_files import Triple
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
 from torchrankmetrics.study import RankStudy
 

@@ -11,13 +11,12 @@ Ranks of one scorer on the same tasks, from the hard negatives alone to all cand
   scorer, relation frequency, both sides, filtered by all splits, gives the others all the same score, 0.
 """
 
-import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from benchmarks.comparable import frequencies, frequency_ranks
+from benchmarks.pages import parser_of, write_json
 
 from torchrankmetrics import Ranks, evaluate, rank_triples
 
@@ -28,15 +27,13 @@ SHARES = (0.0, 0.01, 0.1, 1.0)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--fb15k237", type=Path)
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     results = {"simulated": simulated()}
     if given.fb15k237:
         results["FB15k-237"] = typed(given.fb15k237)
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, results)
     for name, rows in results.items():
         print(f"\n{name}, {rows[0]['tasks']} tasks\n\n{table(rows)}")
 

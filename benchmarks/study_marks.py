@@ -12,7 +12,6 @@ without a mark, on any of the data sets, by either metric: at most 5 % of the ta
 the worse models without a mark. The truth of the intervals is the value on 10^6 ranks of the population.
 """
 
-import argparse
 import json
 import math
 from concurrent.futures import ProcessPoolExecutor
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.calibration import NUM_CANDIDATES, quantile
+from benchmarks.pages import parser_of, replaced, write_json
 from scipy import special
 from tqdm import tqdm
 
@@ -32,29 +32,26 @@ from torchrankmetrics.study import RankStudy
 
 RESULTS = Path(__file__).parent / "results" / "study_marks.json"
 PAGE = Path(__file__).parents[1] / "docs" / "study.md"
-BEGIN, END = "<!-- begin: python -m benchmarks.study_marks --report -->\n", "<!-- end -->\n"
+BEGIN = "<!-- begin: python -m benchmarks.study_marks --report -->\n"
 MODELS, DATASETS, TASKS, METRICS = 4, 3, 200, ("mrr", "hits_at_10")
 OF_TASK, OF_SEED, SHIFT = 0.6, 0.02, 0.3
 CELLS = list(product(("good", "ordinary"), (1, 3), ("all equal", "two best")))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=400)
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="simulate nothing, write the committed results into docs")
     given = parser.parse_args()
     if given.report:
-        head, _, rest = PAGE.read_text().partition(BEGIN)
-        PAGE.write_text(head + BEGIN + table(json.loads(RESULTS.read_text())) + END + rest.partition(END)[2])
+        PAGE.write_text(replaced(PAGE.read_text(), table(json.loads(RESULTS.read_text())), BEGIN))
         return
     with ProcessPoolExecutor(given.workers) as pool:
         rows = list(tqdm(pool.map(partial(cell, given.draws), range(len(CELLS))), total=len(CELLS)))
     results = {"draws": given.draws, "rows": rows}
     print(table(results))
-    if given.json:
-        given.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, results)
 
 
 def cell(draws: int, number: int) -> dict[str, Any]:

@@ -7,8 +7,6 @@ breakdown of one table of so many tasks, each a group of its own, by MRR, MR and
 processor, one thread; where nothing else runs that is the time one waits.
 """
 
-import argparse
-import json
 import tempfile
 import time
 from collections.abc import Callable
@@ -17,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from benchmarks.pages import parser_of, write_json
 
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.study import RankStudy
@@ -25,10 +24,9 @@ SHARES = {"d1": 0.02, "d2": 0.08, "d3": 0.2, "d4": 0.7}  # of the rows: graphs d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = parser_of(__doc__)
     parser.add_argument("--pattern")
     parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     torch.set_num_threads(1)
     rows = []
@@ -41,8 +39,7 @@ def main() -> None:
     rows.append({"study": "groups", "tables": 1, "rows": given.rows, "breakdown": grouped(given.rows)})
     for row in rows:
         print(row)
-    if given.json:
-        given.json.write_text(json.dumps({"rows": rows}, indent=1) + "\n", encoding="utf-8")
+    write_json(given.json, {"rows": rows})
 
 
 def simulated(rows: int) -> RankStudy:

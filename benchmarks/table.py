@@ -7,25 +7,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import replaced
+
 _SHOWN = ("counting", "epoch", "scale", "full_evaluation", "certified")
 RESULTS = [Path(__file__).parent / "results" / f"{name}.json" for name in _SHOWN]
 PAGE = Path(__file__).parents[1] / "docs" / "scale.md"
-BEGIN, END = "<!-- begin: python -m benchmarks.table -->\n", "<!-- end -->\n"
+BEGIN = "<!-- begin: python -m benchmarks.table -->\n"
 
 
 def main() -> None:
-    PAGE.write_text(replaced(PAGE.read_text(), tables()))
+    PAGE.write_text(replaced(PAGE.read_text(), tables(), BEGIN))
 
 
 def tables() -> str:
     """All committed results, one table each."""
     return "\n".join(table(json.loads(path.read_text())) for path in RESULTS)
-
-
-def replaced(page: str, new: str) -> str:
-    """The page with what stands between the marks replaced."""
-    before, rest = page.split(BEGIN)
-    return before + BEGIN + new + END + rest.split(END)[1]
 
 
 def table(results: dict[str, Any]) -> str:

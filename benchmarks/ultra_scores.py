@@ -19,7 +19,7 @@ from numba import njit
 from torch import Tensor
 
 from torchrankmetrics import KnownTriples, RankTable, rank_triples
-from torchrankmetrics.datasets.files import Triple
+from torchrankmetrics.datasets.triple_files import Triple
 
 CHECKPOINTS = ("3g", "4g", "50g")
 _MODEL = {"input_dim": 64, "hidden_dims": [64] * 6, "message_func": "distmult", "aggregate_func": "sum"}

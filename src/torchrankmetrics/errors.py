@@ -53,13 +53,13 @@ class RankMetricWarning(UserWarning):
     """
 
 
-def warn(message: str) -> None:
-    """Give a ``RankMetricWarning`` to the caller of the function that calls this."""
+def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
+    """Give a warning to the caller of the function that calls this."""
     if is_told_here():
         level, frame = 3, sys._getframe(2)
         while frame.f_code.co_filename == __file__ and frame.f_back is not None:  # a wrapper of this file is no caller
             level, frame = level + 1, frame.f_back
-        warnings.warn(message, RankMetricWarning, stacklevel=level)
+        warnings.warn(message, category, stacklevel=level)
 
 
 def is_told_here() -> bool:
@@ -76,13 +76,11 @@ def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         @functools.wraps(function)
         def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            for old in names.keys() & kwargs.keys():
+            for old in names.keys() & kwargs.keys() if kwargs else ():
                 new = names[old]
                 if new in kwargs:
                     raise TypeError(f"{function.__qualname__}() got {new}= and {old}=, its name up to 0.1; pass {new}=")
-                message = f"{function.__qualname__}({old}=...) is deprecated and goes with 0.3: pass {new}="
-                if is_told_here():
-                    warnings.warn(message, FutureWarning, stacklevel=2)
+                warn(f"{function.__qualname__}({old}=...) is deprecated and goes with 0.3: pass {new}=", FutureWarning)
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
 

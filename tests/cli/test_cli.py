@@ -40,20 +40,16 @@ COMMANDS = {
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The first command by ``python -m``, the second by the console script, the others by a process that has torch."""
+    """The second command by the console script, the others by ``python -m``."""
     folder = tmp_path_factory.mktemp("cli")
     write_files(folder)
     script = Path(sys.executable).with_name("torchrankmetrics")
     assert script.exists(), "the console script is not installed: pip install -e '.[dev]'"
-    commands = [[sys.executable, "-m", "torchrankmetrics"], [str(script)]]
-    results = {}
-    for name, (arguments, _) in COMMANDS.items():
-        if commands:
-            command = [*commands.pop(0), *arguments]
-            results[name] = subprocess.run(command, cwd=folder, text=True, capture_output=True, check=False)
-        else:
-            results[name] = forked("-m", "torchrankmetrics", *arguments, cwd=folder)
-    return results
+    module = ("-m", "torchrankmetrics")
+    commands = {name: ((script,) if name == "compare" else module) for name in COMMANDS}
+    # its modules are imported in the order of the command
+    options = {"cwd": folder, "anew": ["torchrankmetrics"]}
+    return {name: forked(*commands[name], *arguments, **options) for name, (arguments, _) in COMMANDS.items()}
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -3,13 +3,13 @@
 import csv
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from command_line import output
+from scripts import forked
 from torchrankmetrics.cli import main
 
 EVALUATORS = """
@@ -89,7 +89,6 @@ def test_what_is_wrong_is_told_in_one_line(arguments, words, capsys):
 
 def test_the_command_finds_modules_of_the_working_folder(name, tmp_path):
     script = Path(sys.executable).with_name("torchrankmetrics")
-    command = [str(script), "audit", f"{name}:ranks", *FEW]
-    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    result = forked(script, "audit", f"{name}:ranks", *FEW, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     assert "0 of 27 laws broken" in result.stdout

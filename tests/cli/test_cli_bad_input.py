@@ -1,8 +1,5 @@
 """Bad input of every command: one line that says what is wrong, exit code 2, nothing written."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +7,7 @@ import pytest
 import torch
 
 from command_line import table_of
+from scripts import forked
 from torchrankmetrics import RankTable
 from torchrankmetrics.cli import main
 
@@ -185,17 +183,9 @@ def test_an_output_like_ranks_is_refused(cli_folder, capsys):
 def test_ctrl_c_is_one_line_and_130_also_while_modules_load(cli_folder, tmp_path):
     """Ctrl-C where torch is imported, and where the ranks are read."""
     for module in ("torch", "zipfile"):
-        folder = tmp_path / module
-        folder.mkdir()
-        (folder / "sitecustomize.py").write_text(INTERRUPT[module])
-        paths = [str(folder), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-        result = subprocess.run(
-            [sys.executable, "-m", "torchrankmetrics", "report", "a.npz", "-o", "out.csv"],
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        code = f"{INTERRUPT[module]}\nimport runpy\nrunpy.run_module('torchrankmetrics', run_name='__main__')"
+        anew = ["torchrankmetrics", *([module] if module == "torch" else [])]
+        result = forked("-c", code, "report", "a.npz", "-o", "out.csv", cwd=cli_folder, anew=anew)
         assert (result.returncode, result.stdout, result.stderr) == (130, "", "interrupted\n")
     assert not Path("out.csv").exists()
 

@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import math
-import os
 import re
 import subprocess
 import sys
@@ -184,11 +183,9 @@ def test_an_ascii_terminal_gets_escapes(cli_folder):
     Path("names.txt").write_text("é\n中\n😀\n", encoding="utf-8-sig")
     command = ["report", "a.npz", "-m", "mrr", "--by-group", "--names", "names.txt", "-f"]
     code = f"from torchrankmetrics.cli import main\nfor form in ('table', 'csv', 'json'): main({command!r} + [form])"
-    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=False, env=environment, encoding="ascii"
-    )
+    result = forked("-c", code, cwd=cli_folder, environment={"PYTHONIOENCODING": "ascii"})
     assert result.returncode == 0, result.stderr
+    assert result.stdout.isascii()
     rows, array = result.stdout[: (start := result.stdout.index("["))], result.stdout[start:]
     assert [row["group"] for row in json.loads(array)] == ["é", "中", "😀"]
     assert [rows.count(text) for text in ("\\xe9", "\\u4e2d", "\\U0001f600")] == [2] * 3  # table and csv

@@ -10,13 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
+from flips import sign_flip_p_value
 from fuzzing import cases
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
 from torchrankmetrics.theory.definitions import IDENTITY, Exponential
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
+from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
 from torchrankmetrics.theory.inference.units import units_of
 
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]
@@ -266,7 +267,7 @@ def test_clusters_of_copies_count_once():
         (table(A).compact(), table(B), "a has no sample ids and its rows are sorted or merged"),
         (Ranks(A, None, 40), [], "b is an empty list"),
         ([Ranks(A, None, 40)] * 2, Ranks(B, None, 40), "lists of at least 2 runs"),
-        (Ranks([], None, 40), Ranks([], None, 40), "a has no ranking tasks"),
+        (Ranks([], None, 40), Ranks([], None, 40), "a holds no ranking tasks"),
     ],
 )
 def test_what_does_not_fit_is_told(a, b, message):
@@ -357,6 +358,16 @@ def test_variance_split_is_unbiased_and_its_test_keeps_the_level():
     assert truth[1] * 0.9 < found[1] < truth[1] * 1.3
     assert rejected / runs <= 0.08
     assert 0.92 <= covered / runs <= 0.985
+
+
+def test_a_difference_that_is_the_same_on_every_task_and_seed_has_no_error_but_rounding():
+    x = np.random.default_rng(6).uniform(size=(50, 1))
+    units = units_of(np.concatenate([x + 0.1] * 2 + [x + 0.3] * 2, 1), np.ones(50), np.ones(50, dtype=np.int64))
+    result = seeded_difference(units, 2, identity, 0.95)
+    assert (result.standard_error, result.low, result.high) == (0, result.value, result.value)
+    assert result.value != -0.2
+    assert result.p_value_of(-0.2) == 1
+    assert result.p_value_of(-0.2 + 1e-6) == result.p_value == 2**-49
 
 
 def test_seeds_of_models_and_their_variance_by_hand():

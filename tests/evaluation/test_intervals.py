@@ -16,7 +16,7 @@ from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
 from torchrankmetrics.theory.inference.estimates import estimate
-from torchrankmetrics.theory.inference.intervals import share_interval, skewed_normal, wilson
+from torchrankmetrics.theory.inference.mean_intervals import share_interval, skewed_normal, wilson
 from torchrankmetrics.theory.inference.units import support_of, units_of
 from torchrankmetrics.theory.sample import RankSample
 

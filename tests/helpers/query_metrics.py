@@ -34,4 +34,16 @@ def sample_of(*queries, weight=None):
     """A sample of queries (N, blocks), each block (first place, last place, answers), from its rows in disorder."""
     rows = [(q, low, high, N) for q, (N, blocks) in enumerate(queries) for low, high, t in blocks for _ in range(t)]
     columns = np.array(rows, dtype=np.int64)[np.random.default_rng(len(rows)).permutation(len(rows))].T
-    return QuerySample.from_rows(*columns, weight if weight is None else np.asarray(weight, float)[columns[0]])
+    return sample_of_rows(*columns, weight if weight is None else np.asarray(weight, float)[columns[0]])
+
+
+def sample_of_rows(query, low, high, num_candidates, weight=None):
+    """A sample from one row per answer, in any order: equal rows of a query are the answers of one block."""
+    rows = np.stack([query, low, high], 1)
+    blocks, first, answers = np.unique(rows, axis=0, return_index=True, return_counts=True)
+    label, low, high = blocks.T
+    starts = np.unique(label, return_index=True)[1]
+    one = first[starts]
+    weight = np.ones(len(one)) if weight is None else weight[one]
+    ends = np.append(starts, len(label))
+    return QuerySample(ends, low, high, answers, num_candidates[one], weight, np.ones_like(one))

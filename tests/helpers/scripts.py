@@ -1,11 +1,13 @@
 """Scripts of this repository as people meet them: run in a process of their own, or loaded by their path."""
 
+import gc
 import importlib.util
 import os
 import runpy
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -30,12 +32,19 @@ def fork_script(*command: str | Path, cwd: Path = ROOT) -> str:
 
 
 def forked(
-    *command: str | Path, cwd: Path, stdin: Path = Path(os.devnull), environment: dict[str, str] | None = None
+    *command: str | Path,
+    cwd: Path,
+    stdin: Path = Path(os.devnull),
+    environment: dict[str, str] | None = None,
+    anew: Sequence[str] = (),
 ) -> subprocess.CompletedProcess[str]:
-    """A script, or ``-m`` and a module, with its arguments, forked from the server of the pools."""
+    """A script, ``-m`` and a module, or ``-c`` and code, with its arguments, forked from the server of the pools.
+
+    Packages of ``anew`` count as not imported yet: for laws about what their import does.
+    """
     with tempfile.TemporaryDirectory() as folder:
         files = [str(stdin.absolute()), str(Path(folder, "out")), str(Path(folder, "err"))]
-        given = [str(word) for word in command], str(cwd), files, environment or {}
+        given = [str(word) for word in command], str(cwd), files, environment or {}, anew
         process = server().Process(target=_run, args=given)
         process.start()
         process.join()
@@ -43,15 +52,22 @@ def forked(
     return subprocess.CompletedProcess(command, process.exitcode, out, err)
 
 
-def _run(command: list[str], cwd: str, files: list[str], environment: dict[str, str]) -> None:
+def _run(command: list[str], cwd: str, files: list[str], environment: dict[str, str], anew: Sequence[str]) -> None:
+    gc.freeze()  # what the server has imported is shared and stays
     os.environ |= environment
     for to, file in enumerate(files):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT if to else os.O_RDONLY, 0o600), to)
     # the server's own are those of its parent: not read, not in UTF-8
     sys.stdin = os.fdopen(0, encoding="utf-8", closefd=False)
-    sys.stdout, sys.stderr = (os.fdopen(to, "w", encoding="utf-8", closefd=False) for to in (1, 2))
+    written = os.environ.get("PYTHONIOENCODING", "utf-8")
+    sys.stdout, sys.stderr = (os.fdopen(to, "w", encoding=written, closefd=False) for to in (1, 2))
     os.chdir(cwd)
-    if command[0] == "-m":
+    for name in [name for name in sys.modules if name.partition(".")[0] in anew]:
+        del sys.modules[name]
+    if command[0] == "-c":
+        sys.argv, sys.path[0] = ["-c", *command[2:]], cwd
+        exec(command[1], {"__name__": "__main__"})
+    elif command[0] == "-m":
         sys.argv, sys.path[0] = command[1:], cwd
         runpy.run_module(command[1], run_name="__main__", alter_sys=True)
     else:

@@ -1,5 +1,6 @@
 """Processes for tests: a pool that starts once per module and forms a gloo group of any size for each job."""
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -13,7 +14,7 @@ from typing import Any
 
 # a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_PRELOAD = ["torchrankmetrics", "torch.distributed", "hypothesis.strategies", "pytest", "pytorch_lightning", "numba"]
+_PRELOAD = ["torchrankmetrics.api", "torch.distributed", "hypothesis", "pytest", "pytorch_lightning", "numba"]
 
 
 def server() -> Any:
@@ -99,6 +100,7 @@ class WorkerPool:
 def _serve(pipe: Connection, collective_timeout: float) -> None:
     import torch
 
+    gc.freeze()  # what the server has imported is shared and stays
     torch.set_num_threads(1)
     while True:
         try:

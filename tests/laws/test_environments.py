@@ -1,24 +1,21 @@
 """Set-ups that are ordinary elsewhere: Numba that cannot be used, another default device, several threads."""
 
 import copy
-import os
 import pickle
-import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
+from scripts import ROOT, forked
 from torchrankmetrics import ExactExpectation, MonteCarloExpectation, RankCollection, Ranks
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 
 
-def run(code, **environment):
-    command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
+def run(code, *anew, **environment):
+    return forked("-c", code, cwd=ROOT, environment=environment, anew=["torchrankmetrics", *anew])
 
 
 COUNT = """
@@ -51,7 +48,7 @@ class TestNumbaThatCannotBeUsed:
             (tmp_path / "numba").mkdir()
             (tmp_path / "numba" / "__init__.py").write_text(f"raise ImportError({before!r})")
             before = f"import sys; sys.path.insert(0, {str(tmp_path)!r})"
-        result = run(before + COUNT, **environment)
+        result = run(before + COUNT, "numba", **environment)
         assert result.returncode == 0, result.stderr
         first, second = result.stdout.splitlines()
         assert first == "2"

@@ -99,8 +99,8 @@ def test_every_file_passes_inside_inference_mode_and_with_another_default_device
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.stem not in LEFT_OUT]
     assert not LEFT_OUT - {path.stem for path in TESTS.rglob("test_*.py")}, "a file that is left out is gone"
     options = ["--inference-mode", "--default-device", "meta", "-q", "-p", "no:cacheprovider"]
-    # what a test of both modes has once inside, and would have twice, and a few that start processes
-    options += ["-k", "not no_inference_mode and not processes"]
+    # what a test of both modes has once inside, and would have twice, a few that start processes, and simulations
+    options += ["-k", "not no_inference_mode and not processes and not uniform"]
     environment = {}
     if os.environ.get("HYPOTHESIS_PROFILE") != "explore":  # all cases of all of them take minutes
         options, environment = [*options, "--first-cases"], {"HYPOTHESIS_PROFILE": "few"}

@@ -385,7 +385,7 @@ def job_told() -> list[str]:
     return sorted(entry.category.__name__ for entry in caught)
 
 
-def test_warnings_come_once_per_job() -> None:
+def test_warnings_come_once_in_a_job_of_processes() -> None:
     pool = WorkerPool(2)
     first, second = pool.run(job_told, [(), ()])
     pool.close()

@@ -39,7 +39,8 @@ def test_what_is_promised_was_found() -> None:
     assert all(abs(row["gap"]) < 4 * row["error"] for row in RESULTS["expected"])
 
 
-def test_few_draws_have_every_method() -> None:
+def test_few_draws_have_every_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decisions, "OF_GRAPHS", 2)
     parts = decisions.simulated(1, ["seeds", "plans", "superiority"])
     assert {row["of"] for row in parts["superiority"]} == {"coverage", "p", "plain p"}
     assert all(low <= middle <= high for row in parts["plans"] for low, middle, high in (row["tasks"], row["plain"]))

@@ -1,7 +1,6 @@
 """The benchmark of a foundation model: its page and results, its reading of tables, and how it calls the model."""
 
 import json
-import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from scripts import ROOT
+from scripts import ROOT, forked
 from torchrankmetrics import ExactExpectation, KnownTriples, Ranks, RankTable, evaluate
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
@@ -222,7 +221,7 @@ def test_the_checkout_is_asked_for_all_entities_of_both_sides(tmp_path: Path) ->
     (tmp_path / "torch_geometric" / "data.py").write_text(DATA)
     torch.save({"model": {"shift": torch.tensor(5.0)}}, tmp_path / "checkout" / "ckpts" / "ultra_3g.pth")
     command = f"import sys; sys.path[:0] = [{str(ROOT)!r}, '.']\n{CALL}"
-    done = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, cwd=tmp_path, check=False)
+    done = forked("-c", command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "nowhere is no checkout of ULTRA: it has no ultra/models.py"
 

@@ -2,12 +2,13 @@
 
 import ast
 import re
-import subprocess
-import sys
+from collections import Counter
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from scripts import forked
 
 PACKAGE = Path(__file__).parents[2] / "src" / "torchrankmetrics"
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn")
@@ -158,7 +159,7 @@ metric = trm.RankCollection()
 metric.update(torch.eye(3), torch.arange(3))
 print(metric.compute()["mrr"].item(), trm.evaluate([1, 2], num_candidates=4)["mr"])
 """
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    result = forked("-c", code, cwd=PACKAGE, anew=["torchrankmetrics", *EXTRAS])
     assert result.returncode == 0, result.stderr
     assert result.stdout.split() == ["1.0", "1.5"]
 
@@ -166,3 +167,13 @@ print(metric.compute()["mrr"].item(), trm.evaluate([1, 2], num_candidates=4)["mr
 def test_files_have_one_reason_to_exist() -> None:
     long = {path.name: lines for path in PACKAGE.rglob("*.py") if (lines := len(path.read_text().splitlines())) > 300}
     assert not long
+
+
+def test_tests_stand_in_rooms_of_the_same_names() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert rooms <= {path.name for path in Path(__file__).parents[1].iterdir()}
+
+
+def test_no_two_files_share_a_name_that_says_nothing() -> None:
+    names = Counter(path.stem for path in FILES)
+    assert [name for name in ("views", "values", "intervals", "files") if names[name] > 1] == []

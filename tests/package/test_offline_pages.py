@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scripts import EXAMPLES, ROOT, load_script, run_script
+from scripts import EXAMPLES, ROOT, forked, load_script
 
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -12,7 +12,10 @@ RESULTS = ROOT / "benchmarks" / "results"
 def test_partitions_on_two_workers_of_dask_give_the_values_of_one_process():
     pytest.importorskip("dask.bag", reason="needs the extra 'examples'")
     pytest.importorskip("pyarrow", reason="needs the extra 'examples'")
-    output = run_script(EXAMPLES / "offline_dask.py", "--partitions", "3")
+    forks = {"DASK_MULTIPROCESSING__CONTEXT": "fork"}  # its default starts each worker anew, which takes seconds
+    result = forked(EXAMPLES / "offline_dask.py", "--partitions", "3", cwd=ROOT, environment=forks)
+    assert result.returncode == 0, result.stderr
+    output = result.stdout
     assert "150 ranks of 3 files in" in output
     assert "values equal those of one process: True" in output
 

@@ -4,17 +4,17 @@ import ast
 import importlib
 import inspect
 import rlcompleter
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
 
 import torchrankmetrics
-from scripts import ROOT
+from scripts import ROOT, forked
 
 OBJECTS = [name for name in torchrankmetrics.__all__ if not name.isupper()]
 QUIET = """
+import warnings
+warnings.simplefilter("error")
 import torch, torchmetrics, torchrankmetrics as trm
 assert all(hasattr(trm, name) for name in trm.__all__)
 mixed = torchmetrics.MetricCollection([trm.HitsAtK(1), trm.MeanReciprocalRank()])
@@ -68,5 +68,5 @@ def test_type_checkers_see_the_names_that_exist_and_no_other() -> None:
 
 
 def test_nothing_warns_when_every_warning_is_an_error() -> None:
-    result = subprocess.run([sys.executable, "-W", "error", "-c", QUIET], capture_output=True, text=True, check=False)
+    result = forked("-c", QUIET, cwd=ROOT, anew=["torchrankmetrics"])
     assert result.returncode == 0, result.stderr[-2000:]

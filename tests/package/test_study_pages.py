@@ -33,7 +33,7 @@ def test_the_example_trains_and_writes_a_page_that_can_be_verified(
     example = load_script(EXAMPLES / "study.py")
     if os.environ.get("HYPOTHESIS_PROFILE") != "explore":  # all tasks of its three graphs take most of a minute
         found = example.graphs([])
-        few = {name: [part[:1000] for part in found[name][:2]] + [found[name][2][:40]] for name in ("nations", "umls")}
+        few = {name: [part[:1000] for part in found[name][:2]] + [found[name][2][:40]] for name in ("kinships", "umls")}
         monkeypatch.setattr(example, "graphs", lambda folders: few)
     options = ["--seeds", "1", "--epochs", "1", "--dim", "8", "--out", str(tmp_path)]
     monkeypatch.setattr(sys, "argv", ["study.py", *options])

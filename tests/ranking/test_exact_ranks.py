@@ -15,7 +15,7 @@ from torchrankmetrics import Candidates, rank_embeddings
 from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 from torchrankmetrics.ranking.counting import choose_intervals
-from torchrankmetrics.ranking.counting.intervals import Form, Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Form, Sought
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 LADDERS = [[EIGHTHS, BFLOAT16, FLOAT32, FLOAT64], [EIGHTHS, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]

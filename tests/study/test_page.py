@@ -1,6 +1,7 @@
 """The page of a study stands alone, and is what the ranks say; who changes either is found out."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -299,5 +300,11 @@ def test_a_dark_browser_shows_a_dark_page(copy: Path) -> None:
 
 @pytest.mark.skipif(not ULTRA.is_dir(), reason=f"the tables of ULTRA are not in {ULTRA}")
 def test_a_page_of_real_tables_agrees_with_them(tmp_path: Path) -> None:
-    RankStudy.open(ULTRA / "{dataset}.{model}.npz").report(tmp_path / "report.html")
-    assert verify(tmp_path / "report.html", ULTRA)
+    graphs = sorted({path.name.partition(".")[0] for path in ULTRA.glob("*.npz")})
+    some = graphs if os.environ.get("HYPOTHESIS_PROFILE") == "explore" else graphs[::4]
+    (tmp_path / "tables").mkdir()
+    for path in ULTRA.glob("*.npz"):
+        if path.name.partition(".")[0] in some:
+            (tmp_path / "tables" / path.name).symlink_to(path)
+    RankStudy.open(tmp_path / "tables" / "{dataset}.{model}.npz").report(tmp_path / "report.html")
+    assert verify(tmp_path / "report.html", tmp_path / "tables")

@@ -7,7 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value, sign_flip_p_value
+from flips import sign_flip_p_value
+from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
 
 
 @pytest.mark.parametrize("differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]])

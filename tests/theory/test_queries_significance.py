@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from scipy.stats import hypergeom
 
 import query_laws as exact
-from query_metrics import every_metric, sample_of
+from query_metrics import every_metric, sample_of, sample_of_rows
 from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
 from torchrankmetrics.theory.queries import definitions as d
 from torchrankmetrics.theory.queries import significance
 from torchrankmetrics.theory.queries.laws import first_law, hit_law, rank_sum_law
 from torchrankmetrics.theory.queries.means import query_mean
 from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
-from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.queries.significance import query_p_value
 from torchrankmetrics.theory.tails.significance import log_p_value
 
@@ -76,7 +75,7 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
     N = random.integers(50, 3000, 400)
     low = np.minimum(random.integers(1, 200, 400), N)
     high = np.minimum(low + random.integers(0, 3, 400), N)
-    sample = QuerySample.from_rows(np.arange(400), low, high, N)
+    sample = sample_of_rows(np.arange(400), low, high, N)
     got = query_p_value(definition, sample)
     assert got.log_p == pytest.approx(log_p_value(task, query_mean(definition, sample).value, N), rel=1e-12)
     precision = query_p_value(d.precision_at(10), sample)
@@ -199,8 +198,9 @@ def test_metrics_without_a_law_at_hand_are_simulated_with_their_error_told():
         assert got.samples == 999
         assert 1 / 1000 <= got.p < 0.2
         assert got.standard_error == pytest.approx(math.sqrt(got.p * (1 - got.p) / 999))
-        assert not definition.query_kind.has_law
-    assert all(one.query_kind.has_law for one in (d.recall_at(1), d.precision_at(2), d.success_at(3), d.R_PRECISION))
+        assert definition.query_kind.law(1000, 4, 100) is None
+    for definition in (d.recall_at(1), d.precision_at(2), d.success_at(3), d.R_PRECISION):
+        assert definition.query_kind.law(1000, 4, 100) is not None
 
 
 @settings(max_examples=20)

@@ -7,12 +7,12 @@ from itertools import permutations
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from benchmarks.decided import bernstein_sequence
 from hypothesis import given, settings
 
 from torchrankmetrics.theory.inference.sequences import (
     FRACTIONS,
     Drawn,
-    bernstein_sequence,
     betting_interval,
     log_capital,
     side_of,

@@ -303,19 +303,20 @@ def test_ends_and_impossible_values(definition):
 @pytest.mark.parametrize("definition", [d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)], ids=name)
 def test_better_values_are_rarer(definition):
     N = np.r_[[1000] * 300, [977] * 100]
-    grid = np.geomspace(0.004, 0.9, 40) if definition.higher_is_better else np.linspace(900, 2, 40)
+    grid = np.geomspace(0.004, 0.9, 16) if definition.higher_is_better else np.linspace(900, 2, 16)
     found = [log_p_value(definition, x, N) for x in grid.tolist()]
-    assert all(a > b for a, b in itertools.pairwise(found[5:]))
+    assert all(a > b for a, b in itertools.pairwise(found[2:]))
     assert all(a >= b for a, b in itertools.pairwise(found))
 
 
-def test_uniform_under_the_null():
+@pytest.mark.parametrize(("definition", "few"), [(d.MEAN_RANK, 400), (d.MEAN_RECIPROCAL_RANK, 30)], ids=["mr", "mrr"])
+def test_uniform_under_the_null(definition, few):
     # P(p <= a) <= a, and close to it where the law is fine
     rng = np.random.default_rng(0)
     N = np.full(200, 60)
-    number = cases(100, 2000).max_examples
-    mrr = (1 / rng.integers(1, N + 1, (number, 200))).mean(axis=1)
-    p = np.array([p_value(d.MEAN_RECIPROCAL_RANK, x, N) for x in mrr.tolist()])
+    number = cases(few, 2000).max_examples
+    observed = values(definition, rng.integers(1, N + 1, (number, 200)).astype(float), np.ones(200))
+    p = np.array([p_value(definition, x, N) for x in observed.tolist()])
     for a in (0.05, 0.2, 0.5, 0.8):
         assert (p <= a).mean() == pytest.approx(a, abs=4 * math.sqrt(a * (1 - a) / number))
 
@@ -351,7 +352,7 @@ def test_bad_input(value, counts, tolerance, message):
 def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
     # nothing is inverted on the way: 1 / (1 / x) is not x, nor log(exp(x))
     rng = np.random.default_rng(0)
-    for _ in range(cases(12, 60).max_examples):
+    for _ in range(cases(6, 60).max_examples):
         N = rng.integers(5, 2000, int(rng.integers(3, 60)))
         ranks = np.minimum((N * rng.random(len(N)) ** 2).astype(int) + 1, N)
         first, second = evaluate(ranks, N, list(pair)).values()

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from torchrankmetrics.audit.cases import Case
 from torchrankmetrics.evaluation.evaluate import evaluate
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.definitions import AtMost
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 
-Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]
+Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Answer = Tensor | dict[str, float]  # ranks (B,) float64, or values of metrics
 Fault = tuple[str, float | str, float | str]  # quantity, got, expected
 RULES: tuple[str, ...] = RANK_TYPES
@@ -168,8 +169,8 @@ class Asked:
                 return None
             first = int(wrong.nonzero()[0])
             return "rank", float(answer[first]), float(expected[first])
-        for key, name in self._compared(case):
-            right_value = _value(name, case.ranks(), rule)
+        compared = dict(self._compared(case))
+        for key, right_value in _values(compared, case.ranks(), rule).items():
             if right_value is not None and not near(answer[key], right_value):
                 return key, answer[key], right_value
         return None
@@ -187,8 +188,10 @@ class Asked:
             low, high = int(right.optimistic[first]), int(right.pessimistic[first])
             return "rank", float(answer[first]), float(low) if low == high else f"{low} to {high}"
         ends = [Ranks(rank, None, right.num_candidates) for rank in (right.optimistic, right.pessimistic)]
-        for key, name in self._compared(case):
-            best, worst = (_value(name, ranks, "realistic") for ranks in ends)
+        compared = dict(self._compared(case))
+        bests, worsts = (_values(compared, ranks, "realistic") for ranks in ends)
+        for key, name in compared.items():
+            best, worst = bests[key], worsts[key]
             higher = name.measure().higher_is_better
             if higher is None or best is None or worst is None:
                 continue  # no metric that falls or rises with every rank
@@ -231,15 +234,21 @@ def paired_values(first: Answer, second: Answer) -> list[tuple[str, float, float
     return [("rank", a, b) for a, b in zip(first.tolist(), second.tolist(), strict=True)]
 
 
-def _value(name: MetricName, ranks: Ranks, rule: str) -> float | None:
-    """The metric of ranks; None if it has no meaning for the rule."""
-    try:
-        measure = name.measure(rank_type=cast("RankType", rule))
-    except ValueError:
-        return None
+def _values(names: Mapping[str, MetricName], ranks: Ranks, rule: str) -> dict[str, float | None]:
+    """The metrics of ranks; None of one that has no meaning for the rule."""
+    measures = {key: measure for key, name in names.items() if (measure := _measure(name, rule)) is not None}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return evaluate(ranks, metrics=[measure])[measure.key]
+        one_each = {measure.key: measure for measure in measures.values()}
+        values = evaluate(ranks, metrics=list(one_each.values())) if one_each else {}
+    return {key: values[measures[key].key] if key in measures else None for key in names}
+
+
+def _measure(name: MetricName, rule: str) -> Measure | None:
+    try:
+        return name.measure(rank_type=cast("RankType", rule))
+    except ValueError:
+        return None
 
 
 def _pairs(case: Case) -> Tensor:

@@ -37,7 +37,8 @@ def audit(
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
     if ties is not None:
         check_choice("ties", ties, RULES)
-    return Battery(Asked(evaluator, pairs), ties, max_candidates).report(_name(evaluator))
+    name = str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__))
+    return Battery(Asked(evaluator, pairs), ties, max_candidates).report(name)
 
 
 def assert_evaluator(
@@ -58,7 +59,3 @@ def assert_evaluator(
     report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
     if report.failures:
         raise assertion(report.failures, report.evaluator)
-
-
-def _name(evaluator: Evaluator) -> str:
-    return str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__))

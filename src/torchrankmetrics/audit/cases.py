@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -37,6 +38,10 @@ class Case:
 
     def ranks(self) -> Ranks:
         """The right ranks; a target is a candidate whatever is excluded."""
+        return self._ranks
+
+    @cached_property
+    def _ranks(self) -> Ranks:
         count = torch.full_like(self.low, self.scores.shape[1])
         if self.exclude is not None:
             others = self.exclude.scatter(1, self.target[:, None], False)
@@ -90,17 +95,17 @@ def stack(*cases: Case, note: str = "") -> Case:
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
     """A task per rank among ``width`` candidates, without ties; scores are positive, and no two rows are the same."""
-    rows = []
-    for i, rank in enumerate(ranks):
-        target = 1 + i % (width - 2)
+    rows, targets = [], [1 + i % (width - 2) for i in range(len(ranks))]
+    for i, (rank, target) in enumerate(zip(ranks, targets, strict=True)):
         # the ends score lowest and are never true: that columns are treated alike is a law of its own
         best_first = [column for column in range(1, width - 1) if column != target] + [0, width - 1]
         best_first.insert(rank - 1, target)
         row = [0.0] * width
         for place, column in enumerate(best_first):
             row[column] = i + 1 - place / width
-        rows.append(case(row, target, rank))
-    return stack(*rows, note=note)
+        rows.append(row)
+    best = torch.tensor(ranks)
+    return Case(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets), None, best, best, note=note)
 
 
 def _rows(scores: Tensor) -> str:

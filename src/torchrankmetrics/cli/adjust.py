@@ -6,8 +6,8 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.options import EntitiesOption, input_path
 from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse
-from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 
 
@@ -32,9 +32,7 @@ def adjust_command(
     ] = "adjusted_index",
     split: Annotated[str, typer.Option("--split", help="train, valid or test.")] = "test",
     side: Annotated[str, typer.Option("--side", help="both, head or tail: the tasks of the value.")] = "both",
-    entities: Annotated[
-        str, typer.Option("--entities", help="all, or train: only entities of train are candidates (as in PyKEEN).")
-    ] = "all",
+    entities: EntitiesOption = "all",
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:

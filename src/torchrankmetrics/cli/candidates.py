@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from torchrankmetrics.cli.options import EntitiesOption, input_path
 from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse, watch
-from torchrankmetrics.cli.tables import input_path
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.sides import ENTITY_SIDES
 
 if TYPE_CHECKING:
-    from torchrankmetrics.datasets.files import Graph
+    from torchrankmetrics.datasets.triple_files import Graph
 
 MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
 
@@ -24,9 +24,7 @@ def candidates_command(
     ],
     test: Annotated[Path, typer.Option("--test", help="Triples, as --train.", callback=input_path)],
     valid: Annotated[Path | None, typer.Option("--valid", help="Triples, as --train.", callback=input_path)] = None,
-    entities: Annotated[
-        str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
-    ] = "all",
+    entities: EntitiesOption = "all",
     num_entities: Annotated[
         int | None, typer.Option("--num-entities", help="If there are entities that no triple has.")
     ] = None,
@@ -48,8 +46,8 @@ def candidates_command(
     """
     from torchrankmetrics.cli.counts import HISTOGRAM
     from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
-    from torchrankmetrics.datasets.files import number_triples, read_triples
     from torchrankmetrics.datasets.histograms import candidate_histogram
+    from torchrankmetrics.datasets.triple_files import number_triples, read_triples
 
     asked = choices_of(entities, "--entities", ENTITIES)
     if "all" not in asked:

@@ -6,31 +6,22 @@ from typing import Annotated, Any
 
 import typer
 
-from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.options import ClusterOption, FirstArgument, MaxBytesOption, MetricsOption, SecondArgument
 from torchrankmetrics.cli.output import FormatOption, OutputOption, busy, emit, given, refuse, split_list
-from torchrankmetrics.cli.tables import SUFFIXES, MaxBytesOption, input_path, load
+from torchrankmetrics.cli.tables import SUFFIXES, load
 from torchrankmetrics.files import MAX_BYTES
 
 
 def compare_command(
     context: typer.Context,
-    a: Annotated[
-        Path,
-        typer.Argument(
-            help="Ranks of the first model (.npz or .parquet), a folder with a file per training run, or -.",
-            callback=input_path,
-        ),
-    ],
-    b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)],
+    a: FirstArgument,
+    b: SecondArgument,
     others: Annotated[
         list[Path] | None, typer.Argument(help="Of more models: then every pair is compared.", show_default=False)
     ] = None,
-    metrics: Annotated[str, typer.Option("--metric", "-m", help="Metrics, separated by commas.")] = "mrr",
+    metrics: MetricsOption = "mrr",
     level: Annotated[float, typer.Option("--level", help="Of the interval of the difference.")] = 0.95,
-    cluster: Annotated[
-        str | None,
-        typer.Option("--cluster", help="What is drawn together: group or sample_id (both sides of a triple)."),
-    ] = None,
+    cluster: ClusterOption = None,
     resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap.")] = 2000,
     permutations: Annotated[int, typer.Option("--permutations", help="Of the sign-flip test.")] = 9999,
     seed: Annotated[int, typer.Option("--seed", help="Of both.")] = 0,
@@ -65,8 +56,6 @@ def compare_command(
     from torchrankmetrics.evaluation.compare import compare
     from torchrankmetrics.evaluation.equivalence import equivalence, equivalences
 
-    if cluster is not None:
-        check_choice("--cluster", cluster, ("group", "sample_id"))
     paths = [a, b, *(others or [])]
     if len(paths) == 2:
         refuse(given(context, "against"), "of two models there is one pair")

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from torchrankmetrics.datasets import candidate_counts, dataset_facts
 from torchrankmetrics.datasets.facts import Entities, Split
-from torchrankmetrics.datasets.files import read_text
+from torchrankmetrics.datasets.triple_files import read_text
 from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts
 

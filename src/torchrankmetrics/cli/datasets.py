@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from torchrankmetrics.cli.options import EntitiesOption
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, choices_of, emit, given, refuse, split_list
 
 
@@ -19,9 +20,7 @@ def datasets_command(
     ),
     splits: Annotated[str, typer.Option("--split", help="Of train, valid, test.")] = "test",
     sides: Annotated[str, typer.Option("--side", help="Of both, head, tail.")] = "both",
-    entities: Annotated[
-        str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
-    ] = "all",
+    entities: EntitiesOption = "all",
     provenance: Annotated[
         bool, typer.Option("--provenance", help="Source, licence, protocol, checksums of the triples.")
     ] = False,

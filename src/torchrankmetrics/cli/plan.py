@@ -1,34 +1,26 @@
 """``plan``: how many tasks and training seeds a difference needs."""
 
 import math
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.options import ClusterOption, FirstArgument, MaxBytesOption, SecondArgument
 from torchrankmetrics.cli.output import FormatOption, OutputOption, emit
-from torchrankmetrics.cli.tables import MaxBytesOption, input_path, load
+from torchrankmetrics.cli.tables import load
 from torchrankmetrics.files import MAX_BYTES
 
 
 def plan_command(
-    a: Annotated[
-        Path,
-        typer.Argument(
-            help="Ranks of the first model (.npz or .parquet), or a folder with a file per run.", callback=input_path
-        ),
-    ],
-    b: Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)],
+    a: FirstArgument,
+    b: SecondArgument,
     difference: Annotated[
         float, typer.Option("--difference", "-d", help="That is to be found, in the units of the metric.")
     ],
     metric: Annotated[str, typer.Option("--metric", "-m", help="One metric.")] = "mrr",
     power: Annotated[float, typer.Option("--power", help="Probability to find it.")] = 0.8,
     level: Annotated[float, typer.Option("--level", help="Of the test to come.")] = 0.95,
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="What is drawn together: group or sample_id.")
-    ] = None,
+    cluster: ClusterOption = None,
     max_bytes: MaxBytesOption = MAX_BYTES,
     form: FormatOption = None,
     output: OutputOption = None,
@@ -45,8 +37,6 @@ def plan_command(
     from torchrankmetrics.evaluation.planning import plan
     from torchrankmetrics.rendering import Cell, Tabular
 
-    if cluster is not None:
-        check_choice("--cluster", cluster, ("group", "sample_id"))
     if not 0 < power < 1:
         raise ValueError(f"--power must be between 0 and 1, got {power}")
     if not (difference and math.isfinite(difference)):

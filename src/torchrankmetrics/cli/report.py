@@ -6,8 +6,9 @@ from typing import Annotated
 import typer
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.options import ClusterOption, MaxBytesOption, input_path
 from torchrankmetrics.cli.output import FormatOption, OutputOption, choices_of, emit, given, refuse, split_list, watch
-from torchrankmetrics.cli.tables import MaxBytesOption, files_of, input_path
+from torchrankmetrics.cli.tables import files_of
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, Tabular
 
@@ -46,9 +47,7 @@ def report_command(
         float | None, typer.Option("--level", help="Add confidence intervals of this level, such as 0.95.")
     ] = None,
     method: Annotated[str, typer.Option("--method", help="Of the intervals: normal or bootstrap.")] = "normal",
-    cluster: Annotated[
-        str | None, typer.Option("--cluster", help="What the intervals draw together: group or sample_id.")
-    ] = None,
+    cluster: ClusterOption = None,
     by_group: Annotated[bool, typer.Option("--by-group", help="One line per group (relation, say).")] = False,
     names: Annotated[
         Path | None,
@@ -82,8 +81,6 @@ def report_command(
     if level is not None:
         check_level(level)
     chosen = check_choice("--method", method, METHODS)
-    if cluster is not None:
-        check_choice("--cluster", cluster, ("group", "sample_id"))
     if level is None:
         refuse(given(context, "method", "cluster"), "they are of the intervals, add --level")
     if by_group and level is not None:

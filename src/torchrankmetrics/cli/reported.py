@@ -5,11 +5,12 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from torchrankmetrics.datasets.files import read_text
+from torchrankmetrics.datasets.triple_files import read_text
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.intervals import confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.sources import check_complete
 from torchrankmetrics.rendering import Cell, PValue
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.inference.estimates import Method
@@ -55,10 +56,7 @@ def analysis_of(path: Path, measures: Measures, max_bytes: int) -> Analysis:
         ValueError: if it has not, or holds no tasks.
     """
     table = RankTable.load(path, max_bytes=max_bytes)
-    if not table.num_tasks:
-        raise ValueError(f"{path} holds no ranking tasks")
-    if table.is_partial:
-        raise ValueError(f"{path} is a sample of the tasks that ended where something was decided: rank all of them")
+    check_complete(table, path)
     analysis = Analysis([table.rows])
     for side in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
         there = " and ".join(analysis.sides) or "no"

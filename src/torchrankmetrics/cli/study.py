@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.cli.options import ClusterOption, MetricsOption
 from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, busy, emit, given, refuse, split_list
 
 DIFFERS = 1
@@ -19,13 +20,10 @@ def study_command(
         str,
         typer.Argument(help="Files of ranks, with {dataset}, {model} and {seed} in their paths.", show_default=False),
     ],
-    metrics: Annotated[str, typer.Option("--metric", "-m", help="Metrics, separated by commas.")] = "mrr,hits@10",
+    metrics: MetricsOption = "mrr,hits@10",
     view: Annotated[str, typer.Option("--view", help="base, normalized, adjusted_index or z_score.")] = "base",
     level: Annotated[float, typer.Option("--level", help="Of the intervals, and of the family of the marks.")] = 0.95,
-    cluster: Annotated[
-        str | None,
-        typer.Option("--cluster", help="What is drawn together: group or sample_id (both sides of a triple)."),
-    ] = None,
+    cluster: ClusterOption = None,
     margin: Annotated[
         float | None,
         typer.Option("--margin", help="Mark models that no other is better than by so much, in the metrics' units."),
@@ -62,8 +60,6 @@ def study_command(
 
     check_choice("--view", view, VIEWS[:-1])
     check_choice("--rows", rows, _ROWS)
-    if cluster is not None:
-        check_choice("--cluster", cluster, ("group", "sample_id"))
     names = split_list(metrics, "--metric")
     study = RankStudy.open(pattern)
     options: dict[str, Any] = {"view": view, "level": level, "cluster": cluster}

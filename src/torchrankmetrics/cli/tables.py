@@ -1,22 +1,12 @@
 """Files of ranks from the arguments of a command."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from torchrankmetrics.table.rank_table import RankTable
 
 SUFFIXES = (".npz", ".parquet")
-MaxBytesOption = Annotated[
-    int, typer.Option("--max-bytes", help="Refuse a file of ranks that would take more memory.", min=1)
-]
-
-
-def input_path(path: Path | None) -> Path | None:
-    """Read - as the standard input."""
-    return Path("/dev/stdin") if path is not None and str(path) == "-" else path
 
 
 def files_of(path: Path) -> list[Path]:

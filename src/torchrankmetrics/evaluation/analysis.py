@@ -70,9 +70,10 @@ class Analysis:
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
         self._query_samples: dict[Hashable, QuerySample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
+        self.log_p_values: dict[Hashable, float] = {}  # of tasks; those of queries stand apart, with their error
         self.query_p_values: dict[Hashable, QueryPValue] = {}
         self._warned = False
-        if self.num_partial and not partial:
+        if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
                 f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
                 "them are not those of all tasks. Ask the Decision, or the table for its summary(); or rank all tasks"
@@ -127,12 +128,12 @@ class Analysis:
             ValueError: if a macro average is asked for and a task has no group.
         """
         key = (side, average, min_candidates)
-        if key not in self._samples:
+        if (sample := self._samples.get(key)) is None:
             rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
             if min_candidates > 1:
                 rows = rows[Columns(rows).num_candidates >= min_candidates]
-            self._samples[key] = sample_of(rows, average)
-        return self._samples[key]
+            sample = self._samples[key] = sample_of(rows, average)
+        return sample
 
     @property
     def queries(self) -> Queries:
@@ -162,15 +163,21 @@ class Analysis:
         queries = self.queries
         return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
 
+    @property
+    def group(self) -> IntArray:
+        """Groups of the rows, (m,) int64; ValueError if a task has none."""
+        group = Columns(self.rows).group
+        if (group == ABSENT).any():
+            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        return group
+
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
         """The tasks of each group apart, by ascending id.
 
         Raises:
             ValueError: if a task has no group.
         """
-        group = Columns(self.rows).group
-        if (group == ABSENT).any():
-            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        group = self.group
         order = np.argsort(group, kind="stable")
         ids, first = np.unique(group[order], return_index=True)
         with_queries = self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
@@ -179,7 +186,7 @@ class Analysis:
             part = copy.copy(self)
             right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
-            part.query_p_values = {}
+            part.log_p_values, part.query_p_values = {}, {}
             part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
             yield one, part
 

@@ -39,9 +39,6 @@ class Breakdown(Rendered):
         index = self._index(column)
         return [row[index] for row in self.rows]
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def sort(self, column: str, *, descending: bool = False) -> "Breakdown":
         """Order the rows by a column, NaN last; equal ones keep their order.
 

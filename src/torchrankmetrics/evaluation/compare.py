@@ -4,7 +4,7 @@ import dataclasses
 import math
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any, cast, overload
+from typing import Any, TypedDict, Unpack, cast, overload
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import RankMetricWarning, told
@@ -26,41 +26,30 @@ Metric = str | RankDefinition | Measure | Measured
 Models = Evaluation | Sequence[Evaluation]
 
 
+class _Options(TypedDict, total=False):
+    level: float
+    cluster: Cluster | None
+    resamples: int
+    permutations: int
+    seed: int
+
+
 @overload
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     a: Models,
     b: Models,
     metric: Metric = ...,
-    *,
-    level: float = ...,
-    cluster: Cluster | None = ...,
-    resamples: int = ...,
-    permutations: int = ...,
-    seed: int = ...,
+    **options: Unpack[_Options],
 ) -> Comparison: ...
 @overload
-def compare(
-    a: Models,
-    b: Models,
-    metric: Sequence[Metric],
-    *,
-    level: float = ...,
-    cluster: Cluster | None = ...,
-    resamples: int = ...,
-    permutations: int = ...,
-    seed: int = ...,
-) -> Comparisons: ...
+def compare(a: Models, b: Models, metric: Sequence[Metric], **options: Unpack[_Options]) -> Comparisons: ...
 @overload
 def compare(
     a: Mapping[str, Models],
     b: Metric | Sequence[Metric] = ...,
     *,
     against: str | None = ...,
-    level: float = ...,
-    cluster: Cluster | None = ...,
-    resamples: int = ...,
-    permutations: int = ...,
-    seed: int = ...,
+    **options: Unpack[_Options],
 ) -> PairwiseComparisons: ...
 @told
 def compare(
@@ -130,9 +119,7 @@ def compare(
     if against is not None:
         raise ValueError("against says which of several models: pass a dict of name -> model")
     several_metrics = isinstance(metric, list | tuple)
-    entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
-    if not entries:
-        raise ValueError("metric is empty: name at least one")
+    entries = _entries(metric)
     runs_a, runs_b, rows, keys = _paired_runs(a, cast("Models", b), cluster)
     measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
     if len(measures) > 1:
@@ -155,9 +142,7 @@ def _compare_all(
     options: tuple[float, int, int, int],
 ) -> PairwiseComparisons:
     level, resamples, permutations, seed = options
-    entries: list[Any] = list(metric) if isinstance(metric, list | tuple) else [metric]
-    if not entries:
-        raise ValueError("metric is empty: name at least one")
+    entries = _entries(metric)
     runs = {name: _runs(model, repr(name)) for name, model in named_models(models).items()}
     several = {name for name, of_model in runs.items() if len(of_model) > 1}
     if several and len(several) < len(runs):
@@ -175,6 +160,12 @@ def _compare_all(
     warn_of_support({row.label: row.support for row in found.rows}, 5)
     _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level, 5)
     return found
+
+
+def _entries(metric: Any) -> list[Any]:
+    if isinstance(metric, list | tuple) and not metric:
+        raise ValueError("metric is empty: name at least one")
+    return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
 def paired(a: Models, b: Models, metric: Metric, cluster: Cluster | None = None) -> PairedMeasure:

@@ -165,9 +165,6 @@ class PairwiseComparisons(Rendered):
                 return row if row.models == tuple(pair) else row.turned()
         raise KeyError(f"{' and '.join(map(repr, pair))} were not compared; there are {', '.join(self.models)}")
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def tabular(self) -> Tabular:
         """The table, before it is written."""
         return _tabular(self.rows)

@@ -7,7 +7,7 @@ import numpy as np
 
 from torchrankmetrics.evaluation.analysis import Analysis, Side, sample_of
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.table.columns import ABSENT, Columns, used
+from torchrankmetrics.table.columns import used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
@@ -26,9 +26,7 @@ class Groups:
     """
 
     def __init__(self, analysis: Analysis) -> None:
-        group = Columns(analysis.rows).group
-        if (group == ABSENT).any():
-            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        group = analysis.group
         order = np.argsort(group, kind="stable")
         self.rows = analysis.rows.T[:, order].T
         group = group[order]

@@ -16,7 +16,7 @@ from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.estimates import METHODS, Method, estimate, in_view
-from torchrankmetrics.theory.inference.intervals import Estimate
+from torchrankmetrics.theory.inference.mean_intervals import Estimate
 from torchrankmetrics.theory.inference.units import clusters_of, is_mean
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -66,9 +66,6 @@ class Intervals(Rendered):
             if row.metric == key:
                 return row
         raise KeyError(f"{key!r} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""

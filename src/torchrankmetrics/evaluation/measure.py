@@ -1,7 +1,7 @@
 """Measure: what is asked of a sample of ranks, a metric with the way it is seen; the noun that a key names."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -9,7 +9,7 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_moments
@@ -73,7 +73,7 @@ class Measure:
             raise TypeError(
                 f"definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}"
             )
-        if not isinstance(self.expectation, ExpectationProvider):
+        if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {self.expectation!r}"
             )
@@ -126,10 +126,15 @@ class Measure:
 
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; worked out once for all measures that differ in view or expectation alone."""
-        key = (self.definition, self.rank_type, self.side, self.average)
-        if key not in analysis.base_values:
-            analysis.base_values[key] = base_value(self.definition, self.sample(analysis), self.rank_type)
-        return analysis.base_values[key]
+        key = self._asked
+        if (value := analysis.base_values.get(key)) is None:
+            value = analysis.base_values[key] = base_value(self.definition, self.sample(analysis), self.rank_type)
+        return value
+
+    @property
+    def _asked(self) -> Hashable:
+        """What values of the same rows are remembered by: all but view and expectation."""
+        return self.definition, self.rank_type, self.side, self.average
 
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
@@ -155,9 +160,13 @@ class Measure:
         definition = self.definition
         if isinstance(definition, QueryDefinition):
             return self._query_p_value(definition, analysis).log_p
-        tasks = analysis.sample(self.side, self.average, definition.min_candidates)
-        mean = mean_behind(definition, tasks, self.rank_type)
-        return log_p_value(definition, self.base(analysis), tasks.candidate_counts, mean=mean)
+        key = self._asked
+        if key not in analysis.log_p_values:
+            tasks = analysis.sample(self.side, self.average, definition.min_candidates)
+            mean = mean_behind(definition, tasks, self.rank_type)
+            log_p = log_p_value(definition, self.base(analysis), tasks.candidate_counts, mean=mean)
+            analysis.log_p_values[key] = log_p
+        return analysis.log_p_values[key]
 
     def p_value_error(self, analysis: Analysis) -> float:
         """Standard error of the p-value from simulating it; 0 where it is computed from the law."""
@@ -166,7 +175,7 @@ class Measure:
         return 0.0
 
     def _query_p_value(self, definition: QueryDefinition, analysis: Analysis) -> QueryPValue:
-        key = (definition, self.rank_type, self.side, self.average)
+        key = self._asked
         if key not in analysis.query_p_values:
             sample = analysis.query_sample(definition, self.side, self.average)
             analysis.query_p_values[key] = query_p_value(definition, sample, query_rank_type(self.rank_type))

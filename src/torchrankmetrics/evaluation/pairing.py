@@ -5,7 +5,7 @@ import torch
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters, given_clusters, named_clusters
-from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
+from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights
@@ -62,10 +62,7 @@ def paired_rows(
 
 def _rows(run: Evaluation, name: str) -> Rows:
     table = as_table(run.local_table() if isinstance(run, Collected) else run)
-    if len(table) == 0:
-        raise ValueError(f"{name} has no ranking tasks")
-    if table.is_partial:
-        raise ValueError(f"{name} is a sample of the tasks that ended where something was decided: rank all of them")
+    check_complete(table, name)
     return table.rows.cpu().numpy()
 
 

@@ -46,6 +46,18 @@ def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
         )
 
 
+def check_complete(table: RankTable, name: object) -> None:
+    """Refuse a table without tasks, or of some of the tasks only.
+
+    Raises:
+        ValueError: with the name of the table.
+    """
+    if not table.num_tasks:
+        raise ValueError(f"{name} holds no ranking tasks")
+    if table.is_partial:
+        raise ValueError(f"{name} is a sample of the tasks that ended where something was decided: rank all of them")
+
+
 def as_table(evaluation: Evaluation) -> RankTable:
     """All ranks of an evaluation; a collection synchronises."""
     if isinstance(evaluation, Ranks):

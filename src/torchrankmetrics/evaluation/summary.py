@@ -32,9 +32,6 @@ class Summary(Rendered):
     rows: tuple[SummaryRow, ...]
     notes: tuple[str, ...]
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def tabular(self) -> Tabular:
         """The table, before it is written."""
         columns = (

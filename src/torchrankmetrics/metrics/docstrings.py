@@ -22,11 +22,8 @@ def host_form(name: str, own: str, general: str, fixed: set[str]) -> str:
         fixed: names of arguments that it does not share.
     """
     text, example = inspect.cleandoc(own).split("Example:\n")
-    shared = re.findall(r"^    \S.*(?:\n     .*)*", _section(inspect.cleandoc(general)), re.MULTILINE)
+    section = inspect.cleandoc(general).split("Args:\n")[1].split("\n\n")[0]
+    shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
     args = [entry for entry in shared if entry.strip().split(":")[0] not in fixed]
     head = text.rstrip() + ("\n" if "Args:\n" in text else "\n\nArgs:\n")
     return head + "\n".join(args) + "\n\n" + _EXAMPLE.format(name=name) + example.rstrip() + "\n"
-
-
-def _section(docstring: str) -> str:
-    return docstring.split("Args:\n")[1].split("\n\n")[0]

@@ -42,10 +42,9 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
         leader, members = self._leader, list(self._members())
+        rows, ways = leader.rows, _SYNC(vars(leader))
         alike = all(
-            member.rows is leader.rows
-            and type(member).compute is RankMetric.compute
-            and _SYNC(vars(member)) == _SYNC(vars(leader))
+            member.rows is rows and type(member).compute is RankMetric.compute and _SYNC(vars(member)) == ways
             for member in members
         )
         if not alike or not leader.update_called or leader._computed is not None:
@@ -53,9 +52,10 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         # what each would do, without torchmetrics' wrapper, which takes longer than the values
         analysis = self._synced_analysis()
         values = as_values([member.measure.value(analysis) for member in members], leader._value_device)
+        version = rows.version
         for member, value in zip(members, values, strict=True):
             if member.compute_with_cache:
-                vars(member)["_answer"] = value, leader.rows.version
+                vars(member)["_answer"] = value, version
         return dict(zip(map(str, self.keys()), values, strict=True))
 
     def merge_state(self, other: "HoldingCollection") -> None:
@@ -93,9 +93,9 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         if self._has_queries:
             check_queries(block)
         leader = self._leader
-        if leader._holder is not self._self or self._state_is_copy or not leader._update_count:
-            self._take()
         state = vars(leader)  # setting an attribute of a module costs microseconds
+        if state["_holder"] is not self._self or self._state_is_copy or not state["_update_count"]:
+            self._take()
         state["_update_count"] += 1
         if self.storage == "counts":
             leader._bound()

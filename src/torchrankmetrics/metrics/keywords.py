@@ -2,12 +2,11 @@
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.errors import hint_of, is_told_here
+from torchrankmetrics.errors import hint_of, warn
 
 _PREDS = "the scores (B, N), a Ranks or a RankTable"
 Update = TypeVar("Update", bound=Callable[..., None])
@@ -36,13 +35,11 @@ def with_host_keywords(update: Update) -> Update:
                 raise TypeError(f"{type(self).__name__}.{update.__name__}() {misfit}; {hint}") from None
             if not old:
                 raise
-        if is_told_here():
-            warnings.warn(
-                f"{type(self).__name__}.{update.__name__}(scores=...) is deprecated and goes with 0.3: the argument is "
-                "called preds, as in all of torchmetrics",
-                FutureWarning,
-                stacklevel=2,
-            )
+        warn(
+            f"{type(self).__name__}.{update.__name__}(scores=...) is deprecated and goes with 0.3: the argument is "
+            "called preds, as in all of torchmetrics",
+            FutureWarning,
+        )
         return update(self, *args, **renamed)
 
     return called  # type: ignore[return-value]
@@ -57,9 +54,7 @@ def without_by(breakdown: Breakdown) -> Breakdown:
             by, args = args[0], args[1:]
         if by is not None:
             check_choice("by", by, ("group",))
-            if is_told_here():
-                message = "breakdown(by=...) is deprecated and goes with 0.3: a breakdown is by group"
-                warnings.warn(message, FutureWarning, stacklevel=2)
+            warn("breakdown(by=...) is deprecated and goes with 0.3: a breakdown is by group", FutureWarning)
         return breakdown(self, *args, **kwargs)
 
     return called  # type: ignore[return-value]

@@ -192,17 +192,21 @@ class RankMetric(TakesBatches, RowState):
             )
 
     def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
-        self._check_free()
+        if self._holder is not None:
+            self._check_free()
         self._check_update(preds, side, group)
         return cast("TaskSide | None", side)
 
     def _keep(self, block: Tensor) -> None:
         if isinstance(self.measure.definition, QueryDefinition):
             check_queries(block)
-        if self.rows.shared:
-            self.rows = list(self.rows)
-        self._bound()
-        self.rows.append(block)
+        rows = self.rows
+        if rows.shared:
+            self.rows = list(rows)
+            rows = self.rows
+        if self.storage == "counts":  # its own: who is updated is free
+            self._bound()
+        rows.append(block)
 
     def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:

@@ -75,7 +75,7 @@ class MeanAUC(NamedMetric):
 
 class NamedMetricAtK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
     measure = Measure(definitions.hits_at(1))
-    make: Callable[[int], Definition] = staticmethod(definitions.hits_at)
+    make: Callable[..., Definition] = staticmethod(definitions.hits_at)
 
     def __init__(self, k: int, **kwargs: Any) -> None:
         self._init_as(type(self).make(k), **kwargs)

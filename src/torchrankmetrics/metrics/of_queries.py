@@ -4,18 +4,15 @@ By chance the answers hold a uniform m-subset of the N places. Ties count by the
 and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), unless another rank type is asked for.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.metrics.named import NamedMetric, NamedMetricAtK
 from torchrankmetrics.theory.queries import definitions
-from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 
-class QueryMetricUpToK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
+class QueryMetricUpToK(NamedMetricAtK):  # noqa: D101  # its doc would be read as that of a metric
     measure = Measure(definitions.average_precision())
-    make: Callable[[int | None], QueryDefinition] = staticmethod(definitions.average_precision)
 
     def __init__(self, k: int | None = None, **kwargs: Any) -> None:
         self._init_as(type(self).make(k), **kwargs)

@@ -1,10 +1,10 @@
 """Plots of an evaluation. Each takes ``ax=`` and returns ``(fig, ax)``; matplotlib comes with the extra ``plot``."""
 
 from torchrankmetrics.plots.across import critical_difference, differences, intervals_by_dataset
+from torchrankmetrics.plots.breakdowns import by_dataset, groups
 from torchrankmetrics.plots.distribution import calibration, rank_ecdf, ties
-from torchrankmetrics.plots.intervals import forest, group_differences
+from torchrankmetrics.plots.forests import forest, group_differences
 from torchrankmetrics.plots.svg import to_svg
-from torchrankmetrics.plots.values import by_dataset, groups
 
 __all__ = [
     "by_dataset",

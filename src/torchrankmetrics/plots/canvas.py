@@ -14,8 +14,8 @@ from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+    from matplotlib.axes import Axes as Axes
+    from matplotlib.figure import Figure as Figure
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5

@@ -12,7 +12,7 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
-from torchrankmetrics.protocols.scorers import as_scores
+from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.protocols.triples import ScoreFunction
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
@@ -134,10 +134,7 @@ class _Asked:
         """Ranks (b, A) twice, scores (b, A), whether a triple is new (b, A), and the number of candidates (b,)."""
         labels = torch.full_like(queries, relation)
         ids = (queries, labels) if self.side == "tail" else (labels, queries)
-        scores = as_scores(self.score(*ids), queries.device, self.higher_is_better)
-        if scores is None or scores.ndim != 2 or len(scores) != len(queries):
-            got = "no tensor or array" if scores is None else tuple(scores.shape)
-            raise ValueError(f"score_{self.side}s must return scores ({len(queries)}, N), got {got}")
+        scores = score_queries(self.score, ids, self.side, self.higher_is_better)
         if int(answers.max()) >= scores.shape[1]:
             raise IndexError(f"triples must hold entities below N = {scores.shape[1]}, got {int(answers.max())}")
         keep = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
@@ -165,12 +162,10 @@ def _asked(
 ) -> list[_Asked]:
     if score_tails is None and score_heads is None:
         raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
-    asked = []
-    if score_tails is not None:
-        asked.append(_Asked("tail", score_tails, None if known is None else known.tails, candidates, higher_is_better))
-    if score_heads is not None:
-        asked.append(_Asked("head", score_heads, None if known is None else known.heads, candidates, higher_is_better))
-    return asked
+    known_of = (None, None) if known is None else (known.tails, known.heads)
+    sides: tuple[tuple[DealSide, ScoreFunction | None], ...] = (("tail", score_tails), ("head", score_heads))
+    asked = zip(sides, known_of, strict=True)
+    return [_Asked(side, score, of, candidates, higher_is_better) for (side, score), of in asked if score is not None]
 
 
 def _places(row: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:

@@ -64,6 +64,8 @@ class TopAnswers(Rendered):
     def __repr__(self) -> str:
         return f"TopAnswers({len(self)} queries, sides: {', '.join(self.sides)})"
 
+    __str__ = __repr__  # they are many
+
     def tabular(self) -> Tabular:
         """The table, before it is written: a row for each answer, "side" being what was asked for."""
         columns = [Column("side", key=True), *(Column(name, key=True) for name in ("head", "relation", "tail"))]

@@ -1,19 +1,16 @@
 """Facts with a time: filtered by what is true at the time of the query, or at any time."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import as_facts
-from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores
-from torchrankmetrics.protocols.triples import rank_sides
+from torchrankmetrics.protocols.triples import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
-from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
 
 _COLUMNS = ("head", "relation", "tail", "time")
@@ -99,14 +96,5 @@ def rank_facts(
     tensor([4, 4, 5])
     """
     tasks = as_facts(facts, "facts", *_COLUMNS)
-    sides = []
-    asked: tuple[tuple[EntitySide, Any, list[int], int, Any], ...] = (
-        ("tail", score_tails, [0, 1, 3], 2, known and known.tails),
-        ("head", score_heads, [1, 2, 3], 0, known and known.heads),
-    )
-    for name, score, query, own, known_of in asked:
-        if score is not None:
-            sides.append(QuerySide(name, score, tasks[:, query], tasks[:, own], known_of))
-    if not sides:
-        raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
+    sides = sides_of(score_tails, score_heads, tasks, known)
     return rank_sides(sides, tasks[:, 1], candidates, batch_size, counting, higher_is_better, progress)

@@ -1,7 +1,6 @@
 """Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from copy import copy
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import KnownSlices
 
@@ -127,8 +127,7 @@ class KnownAnswers:
             keep: the opposite of ``excluded``, its name up to 0.1.
         """
         if keep is not None:
-            message = "KnownAnswers.count(keep=...) is deprecated and goes with 0.3: pass excluded=~keep"
-            warnings.warn(message, FutureWarning, stacklevel=2)
+            warn("KnownAnswers.count(keep=...) is deprecated and goes with 0.3: pass excluded=~keep", FutureWarning)
             excluded = ~keep
         start, length = self._slices(queries)
         stop = start + length

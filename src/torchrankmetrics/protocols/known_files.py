@@ -12,7 +12,7 @@ import stat
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,12 +65,7 @@ def write(
     }
     head = _FIRST + b"%d\n" % VERSION + json.dumps(about).encode()
     head = head.ljust(_HEADER - _DIGEST)
-    write_whole(path, _chained(head + hashlib.sha256(head).digest(), content))
-
-
-def _chained(head: bytes, content: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    yield head
-    yield from content
+    write_whole(path, chain([head + hashlib.sha256(head).digest()], content))
 
 
 def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]) -> None:

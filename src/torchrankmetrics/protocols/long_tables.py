@@ -63,9 +63,7 @@ def rank_long_table(
     >>> rank_long_table(scores).ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    columns = _read(table)
-    if "side" in columns and side is not None:
-        raise ValueError("side is a column of the table already")
+    columns = _read(table, side)
     return _rank(columns, side, num_rows, higher_is_better, with_queries)
 
 
@@ -96,9 +94,7 @@ def rank_long_tables(
     held: Columns = {}
     options = (side, num_rows, higher_is_better, with_queries)
     for number, table in enumerate(tables):
-        columns = _read(table)
-        if "side" in columns and side is not None:
-            raise ValueError("side is a column of the table already")
+        columns = _read(table, side)
         if held and len(columns["query"]):
             if held.keys() != columns.keys():
                 raise ValueError(f"partition {number} has other columns than the one before: {', '.join(columns)}")
@@ -136,7 +132,7 @@ def _check_new(columns: Columns, seen: dict[int, npt.NDArray[np.int64]], number:
         seen[side] = np.concatenate([before, queries])
 
 
-def _read(table: LongTable) -> Columns:
+def _read(table: LongTable, side: TaskSide | None) -> Columns:
     """Columns of a table as arrays, checked."""
     listed = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
     if listed is None:
@@ -160,6 +156,8 @@ def _read(table: LongTable) -> Columns:
             found[name] = _booleans(found[name], name)
     if "side" in found:
         found["side"] = _sides(found["side"])
+        if side is not None:
+            raise ValueError("side is a column of the table already")
     return found
 
 

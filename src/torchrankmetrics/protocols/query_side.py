@@ -15,7 +15,7 @@ from torchrankmetrics.protocols.batches import FIRST, BatchSize
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.known_triples import excluded_by
 from torchrankmetrics.protocols.near_ties import NearTies
-from torchrankmetrics.protocols.scorers import as_scores
+from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.ranking.accumulator import rank_part
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.parallel.part import Slicing
@@ -123,10 +123,12 @@ class QuerySide:
             ranks = scorer.rank(queries, target, known, restriction, counting, part)
             table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
             return table, part.total, 0
-        scores, part = self.slicing.join(lambda: self._scores(ids), lambda scores: scores.shape[1])
+        scores, part = self.slicing.join(
+            lambda: score_queries(self.score, ids, self.name, self.higher_is_better), lambda scores: scores.shape[1]
+        )
         restriction = excluded_by(candidates, part.total, scores.device)
         if part.is_whole:
-            ranks = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
+            ranks, *_ = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
             if self.near_ties is not None:
                 self.near_ties.look(scores, target, known, restriction)
         else:
@@ -135,14 +137,6 @@ class QuerySide:
             self.best.keep(scores, target, known, restriction)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
         return table, part.largest, scores.element_size()
-
-    def _scores(self, ids: tuple[Tensor, ...]) -> Tensor:
-        scores = as_scores(self.score(*ids), self.queries.device, self.higher_is_better)
-        if scores is None or scores.ndim != 2 or len(scores) != len(ids[0]):
-            got = "no tensor or array" if scores is None else tuple(scores.shape)
-            what = "score" if self.name is None else f"score_{self.name}s"
-            raise ValueError(f"{what} must return scores ({len(ids[0])}, N), got {got}")
-        return scores
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:

@@ -54,6 +54,18 @@ def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = Tru
     return -scores if scores.is_floating_point() else torch.bitwise_not(scores)
 
 
+def score_queries(
+    score: Callable[..., Scores], ids: tuple[Tensor, ...], side: str | None, higher_is_better: bool
+) -> Tensor:
+    """Scores (B, N) of queries by columns of ids, (B,) each, on their device; higher is better."""
+    scores = as_scores(score(*ids), ids[0].device, higher_is_better)
+    if scores is None or scores.ndim != 2 or len(scores) != len(ids[0]):
+        got = "no tensor or array" if scores is None else tuple(scores.shape)
+        what = "score" if side is None else f"score_{side}s"
+        raise ValueError(f"{what} must return scores ({len(ids[0])}, N), got {got}")
+    return scores
+
+
 def look_for_distances(ranks: Ranks, higher_is_better: bool) -> None:
     """Warn where the mean rank is so far worse than chance that the order of the scores must be the wrong one."""
     used = ranks.num_candidates > 1

@@ -1,7 +1,7 @@
 """rank_triples: a whole filtered evaluation of any model, each query scored once for all its answers."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -130,14 +130,14 @@ def rank_triples(
 
 
 def sides_of(
-    score_tails: ScoreFunction | None,
-    score_heads: ScoreFunction | None,
+    score_tails: Callable[..., Scores] | None,
+    score_heads: Callable[..., Scores] | None,
     tasks: Tensor,
-    known: KnownTriples | None,
+    known: Any,
     score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
 ) -> "list[QuerySide]":
-    """Queries of the sides that are scored, tails first; arguments and errors as ``rank_triples``."""
+    """Queries of the sides that are scored, tails first, of tasks (n, 3) and more; errors as ``rank_triples``."""
     if score_hrt is not None:
         if score_tails is not None or score_heads is not None:
             raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
@@ -147,12 +147,13 @@ def sides_of(
             raise ValueError("num_entities is needed with score_hrt where known is None")
         score_tails, score_heads = both_sides(score_hrt, num_entities)
     if score_tails is None and score_heads is None:
-        raise ValueError("score_tails, score_heads and score_hrt are all None: there is nothing to rank")
+        raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
     sides: list[QuerySide] = []
+    also = list(range(3, tasks.shape[1]))  # of what a query is asked with, such as a time
     if score_tails is not None:
-        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1]], tasks[:, 2], known and known.tails))
+        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1, *also]], tasks[:, 2], known and known.tails))
     if score_heads is not None:
-        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2]], tasks[:, 0], known and known.heads))
+        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2, *also]], tasks[:, 0], known and known.heads))
     return sides
 
 

@@ -211,9 +211,7 @@ def read_tasks(
     """Read tasks for (B, n) scores of a part; ``say_rows``: where they are pairs, say which answers are excluded."""
     shape = (num_rows, part.total)
     tasks = check_target(target, shape, device)
-    excluded = check_exclude(exclude, shape, device)
-    if restriction is not None:
-        excluded = excluded._replace(restriction=restriction)
+    excluded = check_exclude(exclude, shape, device, restriction)
     true = true_scores(tasks)
     if true.shape != tasks.column.shape:
         raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")

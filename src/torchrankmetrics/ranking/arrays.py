@@ -31,7 +31,7 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
     TypeError: group must hold numbers, got list of <U21
     """
     if isinstance(values, Tensor):
-        return values.detach()
+        return values.detach() if values.requires_grad else values
     if isinstance(values, str):
         raise TypeError(f"{name} must hold numbers, got the str {values!r}")
     try:
@@ -122,7 +122,10 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
     """Place of the first pair out of range, or None; asks for values, so it is for the CPU only."""
     wrong: Tensor | None = None
     for values, size in ((row, num_rows), (column, num_columns)):
-        # NumPy's calls cost a fifth of torch's; read without a sign, what is below zero is too large
-        if values is not None and values.shape[0] and values.numpy().view(np.uint64).max() >= size:
+        if values is None:
+            continue
+        # NumPy's calls cost a fifth of torch's, and argmax a quarter of max; without a sign, below zero is too large
+        unsigned = values.numpy().view(np.uint64)
+        if len(unsigned) and unsigned[unsigned.argmax()] >= size:
             wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
     return None if wrong is None else int(wrong.nonzero()[0])

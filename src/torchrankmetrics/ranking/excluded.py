@@ -36,24 +36,25 @@ class KnownSlices:
 
     def split(self, column: int) -> "tuple[KnownSlices, KnownSlices]":
         """Part every row before a column, by bisection: nothing waits for the device, nothing is copied."""
-        low, high = self.start, self.start + self.length
+        end = self.start + self.length
+        place = self._bisect(self.start, end, column)
+        left = replace(self, length=place - self.start, longest=min(self.longest, max(column, 0)))
+        return left, replace(self, start=place, length=end - place)
+
+    def hold(self, row: Tensor, column: Tensor) -> Tensor:
+        """Whether a row holds a column, bool (tasks,), for int64 rows and columns (tasks,); bisects as ``split``."""
+        start, column = self.start[row], column + self.first
+        end = start + self.length[row]
+        place = self._bisect(start, end, column)
+        return (place < end) & (self.columns[place.clamp(max=len(self.columns) - 1)] == column)
+
+    def _bisect(self, low: Tensor, high: Tensor, column: Tensor | int) -> Tensor:
+        """The places in [low, high) from which on the columns are no smaller."""
         for _ in range(self.longest.bit_length()):
             middle = (low + high) // 2
             before = (self.columns[middle.clamp(max=len(self.columns) - 1)] < column) & (low < high)
             low, high = torch.where(before, middle + 1, low), torch.where(before, high, middle)
-        left = replace(self, length=low - self.start, longest=min(self.longest, max(column, 0)))
-        return left, replace(self, start=low, length=self.start + self.length - low)
-
-    def hold(self, row: Tensor, column: Tensor) -> Tensor:
-        """Whether a row holds a column, bool (tasks,), for int64 rows and columns (tasks,); bisects as ``split``."""
-        last = len(self.columns) - 1
-        low, end = self.start[row], self.start[row] + self.length[row]
-        high, column = end, column + self.first
-        for _ in range(self.longest.bit_length()):
-            middle = (low + high) // 2
-            before = (self.columns[middle.clamp(max=last)] < column) & (low < high)
-            low, high = torch.where(before, middle + 1, low), torch.where(before, high, middle)
-        return (low < end) & (self.columns[low.clamp(max=last)] == column)
+        return low
 
     def pairs(self) -> Tensor:
         """Write out as (2, P) int64 pairs of (row, column)."""
@@ -95,11 +96,18 @@ class Excluded(NamedTuple):
         return self.mask if self.restriction is None else self.restriction[None]
 
 
-def check_exclude(exclude: Exclude, shape: tuple[int, ...], device: torch.device) -> Excluded:
-    """Read what is not a candidate, in any form, for scores of a shape on a device."""
-    B, N = shape
+_NOTHING = Excluded()
+
+
+def check_exclude(
+    exclude: Exclude, shape: tuple[int, ...], device: torch.device, restriction: Tensor | None = None
+) -> Excluded:
+    """Read what is not a candidate, in any form, and perhaps a restriction, for scores of a shape on a device."""
+    if restriction is not None:
+        return check_exclude(exclude, shape, device)._replace(restriction=restriction)
     if exclude is None:
-        return Excluded()
+        return _NOTHING
+    B, N = shape
     if isinstance(exclude, KnownSlices):
         if len(exclude) != B:
             raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")

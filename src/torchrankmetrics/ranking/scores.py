@@ -1,21 +1,21 @@
 """rank_scores: one pass over a score matrix gives the filtered ranks of the true candidates."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import told
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Pairs, as_ids, as_pairs, first_outside, read_scores
+from torchrankmetrics.ranking.arrays import Array, Integers, Pairs, as_ids, as_pairs, first_outside, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import as_target
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
 
-Target = Pairs | Sequence[Any]
+Target = Pairs | Sequence[Integers]
 """What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
 
 
@@ -80,7 +80,9 @@ def rank_with_rows(
 
     There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
     """
-    ranks, tasks, excluded = _rank(scores, target, exclude, None, counting, tolerance)
+    ranks, tasks, excluded = rank_filtered(scores, target, exclude, None, counting, tolerance)
+    if tasks.row is None and not named:
+        return ranks
     return with_rows(ranks, tasks, excluded, len(scores), named=named)
 
 
@@ -100,26 +102,15 @@ def rank_filtered(
     restriction: Tensor | None,
     counting: str,
     tolerance: float | Tolerance = 0.0,
-) -> Ranks:
-    """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
-    return _rank(scores, target, exclude, restriction, counting, tolerance)[0]
-
-
-def _rank(
-    scores: Tensor,
-    target: Target,
-    exclude: Exclude,
-    restriction: Tensor | None,
-    counting: str,
-    tolerance: float | Tolerance,
 ) -> "tuple[Ranks, Tasks, Excluded]":
+    """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     check_scores(scores)
-    tasks = check_target(target, scores.shape, scores.device)
-    excluded = check_exclude(exclude, scores.shape, scores.device)
-    if restriction is not None:
-        excluded = excluded._replace(restriction=restriction)
-    scores = scores.detach()
+    shape, device = scores.shape, scores.device
+    tasks = check_target(target, shape, device)
+    excluded = check_exclude(exclude, shape, device, restriction)
+    if scores.requires_grad:
+        scores = scores.detach()
     flags = flags_of(tasks, excluded)
     count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)
     absolute, relative = (0.0, 0.0) if tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
@@ -208,7 +199,7 @@ def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -
         row, column = as_pairs(target, "target", device)
         if len(row) and B == 0:
             raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")
-    if device.type == "cpu":
+    if column.is_cpu:
         if (first := first_outside(row, column, B, N)) is not None:
             where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"
             raise IndexError(f"target must lie in [0, {N}) and its rows in [0, {B}) for scores ({B}, {N}); {where}")

@@ -22,6 +22,13 @@ class Rendered(ABC):
     def tabular(self) -> Tabular:
         """The table, before it is written."""
 
+    def records(self) -> Tabular:
+        """The table as it is written for programs."""
+        return self.tabular()
+
+    def __str__(self) -> str:
+        return self.to_text()
+
     def to_text(self, width: int | None = None) -> str:
         """Write aligned columns; wider than ``width`` characters they break into blocks. None: as wide as need be."""
         return text.to_text(self.tabular(), width)
@@ -40,7 +47,7 @@ class Rendered(ABC):
 
     def to_json(self) -> str:
         """Write a JSON list of one object per row, with all digits."""
-        return data.to_json(self.tabular())
+        return data.to_json(self.records())
 
     def to_pandas(self) -> "DataFrame":
         """Give a ``pandas.DataFrame``.
@@ -48,7 +55,7 @@ class Rendered(ABC):
         Raises:
             ImportError: if pandas is not installed.
         """
-        frame: DataFrame = data.to_pandas(self.tabular())
+        frame: DataFrame = data.to_pandas(self.records())
         return frame
 
     @overload
@@ -59,7 +66,7 @@ class Rendered(ABC):
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
         """Write CSV with all digits, NaN as an empty cell; without a path give the text."""
-        content = data.to_csv(self.tabular())
+        content = data.to_csv(self.records())
         if path is None:
             return content
         Path(path).write_text(content, encoding="utf-8", newline="")

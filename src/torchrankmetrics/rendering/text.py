@@ -37,7 +37,7 @@ class _Lines:
         self.shown = shown
         tail = max((len(_behind(style)) for style in shown.styles), default=0)
         self.cells = [
-            [_before(style) + text + _behind(style).ljust(tail if shown.number else 0)]
+            [("*" if style.bold else "") + text + _behind(style).ljust(tail if shown.number else 0)]
             for text, style in zip(shown.texts, shown.styles, strict=True)
         ]
         self.measure()
@@ -102,10 +102,6 @@ def _block(columns: Sequence[_Lines]) -> Iterator[str]:
                 column.aligned(lines[i] if i < len(lines) else "") for column, lines in zip(columns, row, strict=True)
             )
             yield gap.join(line).rstrip()
-
-
-def _before(style: Styled) -> str:
-    return "*" if style.bold else ""
 
 
 def _behind(style: Styled) -> str:

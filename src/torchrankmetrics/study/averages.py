@@ -13,7 +13,7 @@ from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.study.tasks import DataSet, Read
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.intervals import mean_limits
+from torchrankmetrics.theory.inference.mean_intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform
@@ -58,9 +58,6 @@ class Averages(Rendered):
         if place not in self.rows:
             raise KeyError(f"{place!r} is not there; there are {', '.join(map(str, self.rows))}")
         return self.rows[place]
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""

@@ -17,8 +17,8 @@ from torchrankmetrics.table.columns import used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.theory.inference.estimates import Method, estimate
-from torchrankmetrics.theory.inference.intervals import mean_limits, wilson_ends
-from torchrankmetrics.theory.inference.seeds import SeededModels
+from torchrankmetrics.theory.inference.mean_intervals import mean_limits, wilson_ends
+from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
 from torchrankmetrics.theory.inference.testing import mcnemar_p_value
@@ -26,7 +26,7 @@ from torchrankmetrics.theory.inference.units import is_mean, is_share, task_valu
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
+from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.views import apply_view, view_slope
 
 _RESAMPLES = 2000  # of metrics that have a bootstrap only
@@ -82,11 +82,7 @@ class Joint:
         null = null / self.slope if null else 0.0
         units = self.models.units
         if not self.exact:
-            found = self.models.difference(a, b, 0.5)
-            tiny = 1e-12 * max(abs(float(self.models.value[i])) for i in (a, b))  # the rounding of equal numbers
-            if found.standard_error <= tiny and null:  # as flips of the signs: without any spread t would be sure
-                return 2.0 ** (1 - units.size)
-            return found.p_value_of(null)
+            return self.models.difference(a, b, 0.5).p_value_of(null)
         differences = units.sums[:, a] - units.sums[:, b]
         only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
         if null == 0:
@@ -193,12 +189,7 @@ def _seeded(models: list[list[Read]], measure: Measure, cluster: str | None) -> 
     units = units_of(values, samples[0].weight, samples[0].count, keys)
     if units.size < 2:
         return None
-
-    def smooth(means: FloatArray) -> tuple[FloatArray, FloatArray]:
-        flat, g = means.ravel(), measure.definition.g
-        return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
-
-    return SeededModels(units, tuple(len(reads) for reads in models), smooth)
+    return SeededModels(units, tuple(len(reads) for reads in models), smooth_of(measure.definition))
 
 
 def _together(models: list[list[Read]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
@@ -14,6 +14,9 @@ from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cells import Measured
 from torchrankmetrics.theory.inference.across import RandomEffects, random_effects
 from torchrankmetrics.theory.inference.testing import holm
+
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure
 
 HERE, ELSEWHERE = "these data sets", "other data sets"
 
@@ -55,7 +58,7 @@ class Differences(Rendered):
     higher_is_better: bool
     left_out: tuple[str, ...]
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the differences and their averages, see ``plots.differences``."""
         ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
         averages = {self.here.dataset: ends.pop(self.here.dataset)}
@@ -80,9 +83,6 @@ class Differences(Rendered):
             if row.dataset == dataset:
                 return row
         raise KeyError(f"{dataset!r} is not there; there are {', '.join(row.dataset for row in self.rows)}")
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""

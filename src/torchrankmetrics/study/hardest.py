@@ -3,12 +3,12 @@
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from torch import Tensor
 
-from torchrankmetrics.datasets.files import read_triples
+from torchrankmetrics.datasets.triple_files import read_triples
 from torchrankmetrics.protocols.answers import Names, TopAnswers, named
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.sides import TASK_SIDES
@@ -16,7 +16,8 @@ from torchrankmetrics.study.tasks import DataSet
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, used
 from torchrankmetrics.theory.candidates import FloatArray
 
-Triple = tuple[Any, Any, Any]
+Part = int | str
+Triple = tuple[Part, Part, Part]
 Triples = str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[int, Triple] | Sequence[Triple]
 """The triples that sample ids count: a file of head, relation, tail, an (n, 3) array of ids, or names of them."""
 _SHOWN = 3  # answers of a model
@@ -54,9 +55,6 @@ class HardestTasks(Rendered):
     dataset: str
     models: tuple[str, ...]
     rows: tuple[Task, ...]
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
@@ -144,7 +142,7 @@ def _of(triples: Mapping[int, Triple], sample: int, dataset: str) -> Triple:
 
 def _in_words(triple: Triple, entities: Names, relations: Names) -> Triple:
     kinds = ((entities, "entities"), (relations, "relations"), (entities, "entities"))
-    head, relation, tail = (named([part], *kind)[0] for part, kind in zip(triple, kinds, strict=True))
+    head, relation, tail = (named([cast("int", part)], *kind)[0] for part, kind in zip(triple, kinds, strict=True))
     return head, relation, tail
 
 
@@ -164,7 +162,7 @@ def _answered(answers: TopAnswers, side: str, triple: Triple, entities: Names) -
     return tuple(named(kept[:_SHOWN], names, "entities"))
 
 
-def _id_of(part: Any, names: Names) -> int:
+def _id_of(part: Part, names: Names) -> int:
     if isinstance(part, int) or names is None:
         return part if isinstance(part, int) else -1
     ids = names.items() if isinstance(names, Mapping) else enumerate(names)

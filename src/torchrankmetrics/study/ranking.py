@@ -1,13 +1,16 @@
 """Mean ranks of models over data sets, as the critical difference diagram shows them."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torchrankmetrics.plots.across import critical_difference
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.study.averages import complete, value_of
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.theory.inference.across import MeanRanks, mean_ranks
+
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,12 +22,9 @@ class Ranking(Rendered):
     ranks: MeanRanks
     left_out: tuple[str, ...]
 
-    def plot(self, ax: Any = None) -> Any:
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw the critical difference, see ``plots.critical_difference``."""
         return critical_difference(self.models, self.ranks, ax=ax)
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""

@@ -9,7 +9,7 @@ from typing import Self
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.files import natural
-from torchrankmetrics.study.files import find_files, paths_of
+from torchrankmetrics.study.run_files import find_files, paths_of
 from torchrankmetrics.study.runs import Given, Run, rows_of_source, source_of
 from torchrankmetrics.study.tasks import DataSet
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.plots.across import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Written
 from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
-from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
 from torchrankmetrics.study.cells import Cell, Measured
 from torchrankmetrics.study.facts import Facts, facts_of
 from torchrankmetrics.study.margins import p_within
@@ -21,6 +20,7 @@ from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
 
 if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure
     from torchrankmetrics.study.rank_study import RankStudy
 
 MARK, WITHIN = "†", "≈"
@@ -82,7 +82,7 @@ class StudyTable(Rendered):
         cells = {place: cell for place, cell in self.cells.items() if place[0] in keys and place[1] in kept}
         return replace(self, measures=tuple(measures), models=kept, cells=cells)
 
-    def plot(self, metric: str | None = None, ax: Any = None) -> Any:
+    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
         """Draw a metric, the first if none is said, by its key: see ``plots.intervals_by_dataset``."""
         key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
         cells = {
@@ -91,9 +91,6 @@ class StudyTable(Rendered):
         }
         chance = {data: self.chance[key, data] for data in self.datasets if not math.isnan(self.chance[key, data])}
         return intervals_by_dataset(cells, key, chance=chance, ax=ax)
-
-    def __str__(self) -> str:
-        return self.to_text()
 
     def tabular(self) -> Tabular:
         """The table as people read it."""
@@ -169,27 +166,6 @@ class StudyTable(Rendered):
                 for model in self.models:
                     lines.append((model, data, one.key, *self._record(one.key, model, data)))
         return Tabular.named(names, lines, self.notes, keys=3)
-
-    def to_csv(self, path: Any = None) -> Any:
-        """Write a row per cell as CSV, see ``records``; without a path give the text."""
-        content = to_csv(self.records())
-        if path is None:
-            return content
-        with open(path, "w", encoding="utf-8", newline="") as file:
-            file.write(content)
-        return None
-
-    def to_json(self) -> str:
-        """Write a JSON object per cell, see ``records``."""
-        return to_json(self.records())
-
-    def to_pandas(self) -> Any:
-        """Give a ``pandas.DataFrame`` with a row per cell, see ``records``.
-
-        Raises:
-            ImportError: if pandas is not installed.
-        """
-        return to_pandas(self.records())
 
     def _record(self, key: str, model: str, data: str) -> tuple[Written, ...]:
         cell, facts = self.cells.get((key, model, data)), self.facts[data]

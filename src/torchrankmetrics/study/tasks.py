@@ -10,6 +10,7 @@ from functools import cached_property
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.pairing import paired_rows
+from torchrankmetrics.evaluation.sources import check_complete
 from torchrankmetrics.study.runs import Run
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.table.rank_table import RankTable
@@ -48,12 +49,7 @@ def read_run(run: Run) -> Read:
         OSError, ValueError: if its file cannot be read, or holds no ranking tasks.
     """
     table = run.load()
-    if not table.num_tasks:
-        raise ValueError(f"{run.words} holds no ranking tasks")
-    if table.is_partial:
-        raise ValueError(
-            f"{run.words} is a sample of the tasks that ended where something was decided: rank all of them"
-        )
+    check_complete(table, run.words)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", RankMetricWarning)
         analysis = Analysis([table.rows])

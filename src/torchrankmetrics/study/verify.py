@@ -52,9 +52,6 @@ class Verification(Rendered):
     def __bool__(self) -> bool:
         return not self.differences
 
-    def __str__(self) -> str:
-        return self.to_text()
-
     def tabular(self) -> Tabular:
         """What differs, before it is written."""
         columns = [
@@ -214,7 +211,8 @@ def _found(content: dict[str, Any], base: Path) -> tuple[RankStudy, list[Differe
             differing.append(Difference("table", str(file), card["sha256"][:16], str(error)))
             missing = True
     if not missing:
-        reads = {key: read for name in study.datasets for read in study.dataset(name).reads for key in [_key(read.run)]}
+        known = [read for name in study.datasets for read in study.dataset(name).reads]
+        reads = {(read.run.model, read.run.dataset, read.run.seed): read for read in known}
         for card in content["tables"]:
             ours = card_of(reads[card["model"], card["dataset"], card["seed"]])
             if ours["sha256"] != card["sha256"]:
@@ -222,10 +220,6 @@ def _found(content: dict[str, Any], base: Path) -> tuple[RankStudy, list[Differe
             elif ours["protocol"] != card["protocol"]:
                 differing.append(Difference("table", card["file"], str(card["protocol"]), str(ours["protocol"])))
     return study, differing, missing
-
-
-def _key(run: Any) -> tuple[str, str, str]:
-    return run.model, run.dataset, run.seed
 
 
 def _versions(content: dict[str, Any]) -> list[str]:

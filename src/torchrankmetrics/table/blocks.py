@@ -1,7 +1,7 @@
 """What an update is given (scores, ranks, or a whole table of ranks) as one block of rows, nine int64 columns each."""
 
 from functools import cache
-from typing import Any, TypedDict, Unpack, cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, HasRows, Rows
+from torchrankmetrics.table.columns import ABSENT, PLACES, SIDE_BITS, SIDE_CODES, WIDTH, Columns, HasRows, Rows
 from torchrankmetrics.table.identity import name_by_content
 
 _ONE = int(np.float64(1.0).view(np.int64))
@@ -24,16 +24,6 @@ _ONE = int(np.float64(1.0).view(np.int64))
 _UNKNOWN = {
     side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()
 }
-
-
-class About(TypedDict, total=False):
-    """What is known of tasks, as ``rows_of`` takes it."""
-
-    side: TaskSide | None
-    group: Integers | None
-    weight: Numbers | None
-    sample_id: Integers | None
-    query: Integers | None
 
 
 Preds = Tensor | Array | Ranks | HasRows
@@ -45,66 +35,74 @@ def make_block(
     target: Target | None,
     exclude: Exclude,
     *,
+    side: TaskSide | None = None,
+    group: Integers | None = None,
+    query: Integers | None = None,
+    weight: Numbers | None = None,
+    sample_id: Integers | None = None,
     indexes: Integers | None = None,
     counting: str = "auto",
     tolerance: float | Tolerance = 0.0,
-    **about: Unpack[About],
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
 
     Arguments and errors as ``RankMetric.update``; what ranks or a table have already must not be given.
     """
+    # asked in every update: keywords by name, for a dict of them that is passed on costs as much as a column
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
+        about: dict[str, Any] = {"side": side, "group": group, "query": query, "weight": weight, "sample_id": sample_id}
         with torch.inference_mode(False):
             return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
     if tolerance != 0.0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
         what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
-    if isinstance(preds, HasRows):
-        _refuse_given(preds, target=target, exclude=exclude, indexes=indexes, **about)
-        return preds.rows.clone()
     if isinstance(preds, Ranks):
         if target is not None or exclude is not None or indexes is not None:
             _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
         ranks = preds
-    elif not isinstance(preds, Tensor):
-        preds = read_scores(preds, "preds")
-        return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
-    elif target is None:
-        raise ValueError(
-            "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are there go "
-            "in as Ranks(ranks, None, num_candidates) or as a RankTable"
-        )
-    elif preds.ndim == 1 and indexes is None:
-        raise ValueError(
-            f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores (T,) "
-            "need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
-        )
-    elif indexes is not None:
-        ranks, place = rank_flat(preds, target, indexes, exclude)
-        about = _at(about, ("group", "weight", "sample_id", "query"), place, preds)
+    elif isinstance(preds, HasRows):
+        options = {"target": target, "exclude": exclude, "indexes": indexes, "side": side, "group": group}
+        _refuse_given(preds, **options, weight=weight, sample_id=sample_id, query=query)
+        return preds.rows.clone()
     else:
-        named = about.get("query") is not None
-        ranks = rank_with_rows(preds, target, exclude, named=named, counting=counting, tolerance=tolerance)
-        if ranks.rows is not None:
-            about = _at(about, ("query", "group", "weight") if is_by_row(target) else ("query",), ranks.rows[0], preds)
-    return rows_of(ranks, **about, flag_repeats=True)
-
-
-def _at(about: About, names: tuple[str, ...], index: Tensor, preds: Tensor) -> About:
-    """Read what is said of every row of scores, (B,), for tasks in these rows; None and one number stay."""
-    read: dict[str, Any] = {**about}
-    for name in names:
-        if (values := read.get(name)) is None or is_number(values):
-            continue
-        tensor = as_tensor(values, name)
-        if tensor.shape != preds.shape[:1]:
+        if not isinstance(preds, Tensor):
+            preds = read_scores(preds, "preds")
+        if target is None:
             raise ValueError(
-                f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
-                f"got {tuple(tensor.shape)}"
+                "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are "
+                "there go in as Ranks(ranks, None, num_candidates) or as a RankTable"
             )
-        read[name] = tensor.to(index.device)[index]
-    return cast("About", read)
+        if indexes is not None:
+            ranks, place = rank_flat(preds, target, indexes, exclude)
+            group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
+            sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
+        elif preds.ndim == 1:
+            raise ValueError(
+                f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores "
+                "(T,) need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
+            )
+        else:
+            named = query is not None
+            ranks = rank_with_rows(preds, target, exclude, named=named, counting=counting, tolerance=tolerance)
+            if ranks.rows is not None:
+                row = ranks.rows[0]
+                query = _at(query, "query", row, preds)
+                if is_by_row(target):
+                    group, weight = _at(group, "group", row, preds), _at(weight, "weight", row, preds)
+    return rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query, flag_repeats=True)
+
+
+def _at(values: Numbers | None, name: str, index: Tensor, preds: Tensor) -> Numbers | None:
+    """Read what is said of every row of scores, (B,), for tasks in these rows; None and one number stay."""
+    if values is None or is_number(values):
+        return values
+    tensor = as_tensor(values, name)
+    if tensor.shape != preds.shape[:1]:
+        raise ValueError(
+            f"{name} must be {tuple(preds.shape[:1])}, one entry per row of preds {tuple(preds.shape)}; "
+            f"got {tuple(tensor.shape)}"
+        )
+    return tensor.to(index.device)[index]
 
 
 def _refuse_given(preds: Ranks | HasRows, **options: Any) -> None:
@@ -180,13 +178,11 @@ def rows_of(
     numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
     n = len(numbers)
     rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
-    columns = Columns(rows)
-    columns.ranks = numbers
-    known = {name: column.numpy() for name, column in per_task.items()}
-    for name, values in known.items():
-        setattr(columns, name, values)
+    rows[:, PLACES["ranks"]] = numbers
+    for name, column in per_task.items():
+        rows[:, PLACES[name]] = column.numpy()
     block = torch.from_numpy(rows)
-    if flag_repeats and sample_id is not None and _has_repeats(known["sample_id"]):
+    if flag_repeats and sample_id is not None and _has_repeats(rows[:, PLACES["sample_id"]]):
         _mark_repeats(block)
     return _named(block, ranks) if shared else block
 

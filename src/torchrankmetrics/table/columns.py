@@ -72,6 +72,9 @@ class Columns(Generic[Table]):
         return self.side_and_flags >> SIDE_BITS
 
 
+PLACES = {name: column.place for name, column in vars(Columns).items() if isinstance(column, _Column)}
+
+
 def without_flag(rows: Rows, flag: int) -> Rows:
     """Copy rows (n, 9) and take a flag, or several, from them."""
     rows = rows.copy(order="K")

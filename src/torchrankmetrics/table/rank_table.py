@@ -266,7 +266,8 @@ class RankTable(HasRows):
         seed: int = 0,
     ) -> "Intervals":
         """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
-        found: Intervals = _questions().intervals(self, metrics, level, method, cluster, resamples, seed)
+        asked = {"level": level, "method": method, "resamples": resamples, "seed": seed}
+        found: Intervals = _questions().intervals(self, metrics, cluster, **asked)
         return found
 
     def compact(self) -> "RankTable":

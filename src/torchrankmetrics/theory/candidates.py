@@ -112,13 +112,12 @@ class CandidateCounts:
 
     def at_least(self, min_candidates: int) -> "CandidateCounts":
         """The tasks with so many candidates or more, their weights again of sum 1; maybe none."""
-        first = int(np.searchsorted(self.num_candidates, min_candidates))
-        if first == 0:
+        if min_candidates <= 1 or (first := int(np.searchsorted(self.num_candidates, min_candidates))) == 0:
             return self
         N, weight, count = self.num_candidates[first:], self.weight[first:], self.count[first:]
         return CandidateCounts(N, weight / (weight * count).sum(), count)
 
-    @property
+    @cached_property
     def num_tasks(self) -> int:
         """Number n of tasks."""
         return int(self.count.sum())
@@ -139,7 +138,7 @@ class CandidateCounts:
 
 def in_range(weight: FloatArray) -> FloatArray:
     """Scale weights (m,) > 0 by a power of two where sums or squares of them may overflow or round; else give them."""
-    if not len(weight) or (weight.min() > _FAINT and weight.max() < 1 / _FAINT):
+    if not len(weight) or (weight[weight.argmin()] > _FAINT and weight[weight.argmax()] < 1 / _FAINT):
         return weight
     return by_power_of_two(weight, weight.max())
 

@@ -8,6 +8,7 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Literal, get_args
 
 import torch
@@ -85,12 +86,12 @@ class RankDefinition:
                     raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
-    @property
+    @cached_property
     def uses_candidates(self) -> bool:
         """Whether f depends on the number of candidates, so that even the base value does."""
         return known(self.f).uses_candidates
 
-    @property
+    @cached_property
     def min_candidates(self) -> int:
         """The fewest candidates with which a task has a value; tasks with fewer are left out."""
         return known(self.f).min_candidates
@@ -114,7 +115,7 @@ class RankDefinition:
         """Whether the largest or the smallest f(r) makes the value."""
         return self.aggregation in ("maximum", "minimum")
 
-    @property
+    @cached_property
     def exponents(self) -> tuple[float, float]:
         """The p and a of a metric (sum of v_i r_i^p)^a; NaN for what is no power."""
         return (known(self.f).exponent, known(self.g).exponent) if self.aggregation == "mean" else (math.nan, math.nan)

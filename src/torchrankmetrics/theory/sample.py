@@ -72,8 +72,8 @@ class RankSample:
     ) -> None:
         weight = np.ones(len(optimistic)) if weight is None else weight
         count = np.ones(len(optimistic), dtype=np.int64) if count is None else count
-        positive = weight > 0
-        used: slice | npt.NDArray[np.bool_] = slice(None) if positive.all() else positive  # the common case: no copies
+        common = len(weight) == 0 or weight[weight.argmin()] > 0
+        used: slice | npt.NDArray[np.bool_] = slice(None) if common else weight > 0  # no copies
         self.optimistic, self.pessimistic = optimistic[used], pessimistic[used]
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
         self.weight, self.count = in_range(weight[used]), count[used]

@@ -56,12 +56,12 @@ def mean_behind(definition: RankDefinition, sample: RankSample, rank_type: RankT
 
 
 def _aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
-    key = (definition.f, definition.aggregation, rank_type)
-    if key not in sample.aggregates:  # shared by metrics that differ in g alone, such as MR and its inverse
+    key = (definition.f, definition.aggregation, rank_type)  # shared by metrics that differ in g alone, as MR and IMR
+    if (found := sample.aggregates.get(key)) is None:
         histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
         x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
-        sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
-    return sample.aggregates[key]
+        found = sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
+    return found
 
 
 def _power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:

@@ -1,7 +1,7 @@
 """Views of a base value: affine maps that put it against chance, from value, moments, optimum and direction."""
 
 import math
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from torchrankmetrics.theory.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")
+Number = TypeVar("Number", float, FloatArray)
 
 
 def has_view(definition: Definition, view: View) -> bool:
@@ -98,7 +99,10 @@ def apply_view(definition: Definition, view: View, value: float, moments: Moment
     >>> apply_view(MEAN_RANK, "adjusted_index", 1.0, Moments(mean=4.0, variance=2.0))
     1.0
     """
-    return float(apply_view_to_each(definition, view, value, moments.mean, moments.variance, moments.optimum))
+    if view == "base":
+        return float(value)
+    offset, scale = _offset_and_scale(definition, view, moments.mean, moments.variance, moments.optimum)
+    return (float(value) - offset) / float(scale) + 0.0 if scale != 0 else math.nan  # + 0.0: at chance 0, not -0
 
 
 def apply_view_to_each(
@@ -116,9 +120,10 @@ def apply_view_to_each(
     values = np.asarray(value, dtype=np.float64)
     if view == "base":
         return values
-    offset, scale = _offset_and_scale(definition, view, np.asarray(mean), np.asarray(variance), optimum)
+    best = None if optimum is None else np.asarray(optimum)
+    offset, scale = _offset_and_scale(definition, view, np.asarray(mean), np.asarray(variance), best)
     with np.errstate(all="ignore"):
-        return np.where(scale == 0, math.nan, (values - offset) / scale + 0.0)  # + 0.0: at chance 0, not -0
+        return np.where(scale == 0, math.nan, (values - offset) / scale + 0.0)
 
 
 def view_slope(definition: Definition, view: View, moments: Moments) -> float:
@@ -129,20 +134,20 @@ def view_slope(definition: Definition, view: View, moments: Moments) -> float:
     """
     if view == "base":
         return 1.0
-    mean, variance = np.asarray(moments.mean), np.asarray(moments.variance)
-    scale = float(_offset_and_scale(definition, view, mean, variance, moments.optimum)[1])
+    scale = float(_offset_and_scale(definition, view, moments.mean, moments.variance, moments.optimum)[1])
     return 1 / scale if scale != 0 else math.nan
 
 
 def _offset_and_scale(
-    definition: Definition, view: View, mean: FloatArray, variance: FloatArray, optimum: npt.ArrayLike | None
-) -> tuple[FloatArray, FloatArray]:
+    definition: Definition, view: View, mean: Number, variance: Number, optimum: Number | None
+) -> tuple[Number | float, Number]:
+    """What is taken off a value, and what it is divided by, 0 where there is no variance: of one value or of many."""
     if view == "normalized":
-        return np.zeros_like(mean), mean
+        return 0.0, mean
     if view == "adjusted_index":
         best = definition.optimum if isinstance(definition, RankDefinition) else optimum
         assert best is not None
-        return mean, np.where(variance == 0, 0.0, np.asarray(best) - mean)
+        return mean, (best - mean) * (variance != 0)
     if view == "z_score":
         return mean, np.sqrt(variance) * (1 if definition.higher_is_better else -1)
     raise ValueError(f"view {view!r} is not an affine view; known: base, normalized, adjusted_index, z_score")

@@ -54,7 +54,8 @@ def _extension() -> Any:
     scripts = sysconfig.get_path("scripts")  # where pip puts ninja, which PyTorch looks for in the PATH
     if shutil.which(compiler) is None:
         pytest.skip(f"the stand-in accelerator needs a C++ compiler, and {compiler} is not there")
-    version = hashlib.sha256(_SOURCE.read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    content = _SOURCE.read_bytes()
+    version = hashlib.sha256(content + torch.__version__.encode()).hexdigest()[:16]
     folder = Path(cpp_extension.get_default_build_root(), "torchrankmetrics_standin", version)
     folder.mkdir(parents=True, exist_ok=True)
     # PyTorch's own lock is a file that a killed build leaves behind; this one ends with its process
@@ -62,7 +63,10 @@ def _extension() -> Any:
         fcntl.flock(building, fcntl.LOCK_EX)
         Path(folder, "lock").unlink(missing_ok=True)
         patch.setenv("PATH", scripts + os.pathsep + os.environ["PATH"])
-        extension = cpp_extension.load("standin_device", [str(_SOURCE)], ["-O0", "-w"], build_directory=str(folder))
+        source = folder / _SOURCE.name  # one place for all checkouts: the path is part of what ninja knows a build by
+        if not source.exists() or source.read_bytes() != content:
+            source.write_bytes(content)
+        extension = cpp_extension.load("standin_device", [str(source)], ["-O0", "-w"], build_directory=str(folder))
     torch.utils.rename_privateuse1_backend(NAME)
     torch._register_device_module(NAME, _module())
     extension.register_hooks()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64, Sizes
-from torchrankmetrics.ranking.counting.intervals import keys
+from torchrankmetrics.ranking.counting.plain_intervals import keys
 
 # of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
 _UNIT = {BFLOAT16: 2.0**-23, FLOAT32: 2.0**-23, FLOAT64: 2.0**-52}

@@ -16,7 +16,7 @@ from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
-from torchrankmetrics.ranking.counting.intervals import Between
+from torchrankmetrics.ranking.counting.plain_intervals import Between
 
 # a task with more open candidates in a tile than one in so many, or so few at all, is left to the next precision
 _FEW, _LEAST = 10, 16

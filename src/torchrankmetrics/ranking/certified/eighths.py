@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.certified.tiles import EIGHTHS, FLOAT64, Tile
-from torchrankmetrics.ranking.counting.intervals import Rulers, Scales
+from torchrankmetrics.ranking.counting.plain_intervals import Rulers, Scales
 
 LEAST = -(1 << 31)  # a cell that is not counted
 _MORE = 1 + 2.0**-18  # for the rounding of what is worked out in float32

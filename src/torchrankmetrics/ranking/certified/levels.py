@@ -12,7 +12,7 @@ from torchrankmetrics.ranking.certified.precisions import multiplied
 from torchrankmetrics.ranking.certified.problem import Problem
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
-from torchrankmetrics.ranking.counting.intervals import Between
+from torchrankmetrics.ranking.counting.plain_intervals import Between
 
 # of a cell with its counting, where float32 costs 1, and what is added over d, for plans: what they are worth is
 # measured in ``precisions``
@@ -54,7 +54,7 @@ class Level(ABC):
 
     @abstractmethod
     def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
-        """Count for tasks whose scores are in these rows, as ``intervals.between``."""
+        """Count for tasks whose scores are in these rows, as ``plain_intervals.between``."""
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if self._buffer is None or len(self._buffer) < rows * columns:

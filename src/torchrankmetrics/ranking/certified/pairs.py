@@ -10,7 +10,7 @@ from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.structure import rows_of
 from torchrankmetrics.ranking.certified.tiles import FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth, operands
-from torchrankmetrics.ranking.counting.intervals import Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Sought
 
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
 _OPEN = 1 << 20  # pairs of a tile that wait to be compared

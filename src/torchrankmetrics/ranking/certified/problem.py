@@ -9,7 +9,7 @@ from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.left_out import LeftOut
 from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.certified.structure import Structure
-from torchrankmetrics.ranking.counting.intervals import Intervals
+from torchrankmetrics.ranking.counting.plain_intervals import Intervals
 
 CELLS = 1 << 22  # scores computed at once
 

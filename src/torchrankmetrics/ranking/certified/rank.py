@@ -104,9 +104,7 @@ def _read(
 ) -> _Asked:
     shape = (len(queries), part.total)
     tasks = check_target(target, shape, queries.device)
-    excluded = check_exclude(exclude, shape, queries.device)
-    if restriction is not None:
-        excluded = excluded._replace(restriction=restriction)
+    excluded = check_exclude(exclude, shape, queries.device, restriction)
     flags = flags_of(tasks, excluded)
     row, column, order = tasks.row, tasks.column, None
     if row is None:

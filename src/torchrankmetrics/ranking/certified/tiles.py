@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.intervals import Form
+from torchrankmetrics.ranking.counting.plain_intervals import Form
 
 EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
 _ROWS = 1 << 9  # worked on at once, so that what is made on the way stays in the cache

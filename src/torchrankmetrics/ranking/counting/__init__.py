@@ -15,7 +15,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.ranking.counting import intervals, plain
+from torchrankmetrics.ranking.counting import plain, plain_intervals
 
 Count = Callable[..., Tensor]
 
@@ -57,13 +57,13 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
     return "numba"
 
 
-def choose_intervals(scores: Tensor, counting: str = "auto") -> intervals.Intervals:
+def choose_intervals(scores: Tensor, counting: str = "auto") -> plain_intervals.Intervals:
     """Choose how exact ranks are counted; errors as ``chosen``."""
     if chosen(scores, counting) == "torch":
-        return intervals.Intervals(intervals.between, intervals.products, intervals.compare)
+        return plain_intervals.Intervals(plain_intervals.between, plain_intervals.products, plain_intervals.compare)
     way = importlib.import_module(f"{__name__}.compiled_intervals")
     rounding = importlib.import_module(f"{__name__}.compiled_eighths")
-    return intervals.Intervals(way.between, way.products, way.compare, rounding.eighths, way.between_eighths)
+    return plain_intervals.Intervals(way.between, way.products, way.compare, rounding.eighths, way.between_eighths)
 
 
 @cache

@@ -121,6 +121,8 @@ def _flat(matrix: Tensor) -> tuple[Any, int]:
     """What ``_Matrix`` names."""
     rows, width = matrix.shape
     step = matrix.stride(0) if rows > 1 else 0  # the one row of a restriction serves every task
+    if matrix.is_contiguous():
+        return _numbers(matrix).ravel(), step
     return _numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step
 
 

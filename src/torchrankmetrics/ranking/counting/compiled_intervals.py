@@ -1,4 +1,4 @@
-"""Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``intervals``.
+"""Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``plain_intervals``.
 
 Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
 """
@@ -13,7 +13,7 @@ import torch
 from numba.extending import overload
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.intervals import Between, Form, Rulers, Scales, Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Between, Form, Rulers, Scales, Sought
 from torchrankmetrics.ranking.counting.threads import cuts, side_by_side
 
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
@@ -25,7 +25,7 @@ _WIDE = 128  # numbers in a candidate from where on that pays
 
 
 def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
-    """As ``intervals.between``, and for bfloat16 tiles, where low and high are int16 keys of ``intervals.keys``."""
+    """As ``plain_intervals.between``, and for bfloat16 tiles, where low and high are int16 keys (``keys`` there)."""
     cells = (tile.view(torch.uint16) if tile.dtype == torch.bfloat16 else tile).numpy()
     return _listed(_scan, (cells, row.numpy(), low.numpy(), high.numpy()), limit)
 
@@ -43,7 +43,7 @@ def between_eighths(tile: Tensor, row: Tensor, tasks: Rulers, columns: Scales, l
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """As ``intervals.products``."""
+    """As ``plain_intervals.products``."""
     out = np.empty(len(row))
     given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
     parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
@@ -52,15 +52,9 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor,
-    candidates: Tensor,
-    form: Form,
-    tasks: Sought,
-    entry: Tensor,
-    column: Tensor,
-    single: bool = False,
+    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """As ``intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
+    """As ``plain_intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
     given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
     pairs = entry.numpy(), column.numpy(), single

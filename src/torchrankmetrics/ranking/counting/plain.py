@@ -65,11 +65,11 @@ def count(
         others -= _num_excluded(excluded, row, len(others))
     own_nan = others * 0
     if column is not None and at_own is not None:
-        # a true score that was computed elsewhere may have been rounded otherwise than the cell in its column
         own = ((column >= 0) if excluded is None else _own_counts(excluded, row, column)).long()
         others, own_nan = others - own, (at_own != at_own) * own
-        swept[0] -= (at_own < reference) * own
-        swept[1] -= (at_own > reference) * own
+        if true is not None:  # one that was computed elsewhere may be rounded otherwise than the cell in its column
+            swept[0] -= (at_own < reference) * own
+            swept[1] -= (at_own > reference) * own
     below, not_above = swept[0], swept[0]
     rest = others - below - swept[1]
     nan = swept[2] - own_nan if len(swept) == 3 else torch.zeros_like(below)

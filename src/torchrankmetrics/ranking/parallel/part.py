@@ -125,10 +125,6 @@ def _bytes(rows: Tensor) -> Tensor:
     return rows.resolve_neg().contiguous().view(torch.uint8)
 
 
-def _nothing(_: object) -> Mapping[str, object]:
-    return {}
-
-
 class Slicing(NamedTuple):
     """How candidates are shared by processes, as ``rank_embeddings`` is told it."""
 
@@ -143,7 +139,7 @@ class Slicing(NamedTuple):
             return read()
         return Peers(self.process_group).attempt(read, lambda _: [], said)[0]
 
-    def join(self, read: Callable[[], T], size: Callable[[T], int], said: Said[T] = _nothing) -> tuple[T, Part]:
+    def join(self, read: Callable[[], T], size: Callable[[T], int], said: Said[T] = lambda _: {}) -> tuple[T, Part]:
         """Read arguments, and find the part of this process.
 
         Args:

@@ -73,7 +73,9 @@ def of_tasks_with_a_value(
     weight: npt.ArrayLike | None,
 ) -> Moments:
     """Moments of the tasks on which the metric has a value; NaN without any."""
-    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
+    if weight is not None or not isinstance(counts, CandidateCounts):  # asked for every value
+        counts = CandidateCounts.of(counts, weight)
+    counts = counts.at_least(definition.min_candidates)
     return compute(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
 

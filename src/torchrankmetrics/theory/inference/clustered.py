@@ -8,7 +8,7 @@ from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.intervals import degrees_of_freedom
+from torchrankmetrics.theory.inference.mean_intervals import degrees_of_freedom
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.transforms import apply_transform, known

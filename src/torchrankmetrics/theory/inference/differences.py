@@ -50,7 +50,7 @@ def paired_difference(
 
     A difference is tested at the means (a, b) = (A - t, B + t) that have it, by flipping the signs of
     g'(a) (f^A - a) - g'(b) (f^B - b): linear in sums that are flipped once. At a = b these are differences f^A - f^B,
-    and the test is that of ``sign_flip_p_value``.
+    and the test is that of ``sign_flips``.
 
     Args:
         units: f of A and of B over tasks or clusters (k = 2).

@@ -11,7 +11,7 @@ from torchrankmetrics.theory.inference.bootstrap import (
     replicate_values,
     studentised_interval,
 )
-from torchrankmetrics.theory.inference.intervals import (
+from torchrankmetrics.theory.inference.mean_intervals import (
     Estimate,
     interval_through,
     mean_limits,

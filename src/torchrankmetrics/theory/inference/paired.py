@@ -16,13 +16,12 @@ from torchrankmetrics.theory.inference.differences import (
     paired_shares,
     paired_shares_p_value,
 )
-from torchrankmetrics.theory.inference.intervals import mean_limits
-from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference
+from torchrankmetrics.theory.inference.mean_intervals import mean_limits
+from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference, smooth_of
 from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +58,7 @@ class PairedRuns:
         if not is_mean(self.definition, self.rank_type):
             return self._by_bootstrap(level, resamples, seed), None
         if len(self.samples) > 2:
-            result = seeded_difference(self.units, self.num_a, self._elementwise, level)
+            result = seeded_difference(self.units, self.num_a, smooth_of(self.definition), level)
             return Difference(result.low, result.high, result.p_value, "t over seeds and tasks"), result.split
         return self._by_flips(level, permutations, seed), None
 
@@ -76,7 +75,7 @@ class PairedRuns:
             beyond = min(int((draws <= null).sum()), int((draws >= null).sum()))
             return min(2 * (1 + beyond) / (1 + len(draws)), 1.0)
         if len(self.samples) > 2:
-            return seeded_difference(self.units, self.num_a, self._elementwise, 0.5).p_value_of(null)
+            return seeded_difference(self.units, self.num_a, smooth_of(self.definition), 0.5).p_value_of(null)
         if is_share(self.definition):
             return paired_shares_p_value(self.units, self.flipped, null, permutations, seed)
         return paired_difference_p_value(
@@ -92,8 +91,8 @@ class PairedRuns:
         if not is_mean(self.definition, self.rank_type):
             raise ValueError(f"{self.definition.name!r} is no mean of f: its variance has no parts to plan with")
         if len(self.samples) > 2:
-            return seeded_difference(self.units, self.num_a, self._elementwise, level).split
-        line = self._elementwise(self.units.mean[None])[1][0] * np.array([1.0, -1.0])
+            return seeded_difference(self.units, self.num_a, smooth_of(self.definition), level).split
+        line = smooth_of(self.definition)(self.units.mean[None])[1][0] * np.array([1.0, -1.0])
         return SeedSplit(0.0, float(line @ self.units.covariance @ line), 0.0, (1, 1))
 
     @cached_property
@@ -106,10 +105,6 @@ class PairedRuns:
         """Tasks or clusters as independent units, with the sums of every run."""
         sample = self.samples[0]
         return units_of(self.values, sample.weight, sample.count, self.keys)
-
-    def _elementwise(self, means: FloatArray) -> tuple[FloatArray, FloatArray]:
-        flat, g = means.ravel(), self.definition.g
-        return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
 
     @cached_property
     def flipped(self) -> FloatArray:

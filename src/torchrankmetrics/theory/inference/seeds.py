@@ -10,9 +10,22 @@ from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.queries.definitions import Definition
+from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
 # means (b, k) of f for k runs -> g of them and its slopes, elementwise, both (b, k)
 SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+
+
+def smooth_of(definition: Definition) -> SmoothFunction:
+    """The g of a definition, and its slopes."""
+    g = definition.g
+
+    def smooth(means: FloatArray) -> tuple[FloatArray, FloatArray]:
+        flat = means.ravel()
+        return apply_transform(g, flat, "g").reshape(means.shape), transform_slopes(g, flat).reshape(means.shape)
+
+    return smooth
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,11 @@ class SeedSplit:
 
 @dataclass(frozen=True)
 class SeededEstimate:
-    """A value or a difference over seeds and tasks, with its interval; ``freedom``: of its error."""
+    """A value or a difference over seeds and tasks, with its interval; ``freedom``: of its error.
+
+    An error up to ``rounding``, that of the values it is made of, is none: then no p-value is below ``least``, that of
+    flips of the signs, for without any spread t would be sure.
+    """
 
     value: float
     standard_error: float
@@ -52,6 +69,8 @@ class SeededEstimate:
     low: float
     high: float
     split: SeedSplit
+    rounding: float
+    least: float
 
     @property
     def p_value(self) -> float:
@@ -60,8 +79,8 @@ class SeededEstimate:
 
     def p_value_of(self, null: float) -> float:
         """Two-sided p-value of "it is ``null``", by Student's t."""
-        if self.standard_error == 0:
-            return 1.0 if self.value == null else 0.0
+        if self.standard_error <= self.rounding:
+            return 1.0 if abs(self.value - null) <= self.rounding else self.least
         return float(2 * student.sf(abs(self.value - null) / self.standard_error, self.freedom))
 
 
@@ -129,15 +148,16 @@ class SeededModels:
         seeds = sum(self._seeds(i) for i in known)
         tasks = max(of_tasks - interaction, 0.0)  # the spread between tasks holds it once, too
         split = SeedSplit(seeds, tasks, interaction, sizes)
-        error = math.sqrt(split.total)
-        if error == 0:
-            return SeededEstimate(value, 0.0, math.inf, value, value, split)
+        error, rounding = math.sqrt(split.total), 1e-12 * max(abs(float(self.value[i])) for i in models)
+        told = rounding, 2.0 ** (1 - self.units.size)
+        if error <= rounding:
+            return SeededEstimate(value, 0.0, math.inf, value, value, SeedSplit(0.0, 0.0, 0.0, sizes), *told)
         parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
         squares = sum(v**2 / dof for v, dof in parts)
         # runs of equal value on tasks of equal mean: what is left is of a run on a task
         freedom = sum(v for v, _ in parts) ** 2 / squares if squares > 0 else float(self.units.size - 1)
         half = float(student.ppf((1 + level) / 2, freedom)) * error
-        return SeededEstimate(value, error, freedom, value - half, value + half, split)
+        return SeededEstimate(value, error, freedom, value - half, value + half, split, *told)
 
 
 def seeded_difference(units: Units, num_a: int, smooth: SmoothFunction, level: float) -> SeededEstimate:

@@ -91,9 +91,8 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
     if not 0 <= mean <= 1 or not len(drawn.values):
         return int(mean < 0) - int(mean > 1)
     bar = math.log(2 / alpha)
-    first = [
-        int((capital >= bar).argmax()) if (capital >= bar).any() else len(capital) for capital in _both(drawn, mean)
-    ]
+    refuted = [log_capital(drawn, mean, above=above) >= bar for above in (True, False)]
+    first = [int(at.argmax()) if at.any() else len(at) for at in refuted]
     if first[0] != first[1]:
         return 1 if first[0] < first[1] else -1
     low, high = drawn.certain
@@ -115,26 +114,3 @@ def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
             out, inside = (middle, inside) if refuted else (out, middle)
         ends.append(out)  # refuted, or the end of what is possible
     return min(ends), max(ends)
-
-
-def bernstein_sequence(drawn: Drawn, alpha: float) -> tuple[FloatArray, FloatArray]:
-    """Lower and upper bounds (t,) after each draw, in closed form: the empirical-Bernstein sequence, wider than bets.
-
-    Source: Waudby-Smith and Ramdas 2020 (arXiv 2006.04347), with predictable plug-in bets, for equal sizes.
-    """
-    x, draw = drawn.values, np.arange(1, len(drawn.values) + 1)
-    mean = (0.5 + np.cumsum(x)) / (draw + 1)
-    variance = (0.25 + np.cumsum((x - mean) ** 2)) / (draw + 1)
-    mean_before, variance_before = np.append(0.5, mean)[:-1], np.append(0.25, variance)[:-1]
-    bet = np.minimum(np.sqrt(2 * math.log(2 / alpha) / (variance_before * draw * np.log(draw + 1))), 0.5)
-    scale = np.cumsum(bet * drawn.total / drawn.left[:-1])
-    centre = np.cumsum(bet * (x + drawn.seen[:-1] / drawn.left[:-1])) / scale
-    loss = np.cumsum((x - mean_before) ** 2 * (-np.log1p(-bet) - bet))
-    radius = (math.log(2 / alpha) + loss) / scale
-    low = np.maximum(centre - radius, drawn.seen[1:] / drawn.total)
-    high = np.minimum(centre + radius, (drawn.seen[1:] + drawn.left[1:]) / drawn.total)
-    return np.maximum.accumulate(low), np.minimum.accumulate(high)
-
-
-def _both(drawn: Drawn, mean: float) -> tuple[FloatArray, FloatArray]:
-    return log_capital(drawn, mean, above=True), log_capital(drawn, mean, above=False)

@@ -55,13 +55,24 @@ class SignFlips:
 def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> SignFlips:
     """Flip the signs of units, the same for all columns of a unit.
 
-    All flips are taken if they are no more than ``permutations`` + 1. Units where the first column is zero do not
-    change its p-value: they are flipped apart, so that it is the same with and without them.
+    d_i = v_i (f(r_i^A) - f(r_i^B)) is the share of task i in the difference of two means of f, and the statistic is
+    Student's t. Flips leave the sum of d^2 as it is, and t grows with |sum d| at fixed sum of d^2, so the order of
+    |sum d| is that of |t|, and the studentised p-value is counted from sums. All flips are taken if they are no more
+    than ``permutations`` + 1; else p = (1 + number at least as large) / (1 + permutations), never 0. Exact where d is
+    symmetric (models exchangeable on each task), else asymptotic, thanks to the studentising.
+
+    Units where the first column is zero do not change its p-value: they are flipped apart, so that it is the same with
+    and without them.
 
     Args:
         columns: (u, k) float64, one row per independent task, or sums over clusters.
         permutations: number of random flips.
         seed: of the random flips.
+
+    Source: Janssen 1997 (doi:10.1016/S0167-7152(97)00043-6); Phipson and Smyth 2010 (doi:10.2202/1544-6115.1585).
+
+    >>> sign_flips(np.array([[1.0], [2.0], [3.0], [4.0]])).p_value(np.ones(1))
+    0.125
     """
     moved = columns[:, 0] != 0
     if _affordable(len(columns), permutations):
@@ -97,29 +108,6 @@ def _random_sums(columns: FloatArray, size: int, rng: np.random.Generator) -> Fl
         for j in used:
             sums[start : start + step, j] = tables[j][cells].sum(1)
     return sums
-
-
-def sign_flip_p_value(differences: FloatArray, permutations: int = 9999, seed: int = 0) -> float:
-    """Two-sided p-value in (0, 1] of "the mean difference is zero", by flipping the signs of the differences.
-
-    d_i = v_i (f(r_i^A) - f(r_i^B)) is the share of task i in the difference of two means of f.
-
-    The statistic is Student's t. Flips leave the sum of d^2 as it is, and t grows with |sum d| at fixed sum of d^2, so
-    the order of |sum d| is that of |t|, and the studentised p-value is counted from sums. All flips are taken if they
-    are no more than ``permutations`` + 1; else p = (1 + number at least as large) / (1 + permutations), never 0. Exact
-    where d is symmetric (models exchangeable on each task), else asymptotic, thanks to the studentising.
-
-    Args:
-        differences: (u,) float64, one per independent task, or sums over clusters.
-        permutations: number of random flips.
-        seed: of the random flips.
-
-    Source: Janssen 1997 (doi:10.1016/S0167-7152(97)00043-6); Phipson and Smyth 2010 (doi:10.2202/1544-6115.1585).
-
-    >>> sign_flip_p_value(np.array([1.0, 2.0, 3.0, 4.0]))
-    0.125
-    """
-    return sign_flips(differences[:, None], permutations, seed).p_value(np.ones(1))
 
 
 def mcnemar_p_value(only_a: int, only_b: int) -> float:

@@ -37,8 +37,7 @@ class QueryDefinition:
 
     >>> import torch
     >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
-    >>> sample = QuerySample.from_rows(np.array([0, 0]), np.array([1, 3]), np.array([1, 3]), np.array([5, 5]))
-    >>> dcg.values(sample)
+    >>> dcg.values(QuerySample.ranked(np.array([[1, 3]]), 5))
     array([0.75])
     """
 

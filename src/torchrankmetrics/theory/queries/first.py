@@ -45,11 +45,6 @@ class Success(QueryKind):
         """See ``QueryKind``."""
         return AtMost(self.k), 1.0
 
-    @property
-    def has_law(self) -> bool:
-        """See ``QueryKind``."""
-        return True
-
     def law(self, N: int, m: int, most: int) -> Law:
         """See ``QueryKind``."""
         return success_law(N, m, self.k)
@@ -94,11 +89,6 @@ class FirstReciprocal(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         """See ``QueryKind``."""
         return self.f, 1.0
-
-    @property
-    def has_law(self) -> bool:
-        """See ``QueryKind``."""
-        return True
 
     def law(self, N: int, m: int, most: int) -> Law:
         """See ``QueryKind``."""

@@ -44,11 +44,6 @@ class QueryKind:
         """The f and the factor s with which a query of one answer has the value s f(r)."""
         raise NotImplementedError
 
-    @property
-    def has_law(self) -> bool:
-        """Whether the law of one query is at hand for every N and m."""
-        return False
-
     def law(self, N: int, m: int, most: int) -> Law | None:
         """Law of one query by chance, with about ``most`` atoms, rounded to the better side where it has more.
 

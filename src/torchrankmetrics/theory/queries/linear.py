@@ -38,11 +38,6 @@ class MeanOf(QueryKind):
         """See ``QueryKind``."""
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    @property
-    def has_law(self) -> bool:
-        """See ``QueryKind``."""
-        return isinstance(self.f, AtMost)
-
     def law(self, N: int, m: int, most: int) -> Law | None:
         """See ``QueryKind``: of hits it is hypergeometric."""
         if isinstance(self.f, AtMost):
@@ -103,11 +98,6 @@ class RPrecision(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         """See ``QueryKind``."""
         return AtMost(1), 1.0
-
-    @property
-    def has_law(self) -> bool:
-        """See ``QueryKind``."""
-        return True
 
     def law(self, N: int, m: int, most: int) -> Law:
         """See ``QueryKind``."""

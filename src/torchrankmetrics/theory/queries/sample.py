@@ -7,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.theory.sample import RankType
 
@@ -38,62 +39,6 @@ class QuerySample:
     num_candidates: IntArray
     weight: FloatArray
     count: IntArray
-
-    @classmethod
-    def from_rows(
-        cls,
-        query: IntArray,
-        optimistic: IntArray,
-        pessimistic: IntArray,
-        num_candidates: IntArray,
-        weight: FloatArray | None = None,
-        count: IntArray | None = None,
-    ) -> "QuerySample":
-        """Build a sample from one row per answer, in any order; queries come in the order of their labels.
-
-        Args:
-            query: (n,) int64 labels.
-            optimistic: (n,) int64 >= 1, raw ranks.
-            pessimistic: (n,) int64, no smaller.
-            num_candidates: (n,) int64, equal within a query.
-            weight: (n,) float64 >= 0, likewise; None: 1.
-            count: (n,) int64 > 0, likewise; None: 1.
-
-        Raises:
-            ValueError: if a block holds more answers than places, blocks overlap, a rank is not in 1..N, or rows of a
-                query differ in what they must agree on; the message names the query.
-        """
-        weight = np.ones(len(query)) if weight is None else weight
-        count = np.ones(len(query), dtype=np.int64) if count is None else count
-        order = np.lexsort((pessimistic, optimistic, query))
-        query, low, high = query[order], optimistic[order], pessimistic[order]
-        N, weight, count = num_candidates[order], weight[order], count[order]
-        same = query[1:] == query[:-1]
-        for name, values in (("num_candidates", N), ("weight", weight), ("count", count)):
-            differ = same & (values[1:] != values[:-1])
-            _refuse(differ, query[1:], lambda i, name=name, v=values: f"{name} {v[i]} and {v[i + 1]} in its rows")
-        outside = (low < 1) | (high < low) | (high > N)
-        _refuse(outside, query, lambda i: f"ranks {low[i]}..{high[i]} outside of 1..{N[i]}, its num_candidates")
-        new = np.r_[np.ones(min(1, len(query)), dtype=bool), ~same | (low[1:] != low[:-1]) | (high[1:] != high[:-1])]
-        first = np.flatnonzero(new)
-        answers = np.diff(np.r_[first, len(query)])
-        label, low, high = query[first], low[first], high[first]
-        _refuse(
-            answers > high - low + 1,
-            label,
-            lambda i: (
-                f"{answers[i]} answers at the places {low[i]}..{high[i]}; ranks must be raw, with the other "
-                "answers of the query among its candidates"
-            ),
-        )
-        _refuse(
-            (label[1:] == label[:-1]) & (low[1:] <= high[:-1]),
-            label,
-            lambda i: f"tie blocks {low[i]}..{high[i]} and {low[i + 1]}..{high[i + 1]} that overlap",
-        )
-        starts = np.flatnonzero(np.r_[np.ones(min(1, len(label)), dtype=bool), label[1:] != label[:-1]])
-        one = first[starts]
-        return cls(np.r_[starts, len(label)], low, high, answers, N[one], weight[one], count[one])
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
@@ -131,15 +76,11 @@ class QuerySample:
         Raises:
             ValueError: for another rank type.
         """
-        match rank_type:
-            case "expected":
-                return self
-            case "optimistic":
-                return replace(self, pessimistic=self.optimistic + self.answers - 1)
-            case "pessimistic":
-                return replace(self, optimistic=self.pessimistic - self.answers + 1)
-        known = ", ".join(map(repr, QUERY_RANK_TYPES))
-        raise ValueError(f"rank_type of a metric of queries must be one of {known}; got {rank_type!r}")
+        if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "optimistic":
+            return replace(self, pessimistic=self.optimistic + self.answers - 1)
+        if rank_type == "pessimistic":
+            return replace(self, optimistic=self.pessimistic - self.answers + 1)
+        return self
 
     def __len__(self) -> int:
         return len(self.num_candidates)
@@ -184,12 +125,6 @@ class QuerySample:
 def query_rank_type(rank_type: RankType) -> QueryRankType:
     """Read a rank type of tasks: the realistic one, the middle of a block, is no place of several answers."""
     return "expected" if rank_type == "realistic" else rank_type
-
-
-def _refuse(bad: npt.NDArray[np.bool_], query: IntArray, what: Any) -> None:
-    if bad.any():
-        i = int(np.argmax(bad))
-        raise ValueError(f"query {query[i]} has {what(i)}")
 
 
 def check_pairs(num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[IntArray, IntArray]:

@@ -5,6 +5,7 @@ so the further a line is followed, the finer the rule.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +25,7 @@ _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their la
 
 _ONE_BRANCH = 2.0  # radians that a term may turn about its mean where its logarithm is multiplied by no integer
 _MOST_WEIGHTS = 4096  # distinct ones, up to which all are taken where it matters
+_NARROWER = 0.5  # of its range, which a law that need not reach beyond a value has at most
 _DISPERSE = 30.0  # n times the variance of log v, beyond which distinct weights do not come into step again
 
 ArrayFunction = Callable[[FloatArray], FloatArray]
@@ -33,16 +35,18 @@ _Rules = dict[tuple[bytes, int], tuple[FloatArray, FloatArray, IntArray]]
 class TransformSumLaw:
     """S = sum of sign v f(r) for any f; one that is not a power or a logarithm must be smooth beyond 2^16."""
 
-    def __init__(self, f: Transform, counts: CandidateCounts, sign: int) -> None:
-        self._f, self._sign, self._counts = f, sign, counts
+    def __init__(self, f: Transform, counts: CandidateCounts, sign: int, cap: float = math.inf) -> None:
+        self._f, self._sign, self._counts, self._cap = f, sign, counts, cap
         self._smooth = known(f).smooth
         N, index = np.unique(counts.num_candidates, return_inverse=True)
         self._table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
         last = self._values(N.astype(np.float64))
+        self._bend = self._last_before_bend(int(N[-1]))
         top, multiplicity = _running_maximum(self._table, N, last)
         bottom = -_running_maximum(-self._table, N, -last)[0]
         share = counts.weight * counts.count
-        self.highest, self.lowest = float(share @ top[index]), float(share @ bottom[index])
+        self._bottom = bottom[index]
+        self.highest, self.lowest = float(share @ top[index]), float(share @ self._bottom)
         self.log_top = float(counts.count @ (np.log(multiplicity) - np.log(N))[index])
         weights = np.unique(counts.weight[(bottom < top)[index]])
         steps = np.diff(np.unique(np.append(self._table, last)))
@@ -56,6 +60,19 @@ class TransformSumLaw:
         self._all: list[_Part] = []
         self._rules: _Rules = {}
         self._tops: dict[bytes, FloatArray] = {}
+
+    def reaching(self, s: float) -> "TransformSumLaw":
+        """A law of the same P(S >= s): a summand that reaches s by itself, the others at their lowest, goes no further.
+
+        Where few good ranks among many candidates make the spread of S, few nodes are needed then.
+        """
+        room = s - self.lowest
+        if not self._smooth or self.span is not None or not 0 < room < math.inf:
+            return self
+        cap = float((self._bottom + 2 * room / self._counts.weight).max())  # twice: s stays off the top
+        if not cap - self._bottom.min() < _NARROWER * self._range:
+            return self
+        return TransformSumLaw(self._f, self._counts, self._sign, cap)
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""
@@ -117,7 +134,18 @@ class TransformSumLaw:
         return result
 
     def _values(self, ranks: FloatArray) -> FloatArray:
-        return self._sign * apply_transform(self._f, ranks)
+        return np.minimum(self._sign * apply_transform(self._f, ranks), self._cap)
+
+    def _last_before_bend(self, N: int) -> int:
+        """The rank after which a capped f, which is monotone, begins to vary or ceases to; 0 without a cap."""
+        if self._cap == math.inf:
+            return 0
+
+        def capped(rank: int) -> bool:
+            return bool(self._values(np.array([float(rank)]))[0] == self._cap)
+
+        first = capped(1)
+        return bisect_left(range(1, N + 1), True, key=lambda rank: capped(rank) != first)
 
     def _rounded(self, reach: float) -> float:
         """The reach that rules are made for: few different ones, from one radian on."""
@@ -129,7 +157,7 @@ class TransformSumLaw:
             return self._all
         level = max(0, math.ceil(math.log2(max(reach * self._turns, 1.0) / FEWEST_TURNS)))
         if level not in self._parts:
-            shared = condense(self._counts, FEWEST_TURNS * 2.0**level, self._smooth)
+            shared = condense(self._counts, FEWEST_TURNS * 2.0**level, self._smooth and self._cap == math.inf)
             self._parts[level] = None if shared is None else [self._part(one) for one in shared]
         return self._parts[level]
 
@@ -140,19 +168,26 @@ class TransformSumLaw:
         N, key = shared.num_candidates, shared.num_candidates.tobytes()
         if key not in self._tops:
             self._tops[key] = _running_maximum(self._table, N, self._values(N.astype(np.float64)))[0]
-        return _Part(shared, self._tops[key], self._values, self._smooth, self._range, self._rules)
+        return _Part(shared, self._tops[key], self._values, self._smooth, self._range, self._rules, self._bend)
 
 
 class _Part:
     """The tasks of one weight v: their N, how many there are of each, and the rules for sums over 1..N."""
 
     def __init__(
-        self, shared: Shared, top: FloatArray, values: ArrayFunction, smooth: bool, width: float, rules: _Rules
+        self,
+        shared: Shared,
+        top: FloatArray,
+        values: ArrayFunction,
+        smooth: bool,
+        width: float,
+        rules: _Rules,
+        bend: int,
     ) -> None:
         self.v, self._N, self._c = shared.weight, shared.num_candidates, shared.count
         self._condensed = shared.condensed
         self._top, self._values, self._smooth, self._width = top, values, smooth, width
-        self._rules, self._key = rules, shared.num_candidates.tobytes()
+        self._rules, self._key, self._bend = rules, shared.num_candidates.tobytes(), bend
 
     def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
         """Yield (anchor, counts, stops, values - anchor, weights) of N whose sums of exp(t v x) share a scale."""
@@ -187,7 +222,7 @@ class _Part:
         """Ends of panels, 0 and every N among them, that hold at most ``_RADIANS`` each unless they are short."""
         head = min(SMALL_RANKS if self._smooth else TABLED_RANKS, int(self._N[-1]))
         doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self._N[-1] / head))), dtype=np.int64)
-        ends = np.unique(np.r_[np.arange(head + 1), doubled, self._N])
+        ends = np.unique(np.r_[np.arange(head + 1), doubled, self._N, min(self._bend, int(self._N[-1]))])
         while True:
             turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
             coarse = np.flatnonzero((turned > _RADIANS) & (np.diff(ends) > PANEL_NODES))

@@ -97,12 +97,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor,
-    candidates: Tensor,
-    form: Form,
-    tasks: Sought,
-    entry: Tensor,
-    column: Tensor,
+    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Compare single pairs in float64 with the intervals of their tasks.
 
