@@ -135,7 +135,7 @@ def test_the_matrix_never_exists(similarity, arithmetic):
     queries, candidates = torch.zeros(64, 8), torch.zeros(100_000, 8)
     with Allocations() as seen:
         rank_embeddings(queries, candidates, torch.arange(64), similarity=similarity, arithmetic=arithmetic)
-    assert 0 < seen.largest <= 2 << 20  # the matrix would have 24 MiB
+    assert 0 < seen.largest <= 4 << 20  # the matrix would have 24 MiB
 
 
 def test_no_queries_no_tasks():
