@@ -84,3 +84,11 @@ def test_candidates_that_are_not_counted_are_not_near():
 def test_few_tasks_and_few_near_ties_are_not_told():
     scores = with_noise(twins())
     assert not is_told(scores, tasks()[:40])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_masked_and_vanished_true_scores_are_not_looked_at(dtype):
+    drawn = torch.randn(TASKS, N, generator=generator(), dtype=dtype)
+    masked = torch.rand(TASKS, N, generator=generator(3)) < 0.3
+    assert not is_told(drawn.masked_fill(masked, torch.finfo(dtype).min))
+    assert not is_told((drawn * 60).softmax(1))

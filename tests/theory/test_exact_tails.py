@@ -231,14 +231,28 @@ def test_many_weights_are_as_good_as_all_of_them(definition, monkeypatch):
         assert got == pytest.approx(log_p_value(definition, x, N, weights), rel=1e-7, abs=1e-7)
 
 
+@pytest.mark.parametrize("N", [10**6, 5 * 10**6, 10**9], ids=str)
+@pytest.mark.parametrize("share", [1e-7, 0.02, 0.3])
+def test_one_task_among_many_candidates_has_the_share_of_its_rank(N, share):
+    rank = max(1, round(share * N))
+    for definition, value in ((MRR, 1 / rank), (GMR, float(rank))):
+        assert rank / N * (1 - 1e-9) <= p_value(definition, value, [N]) <= rank / N * 1.03 + 1 / N
+
+
+@pytest.mark.parametrize(("N", "weights"), [([10**6, 4 * 10**5], [1.3, 0.61]), ([5 * 10**5] * 2, [1.0, 1.0])], ids=str)
 @pytest.mark.parametrize("low", [5e-6, 3e-5])
-def test_two_tasks_among_many_candidates_by_counting_their_ranks(low):
+def test_two_tasks_among_many_candidates_by_counting_their_ranks(N, weights, low):
     # the spread of the sum is made by the few best ranks, which one value in a thousand has
-    N, weights = [1_000_000, 400_000], np.array([1.3, 0.61])
     first, second = (w / np.arange(n, 0.0, -1) for n, w in zip(N, weights, strict=True))
     exact = (N[1] - np.searchsorted(second, low * (1 - 1e-12) - first)).sum() / math.prod(N)
-    got = p_value(MRR, low / weights.sum(), N, weights)
+    got = p_value(MRR, low / sum(weights), N, weights)
     assert exact * (1 - 1e-9) <= got <= exact * 1.02
+
+
+def test_what_lies_within_the_tolerance_of_the_worst_value_is_reached():
+    assert p_value(MRR, 1 / (2 * 10**9 - 1), [2 * 10**9]) == 1
+    assert log_p_value(MRR, 1 / 49990, [50000], tolerance=1e-3) == 0
+    assert p_value(MRR, 1 / 49990, [50000]) == pytest.approx(0.9998, rel=1e-6)
 
 
 def test_hits_with_rare_hits_and_many_weights_by_their_number():

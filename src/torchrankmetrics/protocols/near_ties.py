@@ -41,8 +41,9 @@ class NearTies:
         row, column = row[some], column[some]
         true = scores[row, column]
         unit = torch.nextafter(true.abs(), torch.full_like(true, torch.inf)) - true.abs()
+        ordinary = unit.isfinite() & (true.abs() >= torch.finfo(true.dtype).tiny)  # neither masked nor vanished
         apart = (scores[row] - true[:, None]).abs_()
-        task, other = (apart <= _AROUND * unit[:, None]).nonzero().unbind(1)
+        task, other = ((apart <= _AROUND * unit[:, None]) & ordinary[:, None]).nonzero().unbind(1)
         distance = apart[task, other]
         counted = distance > 0  # what is equal ties, the true one with itself
         if not bool(counted.any()):
@@ -61,6 +62,6 @@ class NearTies:
         if self._tasks >= _LEAST and self._near > self._beyond:
             warn(
                 f"{self._tasks} of {self._looked} ranking tasks looked at have candidates within {_NEAR} units in the "
-                "last place of the true score, not equal to it, and fewer beyond: float noise orders candidates that "
-                "should tie; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
+                "last place of the true score, not equal to it, and fewer beyond: rounding orders candidates that may "
+                "be equal; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
             )

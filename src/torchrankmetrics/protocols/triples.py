@@ -147,7 +147,9 @@ def sides_of(
             raise ValueError("num_entities is needed with score_hrt where known is None")
         score_tails, score_heads = both_sides(score_hrt, num_entities)
     if score_tails is None and score_heads is None:
-        raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
+        raise ValueError(
+            "score_tails and score_heads are both None, and so is score_hrt where it is known: there is nothing to rank"
+        )
     sides: list[QuerySide] = []
     also = list(range(3, tasks.shape[1]))  # of what a query is asked with, such as a time
     if score_tails is not None:

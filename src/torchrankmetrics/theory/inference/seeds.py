@@ -1,6 +1,7 @@
 """Several training runs per model: how much of an estimate is luck of the seeds, how much of the test tasks."""
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -149,7 +150,7 @@ class SeededModels:
         tasks = max(of_tasks - interaction, 0.0)  # the spread between tasks holds it once, too
         split = SeedSplit(seeds, tasks, interaction, sizes)
         error, rounding = math.sqrt(split.total), 1e-12 * max(abs(float(self.value[i])) for i in models)
-        told = rounding, 2.0 ** (1 - self.units.size)
+        told = rounding, max(2.0 ** (1 - self.units.size), sys.float_info.min)
         if error <= rounding:
             return SeededEstimate(value, 0.0, math.inf, value, value, SeedSplit(0.0, 0.0, 0.0, sizes), *told)
         parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]

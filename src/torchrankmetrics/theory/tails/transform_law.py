@@ -50,7 +50,8 @@ class TransformSumLaw:
         self.log_top = float(counts.count @ (np.log(multiplicity) - np.log(N))[index])
         weights = np.unique(counts.weight[(bottom < top)[index]])
         steps = np.diff(np.unique(np.append(self._table, last)))
-        self.span = common_span(np.multiply.outer(weights, steps).ravel()) if len(weights) <= MOST_WEIGHTS else None
+        few = len(weights) <= MOST_WEIGHTS and cap == math.inf  # a capped table may look like a lattice that f is not
+        self.span = common_span(np.multiply.outer(weights, steps).ravel()) if few else None
         self.decays = False
         spread = counts.num_tasks * np.cov(np.log(counts.weight), fweights=counts.count, ddof=0)
         self.disperse = bool(spread > _DISPERSE)
@@ -61,15 +62,15 @@ class TransformSumLaw:
         self._rules: _Rules = {}
         self._tops: dict[bytes, FloatArray] = {}
 
-    def reaching(self, s: float) -> "TransformSumLaw":
-        """A law of the same P(S >= s): a summand that reaches s by itself, the others at their lowest, goes no further.
+    def reaching(self, s: float, slack: float) -> "TransformSumLaw":
+        """A law of the same P(S >= s) that needs fewer nodes where few good ranks make the spread of S; not of its top.
 
-        Where few good ranks among many candidates make the spread of S, few nodes are needed then.
+        A summand that reaches s by itself, the others at their lowest, goes no further than twice that.
         """
         room = s - self.lowest
-        if not self._smooth or self.span is not None or not 0 < room < math.inf:
+        if not self._smooth or self.span is not None or not 4 * slack < room < math.inf:
             return self
-        cap = float((self._bottom + 2 * room / self._counts.weight).max())  # twice: s stays off the top
+        cap = float((self._bottom + 2 * room / self._counts.weight).max())
         if not cap - self._bottom.min() < _NARROWER * self._range:
             return self
         return TransformSumLaw(self._f, self._counts, self._sign, cap)
@@ -144,8 +145,7 @@ class TransformSumLaw:
         def capped(rank: int) -> bool:
             return bool(self._values(np.array([float(rank)]))[0] == self._cap)
 
-        first = capped(1)
-        return bisect_left(range(1, N + 1), True, key=lambda rank: capped(rank) != first)
+        return bisect_left(range(1, N + 1), True, key=lambda rank: capped(rank) != capped(1))
 
     def _rounded(self, reach: float) -> float:
         """The reach that rules are made for: few different ones, from one radian on."""

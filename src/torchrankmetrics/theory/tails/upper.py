@@ -15,7 +15,7 @@ def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> floa
     """Log P(S >= s).
 
     Args:
-        law: the law of S.
+        law: the law of S, or one of the same P(S >= s).
         negated: the law of -S; below the mean, P(S >= s) is 1 - P(-S > -s), which loses no digits.
         s: any real number or infinity.
         slack: s reaches an atom of S this far above it; at most a quarter of a lattice's span.
