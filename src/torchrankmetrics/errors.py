@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable
@@ -10,6 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_LIBRARY = os.path.dirname(__file__) + os.sep
 # what other libraries call it
 _WORDS = {
     "exclude": (
@@ -54,10 +56,10 @@ class RankMetricWarning(UserWarning):
 
 
 def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
-    """Give a warning to the caller of the function that calls this."""
+    """Give a warning to whoever called the library."""
     if is_told_here():
         level, frame = 3, sys._getframe(2)
-        while frame.f_code.co_filename == __file__ and frame.f_back is not None:  # a wrapper of this file is no caller
+        while frame.f_code.co_filename.startswith(_LIBRARY) and frame.f_back is not None:
             level, frame = level + 1, frame.f_back
         warnings.warn(message, category, stacklevel=level)
 

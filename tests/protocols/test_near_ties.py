@@ -52,8 +52,9 @@ def test_the_message_counts_the_tasks_looked_at_on_both_sides():
     scores = with_noise(twins())
     triples = tasks()
     text = r"^\d+ of 64 ranking tasks looked at .* tolerance=Tolerance"
-    with pytest.warns(RankMetricWarning, match=text):
+    with pytest.warns(RankMetricWarning, match=text) as told:
         rank_triples(lambda h, r: scores[h], lambda r, t: scores[t], triples, None, batch_size=50, progress=False)
+    assert told[0].filename == __file__  # it points at who asked
 
 
 def test_ties_and_scores_of_their_own_are_not_near():
