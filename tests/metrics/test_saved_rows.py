@@ -1,6 +1,8 @@
 """Rows that leave a metric and come back, in checkpoints and merges: once, and only what an update would have kept."""
 
 import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,12 +14,22 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from bits import bits
 from public_metrics import scores
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
-from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, Ranks
+from torchrankmetrics import (
+    HitsAtK,
+    MeanRank,
+    MeanReciprocalRank,
+    RankCollection,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    evaluate,
+)
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
 from worker_pool import WorkerPool
 
 ROWS = rows_of(Ranks([1, 4], None, 9), side="head")
+OLD = Path(__file__).parents[1] / "data"  # make_old_files.py wrote them there, with the sources of 0.1.0
 
 
 def changed(column: str, value: int) -> torch.Tensor:
@@ -138,3 +150,31 @@ def test_rows_of_a_checkpoint_come_back_once_on_several_processes(pool: WorkerPo
             assert found[name] == of_one_process(batches)
             assert found[name + " and more"] == of_one_process([*batches, MORE])
         assert found["single"] == bits(alone)
+
+
+def test_checkpoints_that_0_1_wrote_load_with_their_values() -> None:
+    """Rows had eight columns, no query; nobody noted which process wrote them."""
+    asked = {"sides": ("both", "tail"), "rank_types": ("realistic", "expected"), "prefix": "val/"}
+    single = MeanReciprocalRank(view="z_score", average="macro")
+    metrics: Any = nn.ModuleDict({"collection": RankCollection(**asked), "single": single})
+    metrics.load_state_dict(torch.load(OLD / "checkpoint_0_1.pt", weights_only=True))
+    known = json.loads((OLD / "values_0_1.json").read_text())
+    for metric, values in ((metrics["collection"], known["collection"]), (single, {"": known["single"]})):
+        with pytest.warns(RankMetricWarning, match="2 of 42 ranking tasks have NaN scores"):
+            found = bits(metric)
+        assert {key: float.fromhex(value) for key, value in found.items()} == pytest.approx(values, rel=1e-12)
+        metric.update(Ranks([1], None, 9), side="tail", group=0, sample_id=[10**6])
+        with pytest.warns(RankMetricWarning, match="2 of 43"):
+            assert bits(metric) != found
+
+
+def test_files_that_0_1_wrote_load_with_their_values() -> None:
+    table = RankTable.load(OLD / "ranks_0_1.npz")
+    known = json.loads((OLD / "values_0_1.json").read_text())["collection"]
+    asked = [key.removeprefix("val/") for key in known]
+    with pytest.warns(RankMetricWarning, match="2 of 42 ranking tasks have NaN scores"):
+        found = evaluate(table, metrics=asked)
+    assert {f"val/{key}": value for key, value in found.items()} == pytest.approx(known, rel=1e-12)
+    (rows,) = (value for key, value in torch.load(OLD / "checkpoint_0_1.pt").items() if key == "collection.rows")
+    assert rows.shape == (42, 8)
+    assert torch.equal(RankTable(rows).compact().rows, table.compact().rows)
