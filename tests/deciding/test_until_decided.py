@@ -340,3 +340,15 @@ def test_bad_input_is_refused_before_anything_is_scored():
             until.update(Ranks([1], None, 9), sample_id=ids)
     with pytest.raises(ValueError, match="query must be"):
         UntilDecided(0, at_least=0.5)
+    with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
+        UntilDecided(9, at_least=0.5, process_group="all")
+
+
+def test_scores_of_a_loop_are_counted_and_tie_as_they_are_told_to():
+    scores, target, ids = np.array([[0.5, 0.5 + 1e-9, 0.1]] * 2), torch.tensor([0, 0]), torch.tensor([0, 1])
+    for tolerance, rank in ((0.0, 2), (1e-6, 1)):
+        until = UntilDecided(2, at_least=0.75)
+        until.update(scores, target, sample_id=ids, counting="torch", tolerance=tolerance)
+        assert until.decision.table.ranks.optimistic.tolist() == [rank, rank]
+    with pytest.raises(ValueError, match="counting must be one of"):
+        until.update(scores, target, sample_id=ids, counting="fast")

@@ -80,7 +80,7 @@ NEIGHBOURS: dict[str, set[str]] = {
 LOOKED_UP = {"__init__": "torchrankmetrics.api", "table": "torchrankmetrics.evaluation.questions"}
 # what is not everybody's: who may import it
 GUESTS = {
-    "torchmetrics": {"metrics", "integrations", "deciding"},
+    "torchmetrics": {"metrics", "integrations"},
     "numba": {"ranking"},
     "pyarrow": {"table"},
     "matplotlib": {"plots"},

@@ -62,3 +62,10 @@ def test_shallow_modules_hold_the_objects_of_the_deep_ones():
     assert all(getattr(definitions, name) is getattr(deep, name) for name in definitions.__all__)
     assert {name for name in vars(deep) if name.isupper() and not name.startswith("_")} <= set(definitions.__all__)
     assert all(hasattr(inference, name) for name in inference.__all__)
+
+
+def test_the_module_that_had_the_p_values_up_to_0_1_gives_them_with_a_warning():
+    with pytest.warns(FutureWarning, match="import p_value from torchrankmetrics.significance") as told:
+        from torchrankmetrics.theory.significance import p_value as old
+    assert old is p_value
+    assert {warning.filename for warning in told} == {__file__}

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor
-from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.deciding.decision import Decision
@@ -16,6 +15,7 @@ from torchrankmetrics.deciding.ranked import Ranked
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.pairing import check_same_tasks
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.parallel.peers import Peers
 from torchrankmetrics.table.columns import ABSENT, WIDTH, Columns, Rows, without_flag
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.inference.sequences import Drawn, betting_interval
@@ -47,12 +47,7 @@ class Looks:
     ) -> None:
         self.draws = Draws(query, check_int("seed", seed, 0))
         self.ranked, self.against, self.question = Ranked.none(len(query)), against, question
-        self._group, self._rank, self._size, self._extends = process_group, 0, 1, extends
-        if process_group is not None:
-            self._rank = torch.distributed.get_rank(process_group)
-            if self._rank < 0:
-                raise ValueError("process_group must be a group that this process is part of")
-            self._size = torch.distributed.get_world_size(process_group)
+        self._peers, self._extends = None if process_group is None else Peers(process_group), extends
         self._values: FloatArray = np.empty(0)  # of the drawn queries, in [0, 1]
         self._is_decided = False
 
@@ -71,12 +66,14 @@ class Looks:
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Places among the draws of queries for this process to rank next; at least one, if need be again."""
-        first = self.num_queries
+        first, rank, size = self.num_queries, 0, 1
+        if self._peers is not None:
+            rank, size = self._peers.rank, len(self._peers)
         while first < len(self.draws):  # a loader may ask ahead of the updates
             if self.is_over and not (complete and self.question.answer(self._drawn)):
                 break
             last = min(first + batch_size, len(self.draws))
-            yield list(range(first, last))[self._rank :: self._size] or [first]
+            yield list(range(first, last))[rank::size] or [first]
             first = last
 
     def add(self, index: Tensor, rows: Tensor) -> None:
@@ -97,9 +94,7 @@ class Looks:
     def _gathered(self, index: Tensor, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process goes on with the same bits."""
         block = torch.cat([rows, index.to(rows.device)[:, None]], 1)
-        if self._size > 1:
-            block = torch.cat(gather_all_tensors(block.contiguous(), self._group))
-        rows_of_all = block.cpu().numpy()
+        rows_of_all = (block if self._peers is None else self._peers.join(block)).cpu().numpy()
         task, first = np.unique(rows_of_all[:, WIDTH], return_index=True)
         found = without_flag(rows_of_all[first, :WIDTH], fault.REPEATED)
         fault.raise_faults(Columns(found).flags)

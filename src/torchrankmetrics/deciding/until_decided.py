@@ -14,10 +14,10 @@ from torchrankmetrics.deciding.question import Metric, Question
 from torchrankmetrics.deciding.ranked import Ranked
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import Exclude
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -51,6 +51,7 @@ class UntilDecided:
     Raises:
         TypeError, ValueError: for bad options, metrics that no part of the tasks can bound, and other tasks.
 
+    >>> from torchrankmetrics import Ranks
     >>> until = UntilDecided(1000, metric="hits@1", at_least=0.5)
     >>> for tasks in until.batches(50):
     ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
@@ -102,13 +103,15 @@ class UntilDecided:
 
     def update(
         self,
-        preds: Tensor | Ranks | RankTable,
+        preds: Preds,
         target: Target | None = None,
         *,
         sample_id: Integers | None = None,
         exclude: Exclude = None,
         side: TaskSide | None = None,
         group: Integers | None = None,
+        counting: str = "auto",
+        tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Take the ranks of some tasks, and look; with a process group every process sees those of all.
 
@@ -119,10 +122,21 @@ class UntilDecided:
             exclude: as there.
             side: as there.
             group: as there.
+            counting: as there.
+            tolerance: as there.
 
         Raises:
             TypeError, ValueError, IndexError: as there; and if sample ids are no indices of tasks, or the tasks of the
                 other model have other candidates, sides or groups.
         """
-        rows = make_block(preds, target, exclude, side=side, group=group, weight=None, sample_id=sample_id)
+        rows = make_block(
+            preds,
+            target,
+            exclude,
+            side=side,
+            group=group,
+            sample_id=sample_id,
+            counting=counting,
+            tolerance=tolerance,
+        )
         self._looks.add(Columns(rows).sample_id, rows)

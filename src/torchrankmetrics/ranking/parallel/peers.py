@@ -92,6 +92,15 @@ class Peers:
         """Largest of all processes, elementwise."""
         return self._reduce(numbers, "MAX")
 
+    def join(self, rows: Tensor) -> Tensor:
+        """Rows of all processes in their order, (m, w) of (n, w), any n on each, of one dtype; where they came from."""
+        sizes = [size for size, *_ in self._gather([len(rows)])]
+        mine = rows.new_zeros((max(sizes), rows.shape[1]), device=group_device(self._group, rows.device))
+        mine[: len(rows)] = rows
+        parts = [torch.empty_like(mine) for _ in self.names]
+        dist.all_gather(parts, mine, group=self._group)
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
+
     def _reduce(self, numbers: Tensor, operation: str) -> Tensor:
         there = numbers.to(group_device(self._group, numbers.device), copy=True)
         dist.all_reduce(there, getattr(dist.ReduceOp, operation), group=self._group)
