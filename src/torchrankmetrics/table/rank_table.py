@@ -238,7 +238,7 @@ class RankTable(HasRows):
             ValueError: if they are not (n,), or do not fit in int64.
         """
         rows = self.rows.clone()
-        Columns(rows).group = rows_of(self.ranks, group=group)[:, 4]
+        Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
         return RankTable(rows)
 
     def summary(self, metrics: "Metrics | None" = None) -> "Summary":
