@@ -12,7 +12,16 @@ from scipy import optimize, special, stats
 
 from flips import sign_flip_p_value
 from fuzzing import cases
-from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, RankTable, compare, evaluate
+from torchrankmetrics import (
+    PrecomputedExpectation,
+    RankCollection,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
 from torchrankmetrics.theory.definitions import IDENTITY, Exponential
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
@@ -407,3 +416,21 @@ def test_p_value_of_gmr_is_that_of_a_paired_t_test_of_log_ranks(shift):
     assert result.difference < 0
     assert (result.high < 0) == (expected < 0.05)
     assert "gmr" in str(result)
+
+
+def test_views_are_against_the_chance_that_the_models_expect():
+    """Collections may expect another chance than the exact one, and their members each their own."""
+    twice, half = PrecomputedExpectation([120] * 5), PrecomputedExpectation([30] * 5)
+    mixed = [RankMetric("mrr", expectation=twice), RankMetric("amri", expectation=half)]
+    a, b = (RankCollection(mixed).clone() for _ in range(2))
+    a.update(Ranks(A, None, 60))
+    b.update(Ranks(B, None, 60))
+    for name, expected in (("adjusted_mrr", twice), ("amri", half), ("adjusted_hits_at_3", twice)):
+        found = compare(a, b, name)
+        values = [evaluate(Ranks(x, None, 60), metrics=name, expectation=expected)[name] for x in (A, B)]
+        assert (found.a, found.b) == tuple(values)
+        assert found.difference != compare(Ranks(A, None, 60), Ranks(B, None, 60), name).difference
+        everyone = compare({"a": Ranks(A, None, 60), "b": b}, name)
+        assert everyone.rows[0].difference == found.difference
+    own = compare(a, b, RankMetric("amri"))
+    assert own.difference == compare(Ranks(A, None, 60), Ranks(B, None, 60), "amri").difference

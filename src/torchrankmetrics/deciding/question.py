@@ -7,15 +7,13 @@ import numpy as np
 
 from torchrankmetrics.checks import check_int, is_number
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import asked
-from torchrankmetrics.evaluation.sources import Measured
+from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.sequences import Drawn, betting_interval, side_of
 from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
 
-Metric = str | RankDefinition | Measure | Measured
 _TABLED = 1 << 22
 _WORK = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'auc'"
 
@@ -43,7 +41,7 @@ class Question:
     @classmethod
     def of(
         cls,
-        metric: Metric,
+        metric: Asked,
         alpha: float,
         paired: bool,
         at_least: float | None,
@@ -166,9 +164,8 @@ def _ends(f: KnownTransform, num_candidates: int | None) -> FloatArray | None:
     return apply_transform(f, np.arange(2, 2 * num_candidates + 1) / 2.0)  # realistic ranks are halves, too
 
 
-def _measure_of(metric: Metric) -> Measure:
-    found = getattr(metric, "measure", metric)
-    measure = found if isinstance(found, Measure) else asked(found)  # type: ignore[arg-type]
+def _measure_of(metric: Asked) -> Measure:
+    measure = asked(metric)
     definition = measure.definition
     if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
         raise ValueError(f"{measure.key!r} is no mean over tasks, which a part of them could bound: {_WORK}")

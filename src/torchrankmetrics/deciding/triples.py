@@ -11,8 +11,9 @@ from tqdm.auto import tqdm
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.deciding.decision import Decision
 from torchrankmetrics.deciding.looks import Looks
-from torchrankmetrics.deciding.question import Metric, Question
+from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
+from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, look_for_distances
@@ -39,7 +40,7 @@ def rank_until_decided(
     *,
     against: RankTable | None = None,
     score_against: OtherScores | None = None,
-    metric: Metric = "mrr",
+    metric: Asked = "mrr",
     alpha: float = 0.05,
     at_least: float | None = None,
     within: float | None = None,

@@ -10,8 +10,9 @@ from torch import Tensor
 from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.deciding.decision import Decision
 from torchrankmetrics.deciding.looks import Looks
-from torchrankmetrics.deciding.question import Metric, Question
+from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
+from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.scores import Target
@@ -64,7 +65,7 @@ class UntilDecided:
         query: Integers | int,
         *,
         against: RankTable | None = None,
-        metric: Metric = "mrr",
+        metric: Asked = "mrr",
         alpha: float = 0.05,
         at_least: float | None = None,
         within: float | None = None,

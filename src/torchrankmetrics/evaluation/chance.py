@@ -10,9 +10,8 @@ import numpy as np
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.analysis import Analysis, sample_of
 from torchrankmetrics.evaluation.clusters import Cluster
-from torchrankmetrics.evaluation.compare import Metric
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import asked
+from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.table import columns
@@ -76,7 +75,7 @@ class PermutationTest:
 
 def permutation_test(
     source: Exchangeable | Evaluation,
-    metric: Metric = "mrr",
+    metric: Asked = "mrr",
     *,
     reference: Sequence[Evaluation] | None = None,
     permutations: int = 999,
@@ -122,7 +121,7 @@ def permutation_test(
 
 def permutation_p_value(
     source: Exchangeable | Evaluation,
-    metric: Metric = "mrr",
+    metric: Asked = "mrr",
     *,
     reference: Sequence[Evaluation] | None = None,
     permutations: int = 999,
@@ -136,7 +135,7 @@ def permutation_p_value(
 
 
 def clustered_p_value(
-    evaluation: Evaluation, metric: Metric = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
+    evaluation: Evaluation, metric: Asked = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
 ) -> float:
     """One-sided p-value of "no better than uniform ranks on average" whose error lets the tasks of a cluster depend.
 
@@ -166,9 +165,8 @@ def clustered_p_value(
     return clustered_p(measure.definition, sample, measure.rank_type, keys)
 
 
-def _base(metric: Metric) -> Measure:
-    measure = getattr(metric, "measure", metric)
-    found = measure if isinstance(measure, Measure) else asked(metric)  # type: ignore[arg-type]
+def _base(metric: Asked) -> Measure:
+    found = asked(metric)
     of_tasks = isinstance(found.definition, RankDefinition)
     if not of_tasks or found.higher_is_better is None or not has_p_value(found.definition):
         raise ValueError(f"{found.key!r} has no such p-value: it is no function of a mean of f over tasks")

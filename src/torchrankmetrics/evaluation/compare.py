@@ -12,17 +12,15 @@ from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.family import Family, named_models
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
-from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.measure import Measure, has_measure, measure_of
 from torchrankmetrics.evaluation.models import PairedMeasure, paired_measure
-from torchrankmetrics.evaluation.names import asked
+from torchrankmetrics.evaluation.names import Asked, MetricName, asked, parse_name
 from torchrankmetrics.evaluation.pairing import paired_rows
-from torchrankmetrics.evaluation.sources import Collected, Evaluation, Measured, check_evaluation
+from torchrankmetrics.evaluation.sources import Collected, Evaluation, check_evaluation
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.theory.candidates import IntArray
-from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.testing import holm
 
-Metric = str | RankDefinition | Measure | Measured
 Models = Evaluation | Sequence[Evaluation]
 
 
@@ -38,15 +36,15 @@ class _Options(TypedDict, total=False):
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     a: Models,
     b: Models,
-    metric: Metric = ...,
+    metric: Asked = ...,
     **options: Unpack[_Options],
 ) -> Comparison: ...
 @overload
-def compare(a: Models, b: Models, metric: Sequence[Metric], **options: Unpack[_Options]) -> Comparisons: ...
+def compare(a: Models, b: Models, metric: Sequence[Asked], **options: Unpack[_Options]) -> Comparisons: ...
 @overload
 def compare(
     a: Mapping[str, Models],
-    b: Metric | Sequence[Metric] = ...,
+    b: Asked | Sequence[Asked] = ...,
     *,
     against: str | None = ...,
     **options: Unpack[_Options],
@@ -54,8 +52,8 @@ def compare(
 @told
 def compare(
     a: Models | Mapping[str, Models],
-    b: Models | Metric | Sequence[Metric] | None = None,
-    metric: Metric | Sequence[Metric] = "mrr",
+    b: Models | Asked | Sequence[Asked] | None = None,
+    metric: Asked | Sequence[Asked] = "mrr",
     *,
     against: str | None = None,
     level: float = 0.95,
@@ -82,7 +80,8 @@ def compare(
         b: the other model, of the same tasks; beside a dict the metric.
         metric: a name in any view but p_value, with its side, rank type and average, a ``RankDefinition`` or a
             ``RankMetric``; or several: then p-values are also adjusted by Holm. Views are against the chance that the
-            metric, else the first collection among the models, expects.
+            metric expects; a name's against that of the collections among the models: of their first metric of that
+            definition, else of their first.
         against: beside a dict, None: all pairs; the name of a model: it against each other one; "best": the best of
             each metric, which is seen in the data, so that the family is that of all pairs.
         level: of confidence.
@@ -168,7 +167,7 @@ def _entries(metric: Any) -> list[Any]:
     return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
-def paired(a: Models, b: Models, metric: Metric, cluster: Cluster | None = None) -> PairedMeasure:
+def paired(a: Models, b: Models, metric: Asked, cluster: Cluster | None = None) -> PairedMeasure:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors as in ``compare``."""
     runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
     return paired_measure(_measure(metric, [*runs_a, *runs_b]), rows, len(runs_a), keys)
@@ -240,12 +239,14 @@ def _warn_of_no_bound(keys: list[str], level: float, stacklevel: int) -> None:
 
 def _measure(metric: Any, models: list[Evaluation]) -> Measure:
     """What is asked, against the chance of the first collection unless the metric has its own."""
-    if isinstance(measure := getattr(metric, "measure", metric), Measure):
-        found = measure
+    if has_measure(metric):
+        found = measure_of(metric)
     else:
-        known = [next(iter(model.measures.values())) for model in models if isinstance(model, Collected)]
-        found = asked(metric, known[0].expectation if known else None)
-    if found.view == "p_value" or found.definition.aggregation == "count":
+        name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
+        known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
+        own = [one for one in known if one.definition == name.definition] or known  # members may differ in it
+        found = asked(name, own[0].expectation if own else None)
+    if not found.is_estimate:
         raise ValueError(
             f"{found.key!r} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
         )

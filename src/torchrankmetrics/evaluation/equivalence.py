@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 from torchrankmetrics.checks import check_int, is_number
 from torchrankmetrics.evaluation.clusters import Cluster
-from torchrankmetrics.evaluation.compare import Metric, Models, paired
+from torchrankmetrics.evaluation.compare import Models, paired
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
+from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.theory.inference.equivalence import one_sided
 
@@ -84,7 +85,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
 def equivalence(
     a: Models,
     b: Models,
-    metric: Metric = "mrr",
+    metric: Asked = "mrr",
     *,
     margin: float,
     level: float = 0.95,

@@ -96,8 +96,7 @@ def confidence_intervals(
     check_choice("method", method, METHODS)
     check_int("resamples", resamples, 100)
     keys = _clusters(analysis.rows, cluster)
-    # a p-value and a count are no estimates of anything
-    asked = {key: m for key, m in measures.items() if m.view != "p_value" and m.definition.aggregation != "count"}
+    asked = {key: measure for key, measure in measures.items() if measure.is_estimate}
     if method == "normal":
         _check_normal(asked)
     found: dict[Measure, Estimate] = {}

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from typing import get_args
+from typing import Protocol, TypeGuard, get_args
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
@@ -114,6 +114,11 @@ class Measure:
         """Lowest and highest value whatever the ranks; None: no bound, or none that is known."""
         return value_bounds(self.definition, self.view)
 
+    @property
+    def is_estimate(self) -> bool:
+        """Whether the value is an estimate, with an error and a mean over seeds; p-values and counts are none."""
+        return self.view != "p_value" and self.definition.aggregation != "count"
+
     def sample(self, analysis: Analysis) -> RankSample | QuerySample:
         """The tasks or queries that the measure is about, weighted its way.
 
@@ -211,6 +216,22 @@ class Measure:
             return self._in_view(base, analysis)
         except ExpectationUnavailableError:
             return math.nan
+
+
+class Measured(Protocol):
+    """A ``RankMetric``, as far as what it measures goes."""
+
+    measure: Measure
+
+
+def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
+    """Whether an entry is a measure or holds one."""
+    return isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
+
+
+def measure_of(entry: Measure | Measured) -> Measure:
+    """The measure of an entry: a metric holds one."""
+    return entry if isinstance(entry, Measure) else entry.measure
 
 
 def lacks_meaning(definition: Definition, view: View, rank_type: RankType) -> str | None:

@@ -3,10 +3,10 @@
 import difflib
 import re
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from torchrankmetrics.evaluation.analysis import Average, Side
-from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure
+from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
 from torchrankmetrics.evaluation.other_words import told_of
 from torchrankmetrics.evaluation.query_names import CUT, OF_TASKS, WHOLE, needs_a_number, parse_query_metric
 from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
@@ -20,6 +20,8 @@ from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.sampled_means import sampled_mean
 from torchrankmetrics.theory.views import View
 
+Asked = str | Definition | Measure | Measured
+"""What one metric is asked for by: a name, a definition, or what holds a measure, as a ``RankMetric`` does."""
 _DEFINITIONS = {
     definition.name: definition
     for definition in (
@@ -111,7 +113,7 @@ def parse_name(name: str) -> MetricName:
 
 
 def asked(
-    metric: Definition | str | MetricName | Measure,
+    metric: Asked | MetricName,
     expectation: ExpectationProvider | None = None,
     *,
     view: View | None = None,
@@ -119,7 +121,7 @@ def asked(
     side: Side | None = None,
     average: Average | None = None,
 ) -> Measure:
-    """The measure that a name, a definition or a measure says, completed by keywords, of which None says nothing.
+    """The measure that a name, a definition or what holds one says, completed by keywords, of which None says nothing.
 
     Args:
         metric: what is asked for.
@@ -135,7 +137,7 @@ def asked(
     >>> asked("tail.zmrr", rank_type="optimistic").key
     'tail_optimistic_z_mrr'
     """
-    name = parse_name(metric) if isinstance(metric, str) else metric
+    name = parse_name(metric) if isinstance(metric, str) else measure_of(metric) if has_measure(metric) else metric
     given = {"view": view, "rank_type": rank_type, "side": side, "average": average}
     for keyword, value in given.items():
         said = getattr(name, keyword, None)
@@ -146,7 +148,7 @@ def asked(
             )
     if isinstance(name, Measure):
         return name if expectation is None else replace(name, expectation=expectation)
-    name = name if isinstance(name, MetricName) else MetricName(name)
+    name = name if isinstance(name, MetricName) else MetricName(cast("Definition", name))  # refused if it is none
     options: dict[str, Any] = {keyword: value for keyword, value in given.items() if value is not None}
     return name.measure(**options, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchrankmetrics.evaluation.clusters import Cluster
-from torchrankmetrics.evaluation.compare import Metric, Models, paired
+from torchrankmetrics.evaluation.compare import Models, paired
+from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.theory.inference.planning import VarianceParts
 
 
@@ -58,7 +59,7 @@ class Plan:
         return "\n".join([head, *lines])
 
 
-def plan(a: Models, b: Models, metric: Metric = "mrr", *, level: float = 0.95, cluster: Cluster | None = None) -> Plan:
+def plan(a: Models, b: Models, metric: Asked = "mrr", *, level: float = 0.95, cluster: Cluster | None = None) -> Plan:
     """Plan a comparison from one at hand: tasks and seeds that a difference needs, differences that they find.
 
     The variance is taken from the difference of the two models given, split by seeds and tasks where each has several

@@ -6,10 +6,9 @@ import numpy as np
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.compare import Metric
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import asked
+from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.sampled_bounds import full_mean_bounds
@@ -47,7 +46,7 @@ class FullBounds:
         )
 
 
-def sampled_metric(metric: Metric, num_negatives: int, *, with_replacement: bool = False) -> RankDefinition:
+def sampled_metric(metric: Asked, num_negatives: int, *, with_replacement: bool = False) -> RankDefinition:
     """Define what a metric of a sampled protocol is expected to be, from full ranks: exact, without a draw.
 
     Args:
@@ -67,7 +66,7 @@ def sampled_metric(metric: Metric, num_negatives: int, *, with_replacement: bool
     return sampled_mean(_mean(metric)[1], num_negatives, with_replacement=with_replacement)
 
 
-def full_bounds(sampled: Evaluation, metric: Metric = "mrr", *, num_candidates: int, level: float = 0.95) -> FullBounds:
+def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: int, level: float = 0.95) -> FullBounds:
     """Bound a full metric by what ranks among sampled negatives leave possible, with no model of the ranks.
 
     Both ends are linear programs over all laws of full ranks: those under which the sampled ranks would be distributed
@@ -114,9 +113,8 @@ def full_bounds(sampled: Evaluation, metric: Metric = "mrr", *, num_candidates: 
     return FullBounds(measure.key, ends[0], ends[1], level, here, m, num_candidates, sample.num_tasks)
 
 
-def _mean(metric: Metric) -> tuple[Measure, RankDefinition]:
-    measure = getattr(metric, "measure", metric)
-    found = measure if isinstance(measure, Measure) else asked(metric)  # type: ignore[arg-type]
+def _mean(metric: Asked) -> tuple[Measure, RankDefinition]:
+    found = asked(metric)
     definition = found.definition
     mean = definition.aggregation == "mean" and known(definition.g).direction != 0
     if found.view != "base" or found.average != "micro" or not mean or not isinstance(definition, RankDefinition):

@@ -4,13 +4,12 @@ import itertools
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from typing import TypeGuard, cast
+from typing import cast
 
 from torchrankmetrics.checks import Choice
 from torchrankmetrics.evaluation.analysis import Average, Side
-from torchrankmetrics.evaluation.measure import SIDES, Measure, lacks_meaning
-from torchrankmetrics.evaluation.names import MetricName, parse_name
-from torchrankmetrics.evaluation.sources import Measured
+from torchrankmetrics.evaluation.measure import SIDES, Measure, Measured, has_measure, lacks_meaning, measure_of
+from torchrankmetrics.evaluation.names import Asked, MetricName, parse_name
 from torchrankmetrics.sides import ENTITY_SIDES, TaskSide
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -19,8 +18,6 @@ from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
-Asked = str | RankDefinition | Measure | Measured
-"""What one metric is asked for by: a name, or what holds a measure, as a ``RankMetric`` does."""
 Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
 """One, several, or by keys of one's own."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
@@ -73,15 +70,15 @@ class Selection:
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):
                     raise ValueError(f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {key!r}")
-                yield key, entry if _holds(entry) else self._one(entry)
+                yield key, entry if has_measure(entry) else self._one(entry)
             return
-        if isinstance(metrics, str) or _holds(metrics):
+        if isinstance(metrics, str) or has_measure(metrics):
             metrics = [metrics]
         if not isinstance(metrics, Sequence):
             raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
         seen: set[str] = set()
         for entry in metrics:
-            if _holds(entry):
+            if has_measure(entry):
                 seen.add(measure_of(entry).key)
                 yield measure_of(entry).key, entry
                 continue
@@ -117,15 +114,6 @@ class Selection:
             if isinstance(text, str) and text.startswith((f"{label}_", f"{label}.")):
                 return replace(parse_name(text[len(label) + 1 :]), side=side)
         return parse_name(text)
-
-
-def measure_of(entry: Measure | Measured) -> Measure:
-    """The measure of an entry: a metric holds one."""
-    return entry if isinstance(entry, Measure) else entry.measure
-
-
-def _holds(entry: object) -> TypeGuard[Measure | Measured]:
-    return isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
 
 
 def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:

@@ -24,12 +24,6 @@ class Collected(Protocol):
         ...
 
 
-class Measured(Protocol):
-    """A ``RankMetric``, as far as what it measures goes."""
-
-    measure: Measure
-
-
 Evaluation = Ranks | RankTable | Collected
 
 

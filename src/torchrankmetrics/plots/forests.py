@@ -7,10 +7,10 @@ import numpy as np
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.breakdown import Names, name_of
-from torchrankmetrics.evaluation.compare import Metric, paired
+from torchrankmetrics.evaluation.compare import paired
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.intervals import Interval, Intervals, check_level
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.names import Asked, parse_name
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
 from torchrankmetrics.table.rank_table import RankTable
@@ -98,7 +98,7 @@ def forest(
 def group_differences(
     a: Evaluation,
     b: Evaluation,
-    metric: Metric = "mrr",
+    metric: Asked = "mrr",
     *,
     names: Names = None,
     models: tuple[str, str] = ("a", "b"),

@@ -35,7 +35,7 @@ def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
     if not measures:
         raise ValueError("metrics is empty: name at least one")
     for measure in measures:
-        if measure.view == "p_value" or measure.definition.aggregation == "count":
+        if not measure.is_estimate:
             raise ValueError(
                 f"{measure.key!r} has no mean over seeds and data sets: use a metric in view base, normalized, "
                 "adjusted_index or z_score"
