@@ -22,7 +22,7 @@ from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
 from torchrankmetrics.theory.inference.testing import mcnemar_p_value
-from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
@@ -152,7 +152,7 @@ def _has_formula(measure: Measure) -> bool:
 def _is_exact(measure: Measure, models: SeededModels) -> bool:
     """Whether the values are shares of tasks of equal weight, each hit or not, with a run per model."""
     units = models.units
-    single = is_share(measure.definition) and set(models.sizes) == {1} and not units.clustered
+    single = measure.definition.is_share and set(models.sizes) == {1} and not units.clustered
     return single and bool(np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any())
 
 
@@ -225,7 +225,7 @@ def _cell(
         return _of_seeds_alone(cell, values, level)
     models, found = place[0], place[0].mean(place[1], level)
     low, high, support = found.low, found.high, models.support(place[1])
-    if is_share(measure.definition):
+    if measure.definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without any spread has the interval of its number of tasks
         n = p * (1 - p) / total if total > 0 else models.units.effective

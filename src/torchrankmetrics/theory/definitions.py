@@ -103,7 +103,12 @@ class RankDefinition:
     @property
     def is_mean_of_f(self) -> bool:
         """Whether the value is the mean of f itself, as that of MR, MRR and hits is."""
-        return self.aggregation == "mean" and self.g == IDENTITY
+        return self.aggregation == "mean" and known(self.g).is_identity
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the value is a share of tasks: hits at k, and the tie rate."""
+        return self.aggregation == "tie_rate" or (self.is_mean_of_f and known(self.f).is_share)
 
     @property
     def is_geometric_mean(self) -> bool:

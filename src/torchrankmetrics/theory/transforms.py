@@ -48,6 +48,11 @@ class KnownTransform:
     min_candidates: int = 1
     closed_moments: bool = False
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether it gives what it gets."""
+        return self.exponent == 1
+
     def at(self, num_candidates: int) -> "KnownTransform":
         """The transform of ranks among so many candidates."""
         return self
@@ -127,7 +132,7 @@ def apply_transform(
         ValueError: if the transform changes the shape, gives a value that is not finite, or lacks candidate counts.
     """
     f = known(f)
-    if f.exponent == 1:
+    if f.is_identity:
         return _finite(x, x, name)
     result = np.empty(len(x))
     for begin in range(0, len(x), _BLOCK):

@@ -12,7 +12,7 @@ from torchrankmetrics.theory.definitions import IDENTITY, Transform
 from torchrankmetrics.theory.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.theory.inference.testing import mcnemar_p_value, sign_flips
 from torchrankmetrics.theory.inference.units import Units, support_of
-from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
+from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
 
 
 @dataclass(frozen=True)
@@ -180,10 +180,10 @@ class _Line:
         permutations: int,
         seed: int,
     ) -> None:
-        self.g, self.limits = g, limits
+        self.g, self.limits, self._straight = g, limits, known(g).is_identity
         self.means = float(units.mean[0]), float(units.mean[1])
         # with g the identity nothing asks for the second column
-        centered = np.zeros_like(differences) if g == IDENTITY else units.sums[:, 1] - units.weight * units.mean[1]
+        centered = np.zeros_like(differences) if self._straight else units.sums[:, 1] - units.weight * units.mean[1]
         columns = np.repeat(np.stack([differences, centered, units.weight], 1), units.count, axis=0)
         self.flips = sign_flips(columns, permutations, seed)
 
@@ -198,13 +198,13 @@ class _Line:
             return self.flips.furthest(line, direction * float(slopes[0] - slopes[1]), alpha) - t
 
         t = beyond(0.0)
-        if self.g != IDENTITY and 0 < t < math.inf:
+        if not self._straight and 0 < t < math.inf:
             inside, gap = 0.0, beyond(t)
             while 0 < gap < math.inf:
                 inside, t = t, 2 * t
                 gap = beyond(t)
             t = math.inf if gap > 0 else float(brentq(beyond, inside, t, xtol=1e-300, rtol=1e-11))
-        if self.g == IDENTITY:
+        if self._straight:
             low, high = self.limits
             end = self.means[0] - self.means[1] - 2 * direction * t
             return min(max(end, low - high), high - low), t < math.inf
@@ -214,7 +214,7 @@ class _Line:
     def p_value(self, null: float) -> float:
         """Two-sided p of "g(a) - g(b) is null", at the pair of means on the line that has it."""
         t = (self.means[0] - self.means[1] - null) / 2
-        if self.g != IDENTITY:
+        if not self._straight:
             reach = self.limits[1] - self.limits[0]
 
             def gap(t: float) -> float:
@@ -233,7 +233,7 @@ class _Line:
     def slopes(self, a: float, b: float) -> FloatArray:
         """Slopes of g(a) - g(b) in a and in b, (2,) float64."""
         signs = np.array([1.0, -1.0])
-        return signs if self.g == IDENTITY else signs * transform_slopes(self.g, np.array([a, b]))
+        return signs if self._straight else signs * transform_slopes(self.g, np.array([a, b]))
 
     def _pair(self, t: float) -> tuple[float, float]:
         (a, b), (low, high) = self.means, self.limits

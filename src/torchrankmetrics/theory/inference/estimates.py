@@ -18,7 +18,7 @@ from torchrankmetrics.theory.inference.mean_intervals import (
     normal_interval,
     support_of_mean,
 )
-from torchrankmetrics.theory.inference.units import is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
@@ -49,7 +49,7 @@ def estimate(
         return Estimate(*percentile_interval(replicates, level), support)
     units = units_of(task_values(definition, sample, rank_type), sample.weight, sample.count, cluster)
     limits = mean_limits(definition, sample)
-    if method == "normal" or is_share(definition):  # no resample of a sample without hits has one
+    if method == "normal" or definition.is_share:  # no resample of a sample without hits has one
         return normal_interval(definition, units, level, limits)
     error, low, high = studentised_interval(units, level, resamples, seed)
     return interval_through(definition.g, units, error, (low, high), limits, support_of_mean(definition, units))

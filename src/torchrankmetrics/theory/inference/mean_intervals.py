@@ -7,8 +7,8 @@ import numpy as np
 from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
-from torchrankmetrics.theory.definitions import IDENTITY, Transform
-from torchrankmetrics.theory.inference.units import Units, is_share, support_of
+from torchrankmetrics.theory.definitions import Transform
+from torchrankmetrics.theory.inference.units import Units, support_of
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
@@ -46,7 +46,7 @@ def normal_interval(definition: Definition, units: Units, level: float, limits: 
         ValueError: if there are fewer than two units.
     """
     error = math.sqrt(float(units.covariance[0, 0]))
-    ends = share_interval(units, level) if is_share(definition) else skewed_normal(units, level)
+    ends = share_interval(units, level) if definition.is_share else skewed_normal(units, level)
     return interval_through(definition.g, units, error, ends, limits, support_of_mean(definition, units))
 
 
@@ -55,7 +55,7 @@ def support_of_mean(definition: Definition, units: Units) -> float:
     spread = np.abs(units.influence[:, 0])
     scale = float(np.abs(units.sums).max(initial=0.0)) / units.total
     support = support_of(units.influence[:, 0], units.count) if spread.max(initial=0.0) > 1e-13 * scale else 0.0
-    return math.inf if is_share(definition) and (not units.clustered or support == 0) else support
+    return math.inf if definition.is_share and (not units.clustered or support == 0) else support
 
 
 def interval_through(
@@ -80,7 +80,7 @@ def interval_through(
         ValueError: if torch cannot differentiate g, or g is not finite at an end.
     """
     ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
-    if g == IDENTITY:
+    if known(g).is_identity:
         return Estimate(error, *ends, support)
     low, high = sorted(apply_transform(g, np.array(ends), "g").tolist())
     return Estimate(error * abs(float(transform_slopes(g, units.mean)[0])), low, high, support)
@@ -162,7 +162,7 @@ def degrees_of_freedom(units: Units) -> float:
 
 def mean_limits(definition: Definition, sample: RankSample | QuerySample) -> tuple[float, float]:
     """Smallest and largest possible mean of f: shares 0 and 1; powers, log and AUC at ranks 1 and N; else infinite."""
-    if is_share(definition):
+    if definition.is_share:
         return 0.0, 1.0
     if isinstance(definition, QueryDefinition):
         low, high = value_bounds(definition, "base")

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import percentile_interval, percentile_support, replicate_values
 from torchrankmetrics.theory.inference.differences import (
     Difference,
@@ -18,7 +18,7 @@ from torchrankmetrics.theory.inference.differences import (
 )
 from torchrankmetrics.theory.inference.mean_intervals import mean_limits
 from torchrankmetrics.theory.inference.seeds import SeedSplit, seeded_difference, smooth_of
-from torchrankmetrics.theory.inference.units import Units, is_mean, is_share, task_values, units_of
+from torchrankmetrics.theory.inference.units import Units, is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
@@ -76,7 +76,7 @@ class PairedRuns:
             return min(2 * (1 + beyond) / (1 + len(draws)), 1.0)
         if len(self.samples) > 2:
             return seeded_difference(self.units, self.num_a, smooth_of(self.definition), 0.5).p_value_of(null)
-        if is_share(self.definition):
+        if self.definition.is_share:
             return paired_shares_p_value(self.units, self.flipped, null, permutations, seed)
         return paired_difference_p_value(
             self.units, self.flipped, self.definition.g, self._limits, null, permutations, seed
@@ -119,12 +119,14 @@ class PairedRuns:
     @cached_property
     def _limits(self) -> tuple[float, float]:
         limits = mean_limits(self.definition, self.samples[0])
-        if self.definition.g != IDENTITY and not np.isfinite(limits).all():  # g need not be defined beyond what f gives
+        if (
+            not self.definition.is_mean_of_f and not np.isfinite(limits).all()
+        ):  # g need not be defined beyond what f gives
             limits = float(self.values.min()), float(self.values.max())
         return limits
 
     def _by_flips(self, level: float, permutations: int, seed: int) -> Difference:
-        if is_share(self.definition):
+        if self.definition.is_share:
             return paired_shares(self.units, self.flipped, level, permutations, seed)
         return paired_difference(self.units, self.flipped, self.definition.g, self._limits, level, permutations, seed)
 

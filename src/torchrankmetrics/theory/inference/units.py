@@ -6,9 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.definitions import IDENTITY
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.theory.queries.first import Success
 from torchrankmetrics.theory.queries.means import query_values
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
@@ -143,13 +141,6 @@ def is_mean(definition: Definition, rank_type: RankType = "realistic") -> bool:
     if definition.aggregation != "mean" or not has_p_value(definition):
         return False
     return rank_type != "expected" or definition.is_mean_of_f
-
-
-def is_share(definition: Definition) -> bool:
-    """Whether the mean is a share of tasks or queries: hits and success at k, and the tie rate."""
-    if isinstance(definition, QueryDefinition):
-        return isinstance(definition.query_kind, Success)
-    return definition.aggregation == "tie_rate" or (known(definition.f).is_share and definition.g == IDENTITY)
 
 
 def task_values(definition: Definition, sample: RankSample | QuerySample, rank_type: RankType) -> FloatArray:

@@ -123,6 +123,11 @@ class QueryDefinition:
         return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
     @property
+    def is_share(self) -> bool:
+        """Whether the value is a share of queries: success at k."""
+        return self.query_kind.is_share
+
+    @property
     def query_kind(self) -> QueryKind:
         """The kind of metric that it is."""
         assert self.kind is not None

@@ -27,6 +27,7 @@ class Success(QueryKind):
     """[r_(1) <= k]."""
 
     k: int
+    is_share = True
 
     def values(self, sample: QuerySample) -> FloatArray:
         """See ``QueryKind``."""

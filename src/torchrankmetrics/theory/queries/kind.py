@@ -3,6 +3,7 @@
 import itertools
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,12 @@ class QueryKind:
 
     By chance the places of the m answers are a uniform m-subset of 1..N. So a block of ties is a small query by chance,
     and a constant scorer has the null mean.
+
+    Attributes:
+        is_share: its mean is a share of queries.
     """
+
+    is_share: ClassVar[bool] = False
 
     def values(self, sample: QuerySample) -> FloatArray:
         """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""

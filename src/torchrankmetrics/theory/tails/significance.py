@@ -152,7 +152,7 @@ def sum_law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
 
 def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
     """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
-    if g == IDENTITY:
+    if g.is_identity:
         return value
     at_low, at_high = g.values(np.array(ends)).tolist()
     # a value at an end may round to either side: only what is clearly outside is outside
