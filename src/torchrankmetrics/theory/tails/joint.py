@@ -11,7 +11,7 @@ from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line, SumLaw
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 
 
-class JointLaw:
+class JointLaw(SumLaw):
     """S = S_1 + S_2 + ..., independent."""
 
     def __init__(self, parts: Sequence[SumLaw]) -> None:

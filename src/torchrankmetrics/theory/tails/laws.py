@@ -67,14 +67,18 @@ class SumLaw(Protocol):
 
     def take_all(self) -> bool:
         """Have K at hand everywhere from now on, at a cost; False if it is, or if there are too many tasks."""
-        ...
+        return False
+
+    def reaching(self, s: float, slack: float) -> "SumLaw":
+        """A law of the same P(S >= s) that costs less, if there is one; not of its top."""
+        return self
 
     def atoms(self, most: int) -> list[Atoms] | None:
         """The laws of the summands that vary, unless they have more than ``most`` points in all, or are too many."""
         ...
 
 
-class RankSumLaw:
+class RankSumLaw(SumLaw):
     """S = sum of sign v r: K in closed form, E exp(-a (r - 1)) = (1 - e^(-aN)) / (N (1 - e^(-a)))."""
 
     def __init__(self, counts: CandidateCounts, sign: int) -> None:
@@ -114,10 +118,6 @@ class RankSumLaw:
 
         return evaluate
 
-    def take_all(self) -> bool:
-        """See ``SumLaw``."""
-        return False
-
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""
         varying = self._N > 1
@@ -138,7 +138,7 @@ class AucSumLaw(RankSumLaw):
         self.lowest, self.highest = min(total, 0.0), max(total, 0.0)
 
 
-class HitSumLaw:
+class HitSumLaw(SumLaw):
     """S = sum of sign v [r <= k]: every summand has two values, and tasks with N <= k are constant."""
 
     def __init__(self, counts: CandidateCounts, k: int, sign: int) -> None:
@@ -178,10 +178,6 @@ class HitSumLaw:
             return t * self.highest + log_factor
 
         return evaluate
-
-    def take_all(self) -> bool:
-        """See ``SumLaw``."""
-        return False
 
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""

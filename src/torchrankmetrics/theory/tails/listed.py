@@ -8,7 +8,7 @@ from scipy.sparse import csr_array
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.tails.lattice import common_span
-from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line
+from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line, SumLaw
 
 _LOGARITHM = 16  # exponentials that the logarithm of a complex exponential is worth
 
@@ -28,8 +28,8 @@ class Law:
     span: float | None = None
 
 
-class ListedSumLaw:
-    """S = sum of sign v X over variables X with laws of their own; a ``SumLaw``.
+class ListedSumLaw(SumLaw):
+    """S = sum of sign v X over variables X with laws of their own.
 
     Args:
         laws: of one variable each.
@@ -86,10 +86,6 @@ class ListedSumLaw:
             return t * self.highest + logarithm
 
         return evaluate
-
-    def take_all(self) -> bool:
-        """See ``SumLaw``."""
-        return False
 
     def atoms(self, most: int) -> list[Atoms] | None:
         """See ``SumLaw``."""

@@ -17,7 +17,7 @@ from torchrankmetrics.theory.definitions import Transform
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
 from torchrankmetrics.theory.tails.condensed import FEWEST_TURNS, Shared, by_weight, condense
 from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS, common_span
-from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, SumLaw
 from torchrankmetrics.theory.transforms import apply_transform, known
 
 _RADIANS = 8.0  # what the nodes of a panel resolve to rounding
@@ -32,7 +32,7 @@ ArrayFunction = Callable[[FloatArray], FloatArray]
 _Rules = dict[tuple[bytes, int], tuple[FloatArray, FloatArray, IntArray]]
 
 
-class TransformSumLaw:
+class TransformSumLaw(SumLaw):
     """S = sum of sign v f(r) for any f; one that is not a power or a logarithm must be smooth beyond 2^16."""
 
     def __init__(self, f: Transform, counts: CandidateCounts, sign: int, cap: float = math.inf) -> None:
@@ -63,7 +63,7 @@ class TransformSumLaw:
         self._tops: dict[bytes, FloatArray] = {}
 
     def reaching(self, s: float, slack: float) -> "TransformSumLaw":
-        """A law of the same P(S >= s) that needs fewer nodes where few good ranks make the spread of S; not of its top.
+        """See ``SumLaw``: fewer nodes where few good ranks make the spread of S.
 
         A summand that reaches s by itself, the others at their lowest, goes no further than twice that.
         """
