@@ -20,7 +20,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "files": set(),
     "sides": set(),
     "rendering": {"digits"},
-    "theory": {"checks", "errors"},
+    "theory": {"checks", "errors", "sides"},
     "definitions": {"theory"},
     "ranking": {"checks", "errors"},
     "table": {"checks", "files", "ranking", "sides"},
@@ -31,7 +31,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "significance": {"evaluation", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
-    "plots": {"checks", "evaluation", "table", "theory"},
+    "plots": {"checks", "evaluation", "sides", "table", "theory"},
     "study": {
         "checks",
         "datasets",

@@ -81,6 +81,9 @@ def test_ecdf_of_weights_and_one_side() -> None:
     _, ax = plots.rank_ecdf(table, side="tail", rank_type="optimistic")
     assert [line.get_label() for line in ax.lines] == ["ranks", "chance"]
     assert "optimistic, tail side" in ax.get_xlabel()
+    relations = RankTable.from_ranks(Ranks([1, 3], None, [10, 20]), side="relation")
+    for draw, label in ((plots.rank_ecdf, "realistic, relation side"), (plots.ties, "(relation side)")):
+        assert label in draw(relations, side="relation")[1].get_xlabel()
     np.testing.assert_allclose(ax.lines[0].get_ydata(), [0, 1 / 8, 3 / 8, 1, 1])
     chance = dict(zip(*ax.lines[1].get_data(), strict=True))
     assert chance[15.0] == pytest.approx((1 * 1 + 2 * 15 / 20 + 5 * 15 / 30) / 8)
@@ -432,7 +435,7 @@ BAD = {
         "two plots",
     ),
     "no breakdown": (lambda m: plots.groups(m["a"], "mrr"), TypeError, "breakdown"),
-    "no column": (lambda m: plots.groups(m["a"].breakdown(), "gmr"), ValueError, "one of the columns mrr"),
+    "no column": (lambda m: plots.groups(m["a"].breakdown(), "gmr"), ValueError, "must be one of 'mrr'"),
     "most": (lambda m: plots.groups(m["a"].breakdown(), "mrr", most=0), ValueError, "most must be"),
 }
 

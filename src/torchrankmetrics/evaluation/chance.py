@@ -14,11 +14,12 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table import columns
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.clustered import clustered_p
-from torchrankmetrics.theory.inference.exchange import DealSide, ExchangeableTriples, exact_share
+from torchrankmetrics.theory.inference.exchange import ExchangeableTriples, exact_share
 from torchrankmetrics.theory.inference.units import is_mean, task_values
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.tails.significance import has_p_value
@@ -215,7 +216,7 @@ def _dealt(
     return float(values[0]), values[1:], moving / number
 
 
-def _sums(measure: Measure, group: ExchangeableTriples, side: DealSide, deals: np.ndarray) -> tuple[FloatArray, int]:
+def _sums(measure: Measure, group: ExchangeableTriples, side: EntitySide, deals: np.ndarray) -> tuple[FloatArray, int]:
     low, high, counts = group.ranks(deals, side)
     enough = counts >= measure.definition.min_candidates
     sample = RankSample(low[enough], high[enough], counts[enough])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
@@ -224,7 +224,7 @@ def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict
     highest = 1
     for query, judged in qrels.items():
         for document, grade in judged.items():
-            if isinstance(grade, bool) or not isinstance(grade, int | np.integer):
+            if not (is_int(grade) or isinstance(grade, np.integer)):
                 raise TypeError(f"qrels must hold integers, got {grade!r} for {document!r} of query {query!r}")
             highest = max(highest, int(grade))
     if level is None and highest > 1:

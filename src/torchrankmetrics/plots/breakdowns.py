@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
@@ -169,9 +169,7 @@ def groups(
     """
     if not isinstance(breakdown, Breakdown):
         raise TypeError(f"breakdown must come from RankCollection.breakdown(), got {type(breakdown).__name__}")
-    columns = breakdown.columns[2:]
-    if metric not in columns:
-        raise ValueError(f"metric must be one of the columns {', '.join(columns)}; got {metric!r}")
+    check_choice("metric", metric, breakdown.columns[2:])
     check_int("most", most, 1)
     check_series(breakdown.rows, most=None)
     counts = np.array(breakdown["count"], dtype=np.int64)

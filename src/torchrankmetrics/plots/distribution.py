@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Side
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.plots.canvas import (
@@ -19,6 +20,7 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     samples_of,
 )
+from torchrankmetrics.sides import TASK_SIDES
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.ties import has_expected
@@ -52,8 +54,7 @@ def rank_ecdf(
         ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
-    if rank_type not in ("realistic", "optimistic", "pessimistic"):
-        raise ValueError(f'rank_type must be "realistic", "optimistic" or "pessimistic" here, got {rank_type!r}')
+    check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
     samples = samples_of(models, side or "both")
     own = ax is None
     fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
@@ -78,7 +79,7 @@ def rank_ecdf(
     if most <= 10:  # less than a decade has labels between, by default as 2 x 10^0
         ax.xaxis.set_minor_formatter("{x:g}")
     ax.set_ylim(0, 1.02)
-    ax.set_xlabel(f"rank x ({rank_type}{f', {side} side' if side in ('head', 'tail') else ''})")
+    ax.set_xlabel(f"rank x ({rank_type}{_of_side(', {} side', side)})")
     ax.set_ylabel("share of tasks with rank ≤ x")
     legend_outside(ax, own)
     return fig, ax
@@ -126,7 +127,7 @@ def calibration(
     ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * level:g} %", **CHANCE)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
-    ax.set_xlabel("share x of the candidates" + (f" ({side} side)" if side in ("head", "tail") else ""))
+    ax.set_xlabel("share x of the candidates" + _of_side(" ({} side)", side))
     ax.set_ylabel("tasks answered in the best x")
     legend_outside(ax, own)
     return fig, ax
@@ -173,7 +174,7 @@ def ties(
         )
     ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
     ax.set_ylim(len(samples) - 0.5, -0.5)
-    ax.set_xlabel(definition.name + (f" ({side} side)" if side in ("head", "tail") else ""))
+    ax.set_xlabel(definition.name + _of_side(" ({} side)", side))
     columns = 2 if is_narrow(ax) else len(kinds)
     ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
@@ -193,6 +194,11 @@ def _tie_label(name: str, sample: RankSample) -> str:
     gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
     label = f"{100 * sample.tie_mass / sample.total:.1f} % ties\nmean gap {gap:.3g} ranks"
     return f"{name}\n{label}" if name else label
+
+
+def _of_side(text: str, side: str | None) -> str:
+    """A label of tasks of one side; of all tasks it says nothing."""
+    return text.format(side) if side in TASK_SIDES else ""
 
 
 def _grid(largest: int) -> FloatArray:

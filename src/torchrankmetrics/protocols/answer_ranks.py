@@ -17,9 +17,10 @@ from torchrankmetrics.protocols.triples import ScoreFunction
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
-from torchrankmetrics.theory.inference.exchange import CrossRanks, DealSide, ExchangeableTriples
+from torchrankmetrics.theory.inference.exchange import CrossRanks, ExchangeableTriples
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +97,7 @@ def rank_answers(
             heads, of_head = torch.unique(head[there], return_inverse=True)
             tails, of_tail = torch.unique(tail[there], return_inverse=True)
             at = of_head.cpu().numpy(), of_tail.cpu().numpy()
-            sides: dict[DealSide, CrossRanks] = {}
+            sides: dict[EntitySide, CrossRanks] = {}
             loops = (heads[:, None] == tails).cpu().numpy()
             allowed = np.ones(loops.shape, dtype=bool) if loops[at].any() else ~loops
             for one in asked:
@@ -124,7 +125,7 @@ class _Cross(NamedTuple):
 class _Asked:
     """A side's scorer, and what leaves candidates out."""
 
-    side: DealSide
+    side: EntitySide
     score: ScoreFunction
     known: Callable[..., KnownSlices] | None
     candidates: Integers | None
@@ -163,7 +164,7 @@ def _asked(
     if score_tails is None and score_heads is None:
         raise ValueError("score_tails and score_heads are both None: there is nothing to rank")
     known_of = (None, None) if known is None else (known.tails, known.heads)
-    sides: tuple[tuple[DealSide, ScoreFunction | None], ...] = (("tail", score_tails), ("head", score_heads))
+    sides: tuple[tuple[EntitySide, ScoreFunction | None], ...] = (("tail", score_tails), ("head", score_heads))
     asked = zip(sides, known_of, strict=True)
     return [_Asked(side, score, of, candidates, higher_is_better) for (side, score), of in asked if score is not None]
 

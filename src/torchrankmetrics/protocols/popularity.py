@@ -2,6 +2,7 @@
 
 import torch
 
+from torchrankmetrics.checks import is_number
 from torchrankmetrics.protocols.known_triples import as_triples
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.columns import SIDE_CODES
@@ -44,7 +45,7 @@ def weigh_by_popularity(
     [0.625, 0.4375]
     """
     for name, exponent in (("entity_exponent", entity_exponent), ("relation_exponent", relation_exponent)):
-        if not isinstance(exponent, int | float) or not abs(exponent) < float("inf"):
+        if not is_number(exponent) or not abs(exponent) < float("inf"):
             raise ValueError(f"{name} must be a finite number, got {exponent!r}")
     tasks = as_triples(triples, "triples").cpu()
     if not known:

@@ -87,12 +87,12 @@ class CandidateCounts:
             if weight is not None or count is not None:
                 raise ValueError("weight and count are already part of the given CandidateCounts; pass them as None")
             return num_candidates
-        N = _integers(num_candidates, "num_candidates")
+        N = integers(num_candidates, "num_candidates")
         if N.size and N.min() < 1:
             raise ValueError(f"num_candidates must be at least 1 (the true candidate counts), got {N.min()}")
         if N.size and N.max() > MOST_CANDIDATES:
             raise ValueError(f"num_candidates must be below 2^62, got {N.max()}")
-        c = np.ones_like(N) if count is None else _integers(count, "count")
+        c = np.ones_like(N) if count is None else integers(count, "count")
         _same_length(N, c, "count")
         if c.size and c.min() < 0:
             raise ValueError(f"count must not be negative, got {c.min()}")
@@ -188,7 +188,13 @@ def distinct_rows(
     return tuple(column[first] for column in columns), total
 
 
-def _integers(values: npt.ArrayLike, name: str) -> IntArray:
+def integers(values: npt.ArrayLike, name: str) -> IntArray:
+    """Read integers (n,), or one, as int64.
+
+    Raises:
+        TypeError: for what is no integer.
+        ValueError: if they are of another shape, or do not fit.
+    """
     if isinstance(values, str):
         raise TypeError(f"{name} must be integers, got the str {values!r}")
     array = np.atleast_1d(np.asarray(values))

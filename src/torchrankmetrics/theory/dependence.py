@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.errors import renamed
-from torchrankmetrics.theory.candidates import CandidateCounts, Moments
+from torchrankmetrics.theory.candidates import CandidateCounts, Moments, integers
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
@@ -37,11 +37,8 @@ def variance_inflation(
     """
     if not definition.is_mean_of_f:
         raise ValueError(f"the inflation is known for means of f (MR, MRR, hits at k), not for {definition.name!r}")
-    keys = np.asarray(query)
-    if keys.dtype.kind not in "iu":
-        raise TypeError(f"query must hold integers, got {keys.dtype}")
-    N = np.asarray(num_candidates)
-    if keys.shape != N.shape or N.ndim != 1:
+    keys, N = integers(query, "query"), integers(num_candidates, "num_candidates")
+    if keys.shape != N.shape:
         raise ValueError(f"num_candidates and query must be (n,), one per task; got {N.shape} and {keys.shape}")
     w = np.ones(len(N)) if weight is None else np.asarray(weight, dtype=np.float64)
     CandidateCounts.of(N, w)  # refuses what is no count and no weight
@@ -53,7 +50,7 @@ def variance_inflation(
             "num_candidates must be equal for the answers of a query, as filtered counts are; "
             f"tasks {first[index[at]]} and {at} of query {keys[at]} have {of_query[at]} and {N[at]}"
         )
-    unique, place = np.unique(N[first].astype(np.int64), return_inverse=True)
+    unique, place = np.unique(N[first], return_inverse=True)
     variance = known(definition.f).null_moments(unique)[1][place]
     alone, together = np.bincount(index, w**2), np.bincount(index, w) ** 2
     independent = float(variance @ alone)

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.sides import EntitySide
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 
-DealSide = Literal["tail", "head"]
 _CELLS = 1 << 25
 _STEPS = 20  # of a chain, and four for every answer of the largest query
 
@@ -69,14 +69,14 @@ class ExchangeableTriples:
     head: IntArray
     tail: IntArray
     allowed: npt.NDArray[np.bool_]
-    sides: Mapping[DealSide, CrossRanks]
+    sides: Mapping[EntitySide, CrossRanks]
 
     @cached_property
     def is_fixed(self) -> bool:
         """Whether there is no other deal to draw, as with a single head or a single tail."""
         return bool(min(self.allowed.shape) < 2)
 
-    def ranks(self, deals: IntArray, side: DealSide) -> tuple[IntArray, IntArray, IntArray]:
+    def ranks(self, deals: IntArray, side: EntitySide) -> tuple[IntArray, IntArray, IntArray]:
         """Optimistic and pessimistic ranks and candidates (b, n) of the tasks of a side, for deals (b, n) of tails."""
         heads = np.repeat(self.head[None], len(deals), 0)
         query, answer = (heads, deals) if side == "tail" else (deals, heads)
