@@ -99,16 +99,16 @@ def rank_answers(
             at = of_head.cpu().numpy(), of_tail.cpu().numpy()
             sides: dict[EntitySide, CrossRanks] = {}
             loops = (heads[:, None] == tails).cpu().numpy()
-            allowed = np.ones(loops.shape, dtype=bool) if loops[at].any() else ~loops
+            excluded = np.zeros_like(loops) if loops[at].any() else loops
             for one in asked:
                 queries, answers = (heads, tails) if one.side == "tail" else (tails, heads)
                 parts = [one.rank(batch, label, answers) for batch in queries.split(batch_size)]
                 cross = _Cross(*(torch.cat(part).cpu().numpy() for part in zip(*parts, strict=True)))
                 sides[one.side] = CrossRanks(cross.low, cross.high, cross.scores, cross.total)
-                allowed &= cross.allowed if one.side == "tail" else cross.allowed.T
-            if not allowed[at].all():
+                excluded = excluded | (cross.excluded if one.side == "tail" else cross.excluded.T)
+            if excluded[at].any():
                 raise ValueError("known must hold the triples of other splits only, but it holds some of the tasks")
-            groups.append(ExchangeableTriples(*at, allowed, sides))
+            groups.append(ExchangeableTriples(*at, excluded, sides))
             members.append(index[there])
     return AnswerRanks(tuple(groups), tuple(relations), tuple(members))
 
@@ -117,7 +117,7 @@ class _Cross(NamedTuple):
     low: IntArray
     high: IntArray
     scores: npt.NDArray[Any]
-    allowed: npt.NDArray[np.bool_]
+    excluded: npt.NDArray[np.bool_]
     total: IntArray
 
 
@@ -132,26 +132,24 @@ class _Asked:
     higher_is_better: bool
 
     def rank(self, queries: Tensor, relation: int, answers: Tensor) -> tuple[Tensor, ...]:
-        """Ranks (b, A) twice, scores (b, A), whether a triple is new (b, A), and the number of candidates (b,)."""
+        """Ranks (b, A) twice, scores (b, A), whether a triple is excluded (b, A), and the number of candidates (b,)."""
         labels = torch.full_like(queries, relation)
         ids = (queries, labels) if self.side == "tail" else (labels, queries)
         scores = score_queries(self.score, ids, self.side, self.higher_is_better)
         if int(answers.max()) >= scores.shape[1]:
             raise IndexError(f"triples must hold entities below N = {scores.shape[1]}, got {int(answers.max())}")
-        keep = torch.ones(scores.shape, dtype=torch.bool, device=scores.device)
-        out = excluded_by(self.candidates, scores.shape[1], scores.device)
-        if out is not None:
-            if out[answers].any():
+        excluded = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        others = excluded_by(self.candidates, scores.shape[1], scores.device)
+        if others is not None:
+            if others[answers].any():
                 raise ValueError(f"candidates must contain the true {self.side} of every task")
-            keep &= ~out
+            excluded |= others
         if self.known is not None:
-            slices = self.known(*ids)
-            for row, (start, length) in enumerate(zip(slices.start.tolist(), slices.length.tolist(), strict=True)):
-                keep[row, slices.columns[start : start + length] - slices.first] = False
+            excluded[tuple(self.known(*ids).pairs())] = True
         own = scores[:, answers]
-        places = [_places(row[kept], of) for row, kept, of in zip(scores, keep, own, strict=True)]
+        places = [_places(row[~out], of) for row, out, of in zip(scores, excluded, own, strict=True)]
         low, high = (torch.stack(part) for part in zip(*places, strict=True))
-        return low, high, own.double() if own.dtype == torch.bfloat16 else own, keep[:, answers], keep.sum(1)
+        return low, high, own.double() if own.dtype == torch.bfloat16 else own, excluded[:, answers], (~excluded).sum(1)
 
 
 def _asked(

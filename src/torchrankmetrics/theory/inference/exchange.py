@@ -62,19 +62,19 @@ class ExchangeableTriples:
 
     Attributes:
         head, tail: (n,) int64, indices among the distinct heads and tails.
-        allowed: (heads, tails) bool, False where another split knows the triple, or it would be a loop and none is.
+        excluded: (heads, tails) bool, True where another split knows the triple, or it would be a loop and none is.
         sides: ranks by side: of tails for heads as queries ("tail"), of heads for tails as queries ("head").
     """
 
     head: IntArray
     tail: IntArray
-    allowed: npt.NDArray[np.bool_]
+    excluded: npt.NDArray[np.bool_]
     sides: Mapping[EntitySide, CrossRanks]
 
     @cached_property
     def is_fixed(self) -> bool:
         """Whether there is no other deal to draw, as with a single head or a single tail."""
-        return bool(min(self.allowed.shape) < 2)
+        return bool(min(self.excluded.shape) < 2)
 
     def ranks(self, deals: IntArray, side: EntitySide) -> tuple[IntArray, IntArray, IntArray]:
         """Optimistic and pessimistic ranks and candidates (b, n) of the tasks of a side, for deals (b, n) of tails."""
@@ -94,7 +94,7 @@ class ExchangeableTriples:
         if self.is_fixed:
             return deals
         hub = self._walked(deals[:1], rng)
-        step = max(1, _CELLS // max(self.allowed.size, len(self.tail)))
+        step = max(1, _CELLS // max(self.excluded.size, len(self.tail)))
         for start in range(0, number, step):
             chains = min(step, number - start)
             deals[start : start + chains] = self._walked(np.repeat(hub, chains, 0), rng)
@@ -103,17 +103,17 @@ class ExchangeableTriples:
     def _walked(self, deals: IntArray, rng: np.random.Generator) -> IntArray:
         """Swap the tails of pairs of heads, one triple of each at a time; which are asked to depends on no tail."""
         deals = deals.copy()
-        size = np.bincount(self.head, minlength=len(self.allowed))
+        size = np.bincount(self.head, minlength=len(self.excluded))
         order, first = np.argsort(self.head, kind="stable"), np.cumsum(size) - size
         chains, half, rows = len(deals), len(size) // 2, np.arange(len(deals))[:, None]
-        taken = np.zeros((chains, *self.allowed.shape), dtype=bool)
+        taken = np.zeros((chains, *self.excluded.shape), dtype=bool)
         taken[rows, self.head, deals] = True
         for _ in range(_STEPS + 4 * int(size.max())):
             heads = rng.random((chains, len(size))).argsort(1)[:, : 2 * half]
             task = order[first[heads] + (rng.random(heads.shape) * size[heads]).astype(np.int64)]
             (q, r), (i, j) = (np.split(part, 2, axis=1) for part in (heads, task))
             a, b = deals[rows, i], deals[rows, j]
-            free = self.allowed[q, b] & self.allowed[r, a] & ~taken[rows, q, b] & ~taken[rows, r, a]
+            free = ~(self.excluded[q, b] | self.excluded[r, a] | taken[rows, q, b] | taken[rows, r, a])
             chain, at = np.nonzero(free)
             q, r, i, j, a, b = (part[chain, at] for part in (q, r, i, j, a, b))
             taken[chain, q, a] = taken[chain, r, b] = False
