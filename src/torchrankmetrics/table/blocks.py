@@ -19,17 +19,13 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.columns import ABSENT, PLACES, SIDE_BITS, SIDE_CODES, WIDTH, Columns, HasRows, Rows
 from torchrankmetrics.table.identity import name_by_content
 
-
-def _unknown(code: int) -> Rows:
-    rows = np.zeros((1024, WIDTH), dtype=np.int64)
-    columns = Columns(rows)
-    columns.side_and_flags, columns.weight_bits, columns.count = code, int(np.float64(1.0).view(np.int64)), 1
-    columns.group = columns.sample_id = columns.query = ABSENT
-    return rows
-
-
+_ONE = int(np.float64(1.0).view(np.int64))
 # rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
-_UNKNOWN = {side: _unknown(code) for side, code in SIDE_CODES.items()}
+_UNKNOWN = {
+    side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()
+}
+
+
 Preds = Tensor | Array | Ranks | HasRows
 """What ``update`` takes: scores (B, N) as a tensor or an array, ranks, or a table of them."""
 
