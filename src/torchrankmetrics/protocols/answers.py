@@ -119,20 +119,20 @@ class Best:
             known: the known answers of each row.
             restriction: bool (N,), True = no candidate.
         """
-        out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        excluded = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
         if known is not None:
-            out[tuple(known.pairs())] = True
-        correct = torch.zeros_like(out)
+            excluded[tuple(known.pairs())] = True
+        correct = torch.zeros_like(excluded)
         correct[targets] = True
-        out &= ~correct
+        excluded &= ~correct
         if restriction is not None:
-            out |= restriction
+            excluded |= restriction
         floating = scores.is_floating_point()
         lowest = -torch.inf if floating else torch.iinfo(scores.dtype).min
-        values = scores.masked_fill(out | scores.isnan() if floating else out, lowest)
+        values = scores.masked_fill(excluded | scores.isnan() if floating else excluded, lowest)
         k = min(self.k, scores.shape[1])
         bar = values.topk(k, dim=1).values[:, -1:]
-        above, level = values > bar, (values == bar) & ~out
+        above, level = values > bar, (values == bar) & ~excluded
         # of those that are level with the last place the smallest ids
         taken = above | (level & (level.cumsum(1) <= k - above.sum(1, keepdim=True)))
         row, column = taken.nonzero(as_tuple=True)
