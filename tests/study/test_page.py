@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from studies import ULTRA, study_of, table_of
-from torchrankmetrics import RankTable
+from torchrankmetrics import RankDefinition, RankMetric, RankTable
 from torchrankmetrics.cli import main
 from torchrankmetrics.study import RankStudy, verify
 
@@ -211,6 +212,17 @@ def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
     study.report(tmp_path / "report.html", "mrr")
     found = verify(tmp_path / "report.html", tmp_path)
     assert {one.ranks for one in found.differences} == {"no file"}
+
+
+def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_path: Path) -> None:
+    dcg = RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    asked = [dcg, RankMetric(dcg, side="tail"), "mrr"]
+    study = study_of(datasets=("small",))
+    study.save(tmp_path / PATTERN)
+    study.report(tmp_path / "report.html", asked, "adjusted_index")
+    with pytest.raises(ValueError, match="'adjusted_dcg', which has no name here: pass it in metrics="):
+        verify(tmp_path / "report.html", tmp_path)
+    assert verify(tmp_path / "report.html", tmp_path, metrics=asked)
 
 
 def test_a_page_of_what_does_not_fit_together(tmp_path: Path) -> None:

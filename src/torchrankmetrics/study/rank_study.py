@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Hashable, Mapping
+from typing import TypedDict, Unpack, overload
 
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.intervals import check_level
@@ -20,6 +21,15 @@ from torchrankmetrics.study.ranking import Ranking, ranking
 from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.study.tables import StudyTable, study_table
 from torchrankmetrics.theory.views import View
+
+
+class _Page(TypedDict, total=False):
+    level: float
+    cluster: str | None
+    margin: float | None
+    tasks: int
+    triples: str | Mapping[str, Triples] | None
+    title: str
 
 
 class RankStudy(RunStore):
@@ -160,6 +170,18 @@ class RankStudy(RunStore):
         """
         return hardest(self.dataset(dataset), check_int("number", number, 1), triples, entities, relations)
 
+    @overload
+    def report(
+        self, path: None = None, metrics: Metrics = ..., view: View | None = None, **page: Unpack[_Page]
+    ) -> str: ...
+    @overload
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        metrics: Metrics = ...,
+        view: View | None = None,
+        **page: Unpack[_Page],
+    ) -> None: ...
     def report(
         self,
         path: str | os.PathLike[str] | None = None,

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path, PurePosixPath
@@ -11,13 +10,15 @@ from typing import Any
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import measure_of
+from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cards import VERSION, card_of, versions
 from torchrankmetrics.study.contents import contents_of
 from torchrankmetrics.study.options import Options, measures_of
 from torchrankmetrics.study.page import CARDS, table_of
 from torchrankmetrics.study.rank_study import RankStudy
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.views import VIEWS
 
 _DRAWN = 1e-3  # p-values of drawn families move with the rounding of the machine
 _KEYS = ("rank_cards", "metrics", "level", "cluster", "models", "datasets", "tables", "numbers")
@@ -64,9 +65,7 @@ class Verification(Rendered):
         return Tabular(columns, rows, self.notes)
 
 
-def verify(
-    report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Sequence[Any] = ()
-) -> Verification:
+def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()) -> Verification:
     """Check a page that ``RankStudy.report`` wrote against tables of ranks.
 
     Every table is found by the path in its card and compared by its digest; then every number is computed again and
@@ -88,7 +87,8 @@ def verify(
     content = _cards(page, path)
     study, differing, missing = _found(content, base)
     notes = _versions(content)
-    known = {measure_of(one).key: measure_of(one) for one in metrics}
+    selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page says the view
+    known = {measure_of(entry).key: measure_of(entry) for _, entry in selection.entries(metrics)}
     measures = [_measure(key, known) for key in content["metrics"]]
     numbers = shown = 0
     if missing:
