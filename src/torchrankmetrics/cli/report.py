@@ -70,8 +70,8 @@ def report_command(
     from torchrankmetrics.cli import reported
     from torchrankmetrics.evaluation.breakdown import break_down
     from torchrankmetrics.evaluation.intervals import check_level
-    from torchrankmetrics.evaluation.measure import SIDES
-    from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection, measure_of
+    from torchrankmetrics.evaluation.measure import SIDES, measure_of
+    from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
     from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
     from torchrankmetrics.theory.inference.estimates import METHODS

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
-from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.measure import Measure, measure_of
 from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import REVERSED, is_reversed
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.excluded import Exclude

@@ -6,8 +6,8 @@ from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection, measure_of
+from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.table.columns import ABSENT, Columns
 from torchrankmetrics.table.rank_table import RankTable

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.evaluate import evaluate
-from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
+from torchrankmetrics.evaluation.measure import measure_of
+from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION

@@ -14,8 +14,8 @@ from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import all_names, parse_name
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Asked, Metrics, Selection
+from torchrankmetrics.evaluation.names import Asked, all_names, parse_name
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.keywords import without_by

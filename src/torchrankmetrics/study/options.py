@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
+from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.study.hardest import Triples
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import View

@@ -7,7 +7,8 @@ from typing import TypedDict, Unpack, overload
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.intervals import check_level
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import Asked, Metrics
+from torchrankmetrics.evaluation.names import Asked
+from torchrankmetrics.evaluation.selection import Metrics
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.protocols.answers import Names
 from torchrankmetrics.study.averages import Averages, averages

@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import Metrics, Selection, measure_of
+from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cards import VERSION, card_of, versions
 from torchrankmetrics.study.contents import contents_of
