@@ -7,6 +7,7 @@ import pickle
 
 import pytest
 import torch
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits
 from torchrankmetrics import (
@@ -16,11 +17,14 @@ from torchrankmetrics import (
     MeanReciprocalRank,
     RankCollection,
     RankCount,
+    RankMetric,
     Ranks,
     RankTable,
     rank_scores,
 )
 from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics.store import RowStore
+from torchrankmetrics.table.blocks import rows_of
 
 NAMES = ["mrr", "mr", "hits_at_1", "amri", "z_mrr", "optimistic_mr", "count", "tie_rate"]
 
@@ -220,6 +224,31 @@ def test_copies_have_the_values_and_one_store_of_their_own(copied, storage):
     assert len({id(member.rows) for member in other.values(copy_state=False)}) == 1
     assert bits(other) == bits(filled(0, 1, 2))
     assert bits(collection) == bits(filled(0, 1))
+
+
+def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way():
+    one = RankMetric("mrr", storage="counts")
+    collection = RankCollection([one, "mr"])
+    assert (one.storage, collection.storage, collection["mr"].storage) == ("counts", "ranks", "ranks")
+    collection.update(Ranks([1, 1, 4], None, 9))
+    collection.update(Ranks([1, 1, 4], None, 9))
+    assert len(collection.local_table()) == 6
+    assert collection.compute()["mrr"] == 0.75
+    with pytest.raises(TorchMetricsUserError, match="held by a RankCollection"):
+        one.update(Ranks([1], None, 9))
+    assert one.clone().storage == "counts"
+
+
+@pytest.mark.parametrize("change", [RowStore.append, RowStore.extend, RowStore.__iadd__, RowStore.clear])
+def test_every_change_of_a_store_drops_what_was_worked_out_from_it(change):
+    """A metric of a user's own may keep its rows as torchmetrics' do, with ``self.rows += [block]``."""
+    metric, block = MeanRank(), rows_of(Ranks([9], None, 9))
+    metric.update(Ranks([1], None, 9))
+    assert metric.compute() == 1
+    before = metric.rows.version
+    change(metric.rows, *[block] if change is RowStore.append else [[block]] if change is not RowStore.clear else [])
+    assert metric.rows.version is not before
+    assert str(metric.compute().item()) == ("nan" if change is RowStore.clear else "5.0")
 
 
 def test_rows_are_in_the_state_dict_once_and_only_if_persistent():

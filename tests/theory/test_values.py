@@ -3,6 +3,7 @@
 import math
 import warnings
 from fractions import Fraction
+from functools import partial
 
 import mpmath
 import numpy as np
@@ -157,5 +158,7 @@ def test_values_are_float64_scalars():
 
 def test_expected_is_no_rank():
     ranks = np.array([1, 2])
-    with pytest.raises(ValueError, match="rank_type='expected' is no rank"):
-        RankSample(ranks, ranks, None).rank("expected")
+    sample = RankSample(ranks, ranks + 1, ranks + 2)
+    for asked in (sample.rank, sample.histogram, partial(sample.histogram, by_candidates=True)):
+        with pytest.raises(ValueError, match="rank_type='expected' is no rank"):
+            asked("expected")

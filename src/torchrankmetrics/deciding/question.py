@@ -12,6 +12,8 @@ from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.sequences import Drawn, betting_interval, side_of
+from torchrankmetrics.theory.inference.units import task_values
+from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
 
 _TABLED = 1 << 22
@@ -92,13 +94,7 @@ class Question:
                 f"{self.measure.key!r} has no value for tasks of fewer than {definition.min_candidates} candidates: "
                 "leave them out beforehand"
             )
-        optimistic, pessimistic = columns.optimistic, columns.pessimistic
-        if self.measure.rank_type == "expected":
-            values = known(definition.f).block_means(optimistic, pessimistic, columns.num_candidates)
-        else:
-            ends = {"optimistic": optimistic.astype(np.float64), "pessimistic": pessimistic.astype(np.float64)}
-            ranks: FloatArray = ends.get(self.measure.rank_type, (optimistic + pessimistic) / 2.0)
-            values = apply_transform(definition.f, ranks, num_candidates=columns.num_candidates)
+        values = task_values(definition, RankSample(*columns.ranks.T), self.measure.rank_type)
         slack = 1e-9 * (high - low)
         if len(values) and (values.min() < low - slack or values.max() > high + slack):
             raise ValueError(

@@ -60,6 +60,10 @@ class RowStore(list[Tensor]):
         super().extend(blocks)
         self._known = None
 
+    def __iadd__(self, blocks: Iterable[Tensor]) -> "RowStore":  # type: ignore[misc]  # of a list: any list
+        self.extend(blocks)
+        return self
+
     def clear(self) -> None:
         """Drop all blocks."""
         super().clear()

@@ -109,21 +109,19 @@ class RankSample:
         Raises:
             ValueError: for "expected", which averages values over tie orders and is no rank.
         """
-        if rank_type == "expected":
-            raise ValueError("rank_type='expected' is no rank: ask for 'realistic', 'optimistic' or 'pessimistic'")
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
-        return (self.optimistic if rank_type == "optimistic" else self.pessimistic).astype(np.float64)
+        return self._end(rank_type).astype(np.float64)
 
     def histogram(self, rank_type: RankType, by_candidates: bool = False) -> Histogram:
         """Distinct ranks with their mass; the sums of every metric run over these instead of over tasks.
 
         Args:
-            rank_type: of the ranks; not "expected".
+            rank_type: of the ranks.
             by_candidates: tell ranks among different numbers of candidates apart.
 
         Raises:
-            ValueError: if candidate counts are asked for and unknown.
+            ValueError: for "expected", and if candidate counts are asked for and unknown.
         """
         key = (rank_type, by_candidates)
         if key not in self._histograms:
@@ -140,8 +138,13 @@ class RankSample:
         if rank_type == "realistic":  # integers are tallied without a sort
             doubled, mass = tally(self.optimistic + self.pessimistic, self.mass)
             return Histogram(doubled / 2.0, mass)
-        whole, mass = tally(self.optimistic if rank_type == "optimistic" else self.pessimistic, self.mass)
+        whole, mass = tally(self._end(rank_type), self.mass)
         return Histogram(whole.astype(np.float64), mass)
+
+    def _end(self, rank_type: RankType) -> IntArray:
+        if rank_type == "expected":
+            raise ValueError("rank_type='expected' is no rank: ask for 'realistic', 'optimistic' or 'pessimistic'")
+        return self.optimistic if rank_type == "optimistic" else self.pessimistic
 
     @cached_property
     def tie_blocks(self) -> TieBlocks:
