@@ -90,7 +90,16 @@ def stack(*cases: Case, note: str = "") -> Case:
     scores, target, low, high = (
         torch.cat([getattr(part, name) for part in cases]) for name in ("scores", "target", "low", "high")
     )
-    return Case(scores, target, out, low, high, cases[0].at_best, note, cases[0].repeats)
+    return Case(
+        scores=scores,
+        target=target,
+        exclude=out,
+        low=low,
+        high=high,
+        at_best=cases[0].at_best,
+        note=note,
+        repeats=cases[0].repeats,
+    )
 
 
 def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:

@@ -110,7 +110,16 @@ def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: i
     high = full_mean_bounds(best, m, values, each, lowest=False)
     ends = sorted(apply_transform(definition.g, np.array([low, high]), "g").tolist())
     here = measure.base(Analysis([as_table(sampled).rows]))
-    return FullBounds(measure.key, ends[0], ends[1], level, here, m, num_candidates, sample.num_tasks)
+    return FullBounds(
+        metric=measure.key,
+        low=ends[0],
+        high=ends[1],
+        level=level,
+        sampled=here,
+        num_negatives=m,
+        num_candidates=num_candidates,
+        num_tasks=sample.num_tasks,
+    )
 
 
 def _mean(metric: Asked) -> tuple[Measure, RankDefinition]:

@@ -142,7 +142,16 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
         tests = PairwiseTests(models.covariance, pairs, tuple(joint.p_value(a, b) for a, b in pairs))
         differences = np.array([(one.value * slope, one.standard_error * abs(slope), one.freedom) for one in found])
         ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
-    return Measured(cells, _chance(measure, samples), tested, joint, tests, differences, ends, remark)
+    return Measured(
+        cells=cells,
+        chance=_chance(measure, samples),
+        tested=tested,
+        joint=joint,
+        tests=tests,
+        differences=differences,
+        ends=ends,
+        remark=remark,
+    )
 
 
 def _has_formula(measure: Measure) -> bool:

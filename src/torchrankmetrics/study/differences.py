@@ -138,7 +138,17 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], lev
     if len(spread) > 1:
         elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], level)
     left_out = tuple(name for name in found if name not in pairs)
-    return Differences(a, b, one.key, tuple(rows), here, elsewhere, level, bool(one.higher_is_better), left_out)
+    return Differences(
+        a=a,
+        b=b,
+        metric=one.key,
+        rows=tuple(rows),
+        here=here,
+        elsewhere=elsewhere,
+        level=level,
+        higher_is_better=bool(one.higher_is_better),
+        left_out=left_out,
+    )
 
 
 class _Pair(NamedTuple):

@@ -101,14 +101,14 @@ def hardest(
         told = {} if ids is None else {m: _answered(one, side, ids, entities) for m, one in answers.items()}
         found.append(
             Task(
-                kind,
-                side,
-                None if sample == ABSENT else sample,
-                None if group == ABSENT else group,
-                None if ids is None else _in_words(ids, entities, relations),
-                int(columns.num_candidates[i]),
-                {model: float(one[i]) for model, one in ranks.items()},
-                {model: first for model, first in told.items() if first},
+                kind=kind,
+                side=side,
+                sample_id=None if sample == ABSENT else sample,
+                group=None if group == ABSENT else group,
+                triple=None if ids is None else _in_words(ids, entities, relations),
+                num_candidates=int(columns.num_candidates[i]),
+                ranks={model: float(one[i]) for model, one in ranks.items()},
+                answers={model: first for model, first in told.items() if first},
             )
         )
     return HardestTasks(data.name, tuple(models), tuple(found))
