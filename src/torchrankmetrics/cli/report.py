@@ -70,7 +70,7 @@ def report_command(
     from torchrankmetrics.cli import reported
     from torchrankmetrics.evaluation.breakdown import break_down
     from torchrankmetrics.evaluation.intervals import check_level
-    from torchrankmetrics.evaluation.measure import SIDES, measure_of
+    from torchrankmetrics.evaluation.measure import SIDES
     from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
     from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -94,7 +94,7 @@ def report_command(
         DEFAULT_EXPECTATION,
     )
     names_of_metrics = DEFAULT_METRICS if metrics is None else split_list(metrics, "--metric")
-    measures: reported.Measures = {key: measure_of(entry) for key, entry in selection.entries(names_of_metrics)}
+    measures: reported.Measures = selection.measures(names_of_metrics)
     only = measures if by_group and given(context, "views") else None
     group_names = None if names is None else reported.read_names(names)
     files = [file for path in paths for file in files_of(Path("/dev/stdin") if str(path) == "-" else path)]

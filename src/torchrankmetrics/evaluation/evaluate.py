@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
-from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import REVERSED, is_reversed
@@ -133,8 +133,7 @@ def evaluate(
     if metrics is None and not complete and not scored and num_candidates is None:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION, average)
-    entries = selection.entries(DEFAULT_METRICS if metrics is None else metrics)
-    measures = {key: measure_of(entry) for key, entry in entries}
+    measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
     asked = sorted({measure.side for measure in measures.values()} - {"both"})
     if asked and side is None and not (isinstance(given, RankTable) and given.has_sides()):
         raise ValueError(

@@ -6,7 +6,7 @@ from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
-from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.table.columns import ABSENT, Columns
@@ -34,5 +34,4 @@ def intervals(table: RankTable, metrics: Metrics | None, cluster: Cluster | None
 
 def _measures(metrics: Metrics | None) -> dict[str, Measure]:
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
-    entries = selection.entries(DEFAULT_METRICS if metrics is None else metrics)
-    return {key: measure_of(entry) for key, entry in entries}
+    return selection.measures(DEFAULT_METRICS if metrics is None else metrics)

@@ -89,6 +89,10 @@ class Selection:
         if metrics and not seen:  # nothing was left of the products: the first of them says why
             self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
+    def measures(self, metrics: Metrics) -> dict[str, Measure]:
+        """The measures of ``entries``, by key."""
+        return {key: measure_of(entry) for key, entry in self.entries(metrics)}
+
     def _one(self, entry: Asked) -> Measure:
         name = self._parsed(entry)
         return name.measure(average=self.average, expectation=self.expectation, side_names=self.side_names)

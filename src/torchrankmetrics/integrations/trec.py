@@ -13,7 +13,6 @@ import numpy.typing as npt
 from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.evaluate import evaluate
-from torchrankmetrics.evaluation.measure import measure_of
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
@@ -107,7 +106,7 @@ def evaluate_run(
     {'recall_at_3': 0.75, 'rr': 0.75, 'pessimistic_ap': 0.55}
     """
     selection = Selection(views, rank_types, ("both",), DEFAULT_EXPECTATION)
-    measures = {key: measure_of(entry) for key, entry in selection.entries(metrics)}
+    measures = selection.measures(metrics)
     answers = _answers(qrels, run, num_candidates, relevance_level)
     values = evaluate(_table(answers), metrics=measures)
     if answers.missed.any():

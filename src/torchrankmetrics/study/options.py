@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.study.hardest import Triples
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -31,7 +31,7 @@ def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
         TypeError, ValueError: for unknown names, and for what has no mean over seeds.
     """
     selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
-    measures = [measure_of(entry) for _, entry in selection.entries(metrics)]
+    measures = list(selection.measures(metrics).values())
     if not measures:
         raise ValueError("metrics is empty: name at least one")
     for measure in measures:

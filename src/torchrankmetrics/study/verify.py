@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.evaluation.measure import Measure, measure_of
+from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cards import VERSION, card_of, versions
@@ -88,7 +88,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     study, differing, missing = _found(content, base)
     notes = _versions(content)
     selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page says the view
-    known = {measure_of(entry).key: measure_of(entry) for _, entry in selection.entries(metrics)}
+    known = {one.key: one for one in selection.measures(metrics).values()}
     measures = [_measure(key, known) for key in content["metrics"]]
     numbers = shown = 0
     if missing:
