@@ -8,6 +8,7 @@ from torchrankmetrics.protocols.known_triples import as_triples
 from torchrankmetrics.ranking.arrays import Integers
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
+"""What ``relation_categories`` numbers from 0 on."""
 
 
 def relation_categories(triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5) -> Tensor:
