@@ -3,7 +3,7 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+from torchrankmetrics.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from torchrankmetrics.api import *  # noqa: F403

@@ -12,7 +12,6 @@ from typing import Annotated, TextIO
 
 import typer
 
-from torchrankmetrics import __version__
 from torchrankmetrics.cli.adjust import adjust_command
 from torchrankmetrics.cli.audit import audit_command
 from torchrankmetrics.cli.candidates import candidates_command
@@ -23,6 +22,7 @@ from torchrankmetrics.cli.plan import plan_command
 from torchrankmetrics.cli.report import report_command
 from torchrankmetrics.cli.study import study_command, verify_command
 from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.version import __version__
 
 INTERRUPTED = 130
 

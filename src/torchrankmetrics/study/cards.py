@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from torchrankmetrics import __version__
 from torchrankmetrics.study.tasks import Read
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
+from torchrankmetrics.version import __version__
 
 VERSION = 1
 
