@@ -66,10 +66,10 @@ class CandidateFilter:
         """
         known = None if self.known is None else self._pairs(self.known, hrt_batch, target, scores.shape[1])
         if mask is not None:
-            left_out = mask != 0
+            excluded = mask != 0
             if known is not None:
-                left_out[known[0], known[1]] = True
-            return left_out
+                excluded[known[0], known[1]] = True
+            return excluded
         if known is not None:  # of an evaluation loop: what it filtered has lost its scores
             told = torch.zeros(len(own), dtype=torch.bool, device=own.device)
             told[known[0][known[1] == own[known[0]]]] = True

@@ -74,15 +74,15 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
         candidates = self.negative_samples[target][self._index(hrt_batch.cpu())].to(own.device)
         candidates = torch.cat([own[:, None], candidates], 1)
-        left_out = None
+        excluded = None
         if exclude is not None:
             mask = exclude
             if mask.dtype != torch.bool:
                 mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
                 mask[exclude[0], exclude[1]] = True
-            left_out = mask.gather(1, candidates)
-            left_out[:, 0] = False
-        ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=left_out)
+            excluded = mask.gather(1, candidates)
+            excluded[:, 0] = False
+        ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=excluded)
         told = torch.zeros_like(own) if ranks.flags is None else ranks.flags
         return Ranks.trusted(ranks.columns, told | flags.SAMPLED)
 
