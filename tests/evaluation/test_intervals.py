@@ -345,6 +345,9 @@ def test_an_error_that_rests_on_few_tasks_is_warned_of(method, level):
     ) as told:
         found = collection.confidence_intervals(level, method, resamples=200)
     assert told[0].filename == __file__  # it points at who asked
+    with pytest.warns(RankMetricWarning, match="may well miss") as told:
+        collection.table().confidence_intervals(["mr"])
+    assert told[0].filename == __file__
     u = np.array([1] * 37 + [2, 3, 4000]) - 4042 / 40
     assert found["mr"].support == found["amri"].support == pytest.approx((u**2).sum() ** 2 / (u**4).sum())
 

@@ -2,12 +2,11 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, Unpack, cast, overload
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.errors import RankMetricWarning, told
+from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.family import Family, named_models
@@ -128,8 +127,8 @@ def compare(
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
     for i, p in zip(tested, holm(list(tested.values())), strict=True):
         results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
-    warn_of_support({result.metric: result.support for result in results}, 4)  # compare() is wrapped by told
-    _warn_of_no_bound([result.metric for result in results if not result.bounded], level, 4)
+    warn_of_support({result.metric: result.support for result in results})
+    _warn_of_no_bound([result.metric for result in results if not result.bounded], level)
     return Comparisons(tuple(results)) if several_metrics else results[0]
 
 
@@ -156,8 +155,8 @@ def _compare_all(
     if not family.flips:  # so that Holm's correction can still reject
         permutations = max(permutations, math.ceil(50 * family.size / (1 - level)) - 1)
     found = family.compare(lambda pair: _compared(pair, (level, resamples, permutations, seed)), permutations, seed)
-    warn_of_support({row.label: row.support for row in found.rows}, 5)
-    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level, 5)
+    warn_of_support({row.label: row.support for row in found.rows})
+    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level)
     return found
 
 
@@ -227,13 +226,11 @@ def _runs(models: Models, name: str) -> list[Evaluation]:
     return runs
 
 
-def _warn_of_no_bound(keys: list[str], level: float, stacklevel: int) -> None:
+def _warn_of_no_bound(keys: list[str], level: float) -> None:
     if keys:
-        warnings.warn(
+        warn(
             f"so few tasks or clusters differ that nothing can be rejected at level {level:g}: the interval of "
-            f"{', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks",
-            RankMetricWarning,
-            stacklevel=stacklevel,
+            f"{', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks"
         )
 
 

@@ -141,7 +141,7 @@ def equivalence(
     sides = one_sided(found.difference, margin, at_lower, at_upper)
     low, high = sorted((interval.low * slope, interval.high * slope))
     higher = found.measure.higher_is_better
-    warn_of_support({found.measure.key: interval.support}, 3)
+    warn_of_support({found.measure.key: interval.support})
     return Equivalence(
         metric=found.measure.key,
         a=found.a,

@@ -2,12 +2,11 @@
 
 import dataclasses
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torchrankmetrics.checks import check_choice, check_int, is_number
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
 from torchrankmetrics.evaluation.measure import Measure
@@ -110,7 +109,7 @@ def confidence_intervals(
                 own = keys[used(analysis.rows, measure.side, measure.definition.min_candidates)]
             found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
         rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
-    warn_of_support({row.metric: row.support for row in rows}, 4)
+    warn_of_support({row.metric: row.support for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
         clusters = clusters_of(sample, keys[used(analysis.rows, "both")])
@@ -118,19 +117,17 @@ def confidence_intervals(
     return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
 
 
-def warn_of_support(support: Mapping[str, float], stacklevel: int) -> None:
-    """Warn of the metrics whose error rests on too few tasks or clusters; 2 is the caller, as in ``warnings.warn``."""
+def warn_of_support(support: Mapping[str, float]) -> None:
+    """Warn of the metrics whose error rests on too few tasks or clusters."""
     few = {key: number for key, number in support.items() if number < LEAST_SUPPORT}
     if few:
         told = ", ".join(
             f"{key!r} (on {number:.1f})" if number else f"{key!r} (no spread at all)" for key, number in few.items()
         )
-        warnings.warn(
+        warn(
             f"the interval of {told} may well miss: its error rests on fewer than {LEAST_SUPPORT:g} tasks or clusters. "
             "A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: use more "
-            "tasks, or a metric that the tail does not rule, such as hits@10",
-            RankMetricWarning,
-            stacklevel=stacklevel,
+            "tasks, or a metric that the tail does not rule, such as hits@10"
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations  # the reference is built without PyKEEN
 
-import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
@@ -11,7 +10,7 @@ from pykeen.constants import TARGET_TO_KEYS
 from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, Target
 from torch import Tensor
 
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import warn
 from torchrankmetrics.protocols.known_triples import KnownTriples
 
 
@@ -90,13 +89,11 @@ class CandidateFilter:
         for target, with_score in self._with_score.items():
             lost = (~with_score).nonzero()[:, 0].tolist()
             if lost and num_tasks[target] > 1:
-                warnings.warn(
+                warn(
                     f"{len(lost)} of {len(with_score)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
                     f"{', ...' if lost[3:] else ''}) were NaN in every row and left out as filtered: the evaluation "
                     "loop does not tell what it filters from a NaN of the model. Pass known= to the evaluator: then "
-                    "such a NaN counts against the model",
-                    RankMetricWarning,
-                    stacklevel=3,
+                    "such a NaN counts against the model"
                 )
 
     def clear(self) -> None:
