@@ -16,6 +16,7 @@ from torchrankmetrics import (
     RankMetric,
     Ranks,
     RankTable,
+    compare,
     evaluate,
 )
 
@@ -63,6 +64,16 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: RankCollection(3), TypeError, "metrics must be names, RankMetric instances or a dict, got int"),
         (lambda: RankCollection(["mrr"], prefix=3), ValueError, "prefix"),
         (lambda: RankCollection([MonteCarloExpectation()]), TypeError, "metric name must be a str"),
+        *(
+            (ask, TypeError, r"a metric must be an instance, such as HitsAtK\(...\), got the class")
+            for ask in (
+                lambda: RankCollection([HitsAtK]),
+                lambda: RankCollection({"hits": HitsAtK}),
+                lambda: RankMetric(HitsAtK),
+                lambda: evaluate([1], 9, HitsAtK),
+                lambda: compare(Ranks([1, 2], None, 9), Ranks([1, 3], None, 9), HitsAtK),
+            )
+        ),
         (lambda: RankDefinition("a/b"), ValueError, r"name must match \[a-z\]"),
         (lambda: RankDefinition("x", aggregation="sum"), ValueError, "aggregation must be one of .*got 'sum'"),
         (lambda: RankDefinition("x", f=lambda r: r - r), ValueError, "higher_is_better cannot be derived for 'x'"),

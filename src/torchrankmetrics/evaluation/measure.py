@@ -225,8 +225,15 @@ class Measured(Protocol):
 
 
 def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
-    """Whether an entry is a measure or holds one."""
-    return isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
+    """Whether an entry is a measure or holds one.
+
+    Raises:
+        TypeError: for a class of metrics: which of them is meant, it does not say.
+    """
+    found = isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
+    if found and isinstance(entry, type):
+        raise TypeError(f"a metric must be an instance, such as {entry.__name__}(...), got the class")
+    return found
 
 
 def measure_of(entry: Measure | Measured) -> Measure:
