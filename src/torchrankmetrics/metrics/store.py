@@ -60,7 +60,7 @@ class RowStore(list[Tensor]):
         super().extend(blocks)
         self._known = None
 
-    def __iadd__(self, blocks: Iterable[Tensor]) -> "RowStore":  # type: ignore[misc]  # of a list: any list
+    def __iadd__(self, blocks: Iterable[Tensor]) -> "RowStore":  # type: ignore[override, misc]  # tensors
         self.extend(blocks)
         return self
 
