@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterable
+from numbers import Integral
 from typing import SupportsIndex, TypeGuard, TypeVar, cast
 
 Choice = TypeVar("Choice")
@@ -39,8 +40,8 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Whether a value is one of Python's integers, and no bool."""
-    return isinstance(value, int) and not isinstance(value, bool)
+    """Whether a value is one integer, NumPy's too, and no bool."""
+    return isinstance(value, int | Integral) and not isinstance(value, bool)
 
 
 def is_number(value: object) -> TypeGuard[float]:

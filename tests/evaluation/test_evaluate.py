@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,6 +16,7 @@ from torchrankmetrics import (
     RankMetricWarning,
     Ranks,
     RankTable,
+    adjust,
     evaluate,
 )
 
@@ -165,3 +167,16 @@ def test_changing_the_test_triples_moves_no_validation_rank():
     again, same = validate(train, valid)
     assert again.equal(rows)
     assert same == values
+
+
+@pytest.mark.parametrize("integer", [np.int64, np.uint8, np.uint64])
+def test_one_integer_of_numpy_is_one_integer(integer):
+    """``ids.max() + 1`` of an array is one, and no array of one task."""
+    assert evaluate([1, 3], integer(9)) == evaluate([1, 3], 9)
+    assert adjust(0.5, "mrr", integer(9)) == adjust(0.5, "mrr", 9)
+    with pytest.raises(ValueError, match="must have one count per task for 'gmr'"):
+        adjust(5.0, "gmr", integer(9))
+    table = RankTable.from_ranks(Ranks([1, 3], None, integer(9)), group=integer(3))
+    assert table.group.tolist() == [3, 3]
+    with pytest.raises(ValueError, match="num_candidates"):
+        Ranks([1, 1], None, True)

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.checks import is_int
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
 from torchrankmetrics.evaluation.measure import Measure
@@ -200,6 +201,6 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
     low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
     if num_candidates is None:
         num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
-    elif not isinstance(num_candidates, int):
+    elif not is_int(num_candidates):
         num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
     return Ranks(low, high, num_candidates)

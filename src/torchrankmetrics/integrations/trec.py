@@ -224,7 +224,7 @@ def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict
     highest = 1
     for query, judged in qrels.items():
         for document, grade in judged.items():
-            if not (is_int(grade) or isinstance(grade, np.integer)):
+            if not is_int(grade):
                 raise TypeError(f"qrels must hold integers, got {grade!r} for {document!r} of query {query!r}")
             highest = max(highest, int(grade))
     if level is None and highest > 1:

@@ -230,7 +230,7 @@ def _num_candidates(given: Integers, like: Tensor) -> Tensor:
     if not 1 <= given <= _MOST:
         error, text = fault.ERRORS[fault.NO_CANDIDATES]
         raise error(f"{text}; got {given}")
-    return torch.full_like(like, given)
+    return torch.full_like(like, int(given))
 
 
 def _short(values: Tensor) -> str:
