@@ -13,6 +13,7 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
 from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
+from torchrankmetrics.ranking.certified import left_out as left_out_cells
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 from torchrankmetrics.ranking.counting import choose_intervals
 from torchrankmetrics.ranking.counting.plain_intervals import Form, Sought
@@ -114,6 +115,7 @@ def test_ranks_are_those_of_rational_numbers(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
+        patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
         patch.setattr(cascade, "_SAMPLED", [1, 1 << 12][seed // 3 % 2])
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
@@ -229,7 +231,11 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
     scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
     width = scores[row].abs().quantile(share, 1)
     compiled, plain = (choose_intervals(queries, counting) for counting in ("numba", "torch"))
-    found = [way.between(scores, row, -width, width, 3001) for way in (compiled, plain)]
+    counters = [way.counter(row, -width, width, 3001) for way in (compiled, plain)]
+    for counter in counters:
+        for left in range(0, 3001, 1300):
+            counter.add(scores[:, left : left + 1300], left)
+    found = [counter.found() for counter in counters]
     assert int(found[0].inside.sum()) == len(found[0].task) > 0
     pairs_of = [sorted(zip(one.task.tolist(), one.column.tolist(), strict=True)) for one in found]
     assert pairs_of[0] == pairs_of[1]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.certified import left_out as blocks
 from torchrankmetrics.ranking.certified import problem as sizes
 from torchrankmetrics.ranking.certified.levels import Level, levels
 from torchrankmetrics.ranking.certified.pairs import Pairs
@@ -26,6 +27,7 @@ _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
 _PAIR = 9.0  # what a single pair costs, in cells of the float32 product
 _SMALL = 1 << 18  # cells that the product of a few queries costs at least
+_TASKS = 8  # a row that are counted at once, on average
 
 
 class Cascade:
@@ -54,8 +56,8 @@ class Cascade:
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
                 start.copy_(self._first)
-            count_specials(self._problem, self._truth.kind, self._tally, number, tile)
-            self._count_tile(number, tile, start)
+            count_specials(self._problem, self._truth.kind, self._tally, tile)
+            self._count_tile(tile, start)
         self._pairs.finish()
         tally, kind, others = self._tally, self._truth.kind, self._problem.left_out.others
         # a true score that is no finite number is above all of them or below
@@ -77,15 +79,14 @@ class Cascade:
         for i, level in reversed(list(enumerate(coarse))):
             cost = torch.full_like(least, torch.inf)
             ready = level.ready(tile)[self._ordinary]
-            for task in self._chunks(self._ordinary[ready], number):
-                scores, place = self._scores(-1, tile, task, level)
-                inside = level.between(tile, scores, task, place, 0).inside
+            for task in self._chunks(self._ordinary[ready], min(number, blocks.BLOCK)):
+                inside = self._scan(tile, task, level, 0, filled=False).inside
                 cost[task] = level.cost + inside.double() * (_PAIR / number)
             cheaper = cost < least
             self._first[cheaper] = i
             least = torch.minimum(least, cost)
 
-    def _count_tile(self, number: int, tile: Tile, start: Tensor) -> None:
+    def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary
         for place, level in enumerate(self._levels):
             if not len(task):
@@ -94,62 +95,54 @@ class Cascade:
             if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
                 continue
             ready = asked & level.ready(tile)[task]
-            left = [task[~ready]]
-            for some in self._chunks(task[ready], len(tile)):
-                open_ = self._count_tasks(number, tile, some, level)
+            left = [task[~ready], *self._count_tasks(tile, task[ready], level)]
+            for open_ in left[1:]:
                 start[open_] = place + 1
-                left.append(open_)
             task = torch.cat(left).sort().values if len(left) > 1 else left[0]
         for one in task.tolist():  # not even float64 holds their scores
-            self._decide_all(number, tile, one)
+            self._decide_all(tile, one)
         self._pairs.decide(tile)
 
     def _chunks(self, task: Tensor, width: int) -> Iterator[Tensor]:
-        """Tasks in ascending order, so many at once that a buffer holds the scores of their rows."""
+        """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows."""
         if not len(task):
             return
         row, height = self._problem.row[task], max(1, sizes.CELLS // width)
         chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
-        yield from torch.split(task, torch.bincount(chunk).tolist())
+        for some in torch.split(task, torch.bincount(chunk).tolist()):
+            yield from torch.split(some, height * _TASKS)
 
-    def _count_tasks(self, number: int, tile: Tile, task: Tensor, level: Level) -> Tensor:
-        """Count in one precision; the tasks that are left to the next are returned."""
-        scores, place = self._scores(number, tile, task, level)
+    def _count_tasks(self, tile: Tile, task: Tensor, level: Level) -> Iterator[Tensor]:
+        """Count in one precision; the tasks that are left to the next are returned, in parts."""
+        # where many may be equal to the true one, all that is open is listed
+        listed = not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
+        for some in self._chunks(task, len(tile) if listed else min(len(tile), blocks.BLOCK)):
+            yield from self._count_some(tile, some, level, listed)
+
+    def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
         limit = _limit(tile)
-        found = level.between(tile, scores, task, place, limit)
-        many = found.inside > limit
+        found = self._scan(tile, task, level, len(tile) if listed else limit, level.is_coarse * int(_SMALL / _PAIR))
         if not level.is_coarse:
             # what is equal where nothing is rounded is tied
             exact = self._truth.error(tile, level.dtype)[task] == 0
-            if not self._truth.looked and bool((many & ~exact).any()):
+            if not self._truth.looked and bool(((found.inside > limit) & ~exact).any()):
                 self._truth.look()  # there may be a reason for so many
-                return self._count_tasks(number, tile, task, level)
+                yield from self._count_tasks(tile, task, level)
+                return
             if bool(exact.any()):
                 self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
                 self._tally.above.index_add_(0, task, found.above * exact)
-                task, place, keep = task[~exact], place[~exact], ~exact[found.task]
-                entry = ((~exact).cumsum(0) - 1)[found.task[keep]]
-                found = found._replace(
-                    above=found.above[~exact], inside=found.inside[~exact], task=entry, column=found.column[keep]
-                )
-                many = many[~exact]
-        self._tally.above.index_add_(0, task, found.above * ~many)
+                task, found = task[~exact], found.of(~exact)
+        many = found.inside > limit
+        if level.is_coarse and found.complete:  # few at all
+            many.fill_(False)
+        elif bool(many.any()):
+            yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
+            task, found = task[~many], found.of(~many)
+        self._tally.above.index_add_(0, task, found.above)
         self._pairs.add(tile, task[found.task], found.column)
-        last = level.dtype == FLOAT64
-        if level.is_coarse and 0 < int(found.inside[many].sum()) * _PAIR < _SMALL:
-            found = level.between(tile, scores, task[many], place[many], len(tile))
-            self._tally.above.index_add_(0, task[many], found.above)
-            self._pairs.add(tile, task[many][found.task], found.column)
-            return task[:0]
-        if level.is_coarse or not bool(many.any()) or (self._truth.group is None and not last):
-            return task[many]
-        left = []
-        for some in torch.split(many.nonzero()[:, 0], max(1, sizes.CELLS // len(tile))):
-            found = level.between(tile, scores, task[some], place[some], len(tile))
-            left.append(self._count_equal(tile, task[some], found, last))
-        return torch.cat(left)
 
-    def _count_equal(self, tile: Tile, task: Tensor, found: Between, last: bool) -> Tensor:
+    def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
         entry, column = found.task, found.column
         own, group = task[entry], self._truth.group
@@ -158,7 +151,7 @@ class Cascade:
         if group is not None:
             equal = group[column + tile.left] == group[self._problem.answers.among[own]]
         number = torch.bincount(entry[~equal], minlength=len(task))
-        many = number > (len(tile) if last else _limit(tile))
+        many = number > (len(tile) if dtype == FLOAT64 else _limit(tile))
         counted = other & ~many[entry]
         tied = task[entry[equal & counted]]
         self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
@@ -167,30 +160,39 @@ class Cascade:
         self._pairs.add(tile, own[rest], column[rest])
         return task[many]
 
-    def _decide_all(self, number: int, tile: Tile, task: int) -> None:
+    def _decide_all(self, tile: Tile, task: int) -> None:
         """All candidates of a tile as single pairs."""
         one = torch.tensor([task], device=self._first.device)
         cells = torch.zeros(1, len(tile), device=one.device)
-        self._fill(cells, number, tile, self._problem.row[one], 1.0)
+        self._fill(cells, tile, slice(0, len(tile)), self._problem.row[one], 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
-    def _scores(self, number: int, tile: Tile, task: Tensor, level: Level) -> tuple[Tensor, Tensor]:
-        """Scores of the rows of some tasks, the least number where nothing is to be counted; each task's row in them.
+    def _scan(
+        self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int = 0, *, filled: bool = True
+    ) -> Between:
+        """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
 
-        Of a tile of no number all are scores.
+        What is not to be counted is filled with the least number; ``filled=False``: all are counted.
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
-        scores = level.scores(tile, rows)
-        if number >= 0:
-            self._fill(scores, number, tile, rows, level.nothing)
-        return scores, place
+        queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
+        width = max(1, sizes.CELLS // len(rows) // blocks.BLOCK) * blocks.BLOCK
+        for left in range(0, len(tile), width):
+            columns = slice(left, min(left + width, len(tile)))
+            scores = level.scores(tile, queries, columns)
+            if filled:
+                self._fill(scores, tile, columns, rows, level.nothing)
+            counter.add(scores, left)
+        return counter.found()
 
-    def _fill(self, cells: Tensor, number: int, tile: Tile, rows: Tensor, value: float) -> None:
+    def _fill(self, cells: Tensor, tile: Tile, columns: slice, rows: Tensor, value: float) -> None:
         """Write a value where nothing is to be counted: excluded candidates, and those whose scores are special."""
-        self._problem.left_out.fill(cells, number, slice(tile.left, tile.right), rows, value)
+        here = slice(tile.left + columns.start, tile.left + columns.stop)
+        self._problem.left_out.fill(cells, here, rows, value)
         if tile.special is not None:
-            cells.index_fill_(1, tile.special, value)
+            inside = (tile.special >= columns.start) & (tile.special < columns.stop)
+            cells.index_fill_(1, tile.special[inside] - columns.start, value)
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         column = self._problem.column[task]

@@ -1,4 +1,6 @@
-"""What is no candidate of a query, tile by tile: the cells that are never counted, and how many candidates remain."""
+"""What is no candidate of a query, block by block: the cells that are never counted, and how many candidates remain."""
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -6,6 +8,8 @@ from torch import Tensor
 from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.remaining import remaining
+
+BLOCK = 1024  # columns of a tile that are looked at together, or a multiple
 
 
 class LeftOut:
@@ -31,27 +35,36 @@ class LeftOut:
             rows, columns = cells
             if part.first:
                 columns = columns - part.first
-            order = (columns // width).argsort(stable=True)
+            self._width, self._blocks = width, -(-width // BLOCK)  # of a tile
+            block = self._block_of(columns)
+            order = block.argsort(stable=True)
             self._row, self._column = rows[order], columns[order]
-            edges = torch.arange(-(-len(part) // width) + 1, device=row.device)
-            self._border = torch.searchsorted(self._column // width, edges).tolist()
+            edges = torch.arange(self._blocks * -(-len(part) // width) + 1, device=row.device)
+            self._border = torch.searchsorted(block[order], edges).tolist()
 
-    def fill(self, scores: Tensor, number: int, columns: slice, rows: Tensor, value: float) -> None:
-        """Write a value into the excluded cells of a tile (rows, n), its number and its columns given; rows ascend."""
+    def _block_of(self, column: Any) -> Any:
+        return column // self._width * self._blocks + column % self._width // BLOCK
+
+    def fill(self, scores: Tensor, columns: slice, rows: Tensor, value: float) -> None:
+        """Write a value into the excluded cells of some blocks (rows, n) of a tile, whose columns are given; rows ascend."""
         if self._restriction is not None:
             scores.masked_fill_(self._restriction[columns], value)
         if self._mask is not None:
             scores.masked_fill_(self._mask[rows, columns], value)
         if self._border is None or not len(rows):
             return
-        here = slice(self._border[number], self._border[number + 1])
-        row, column = self._row[here], self._column[here] - columns.start
-        first, last = int(rows[0]), int(rows[-1])
-        begin, end = torch.searchsorted(row, torch.tensor([first, last + 1], device=row.device)).tolist()
-        row, column = row[begin:end] - first, column[begin:end]
-        if last - first + 1 != len(rows):
-            place = torch.full((last - first + 1,), -1, device=row.device)
-            place[rows - first] = torch.arange(len(rows), device=row.device)
-            asked = place[row] >= 0
-            row, column = place[row[asked]], column[asked]
-        scores.view(-1).index_fill_(0, row * scores.shape[1] + column, value)
+        begin, end = self._block_of(columns.start), self._block_of(columns.stop - 1) + 1
+        here = slice(self._border[begin], self._border[end])
+        row, column, first, last = self._row[here], self._column[here], int(rows[0]), int(rows[-1])
+        if end - begin == 1:  # in the order of their rows
+            bounds = torch.tensor([first, last + 1], device=row.device)
+            some = slice(*torch.searchsorted(row, bounds).tolist())
+            row, column = row[some], column[some]
+        if end - begin > 1 or last - first + 1 != len(rows):
+            place = torch.full((last - first + 3,), -1, device=row.device)
+            place[rows - first + 1] = torch.arange(len(rows), device=row.device)
+            row = place[(row - first + 1).clamp(0, last - first + 2)]
+            row, column = row[row >= 0], column[row >= 0]
+        else:
+            row = row - first
+        scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)

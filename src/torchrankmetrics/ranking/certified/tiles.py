@@ -99,15 +99,15 @@ class Tile:
         """What the error bound for scores in a precision is made of."""
         return getattr(self, f"_sizes_{str(dtype).removeprefix('torch.')}")  # type: ignore[no-any-return]
 
-    def scores(self, queries: Tensor, out: Tensor) -> Tensor:
+    def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
         """Scores (rows, n) in the precision of the queries, which are those that ``Queries.rounded`` gives."""
         if queries.dtype == BFLOAT16:
-            return torch.mm(queries, self.halves[0].T, out=out)
-        matrix = self.given.to(queries.dtype)
+            return torch.mm(queries, self.halves[0][columns].T, out=out)
+        matrix = self.given[columns].to(queries.dtype)
         if self.bias is not None:
-            return torch.addmm(self.bias.to(queries.dtype)[None], queries, matrix.T, out=out)
+            return torch.addmm(self.bias[columns].to(queries.dtype)[None], queries, matrix.T, out=out)
         torch.mm(queries, matrix.T, out=out)
-        return out.div_(self.length.to(queries.dtype)) if self.similarity == "cosine" else out
+        return out.div_(self.length[columns].to(queries.dtype)) if self.similarity == "cosine" else out
 
     @cached_property
     def halves(self) -> tuple[Tensor, Tensor, Tensor | None]:
