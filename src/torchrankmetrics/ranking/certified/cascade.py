@@ -4,7 +4,7 @@ Whatever the precisions, the tiles, the threads and the order of a sum: what is 
 always the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
 _PAIR = 9.0  # what a single pair costs, in cells of the float32 product
 _SMALL = 1 << 18  # cells that the product of a few queries costs at least
+_BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _TASKS = 8  # a row that are counted at once, on average
 
 
@@ -164,7 +165,7 @@ class Cascade:
         """All candidates of a tile as single pairs."""
         one = torch.tensor([task], device=self._first.device)
         cells = torch.zeros(1, len(tile), device=one.device)
-        self._fill(cells, tile, slice(0, len(tile)), self._problem.row[one], 1.0)
+        self._left_out(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
@@ -177,22 +178,27 @@ class Cascade:
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
-        width = max(1, sizes.CELLS // len(rows) // blocks.BLOCK) * blocks.BLOCK
+        fill = self._left_out(tile, rows) if filled else None
+        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
-            if filled:
-                self._fill(scores, tile, columns, rows, level.nothing)
+            if fill is not None:
+                fill(scores, columns, level.nothing)
             counter.add(scores, left)
         return counter.found()
 
-    def _fill(self, cells: Tensor, tile: Tile, columns: slice, rows: Tensor, value: float) -> None:
-        """Write a value where nothing is to be counted: excluded candidates, and those whose scores are special."""
-        here = slice(tile.left + columns.start, tile.left + columns.stop)
-        self._problem.left_out.fill(cells, here, rows, value)
-        if tile.special is not None:
-            inside = (tile.special >= columns.start) & (tile.special < columns.stop)
-            cells.index_fill_(1, tile.special[inside] - columns.start, value)
+    def _left_out(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
+        """What writes a value where nothing is to be counted: excluded candidates, and those of special scores."""
+        cells = self._problem.left_out.of(slice(tile.left, tile.right), rows)
+
+        def fill(scores: Tensor, columns: slice, value: float) -> None:
+            cells.fill(scores, columns, value)
+            if tile.special is not None:
+                inside = (tile.special >= columns.start) & (tile.special < columns.stop)
+                scores.index_fill_(1, tile.special[inside] - columns.start, value)
+
+        return fill
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         column = self._problem.column[task]

@@ -1,6 +1,6 @@
-"""What is no candidate of a query, block by block: the cells that are never counted, and how many candidates remain."""
+"""What is no candidate of a query, tile by tile: the cells that are never counted, and how many candidates remain."""
 
-from typing import Any
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -9,7 +9,7 @@ from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.remaining import remaining
 
-BLOCK = 1024  # columns of a tile that are looked at together, or a multiple
+BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
 
 
 class LeftOut:
@@ -25,46 +25,68 @@ class LeftOut:
         shape, here = (num_rows, part.total), slice(part.first, part.last)
         self._mask = None if excluded.mask is None else excluded.mask[:, here]
         self._restriction = None if excluded.restriction is None else excluded.restriction[here]
-        self._row = self._column = row[:0]
-        self._border: list[int] | None = None
+        self._cells: list[tuple[Tensor, Tensor]] = []
+        self._width = width
         self.own, self.others, cells = remaining(excluded, row, column, shape, part.first, part.last)
         self.total = self.others
         if not part.is_whole:
             self.total = remaining(excluded, row, column, shape, 0, part.total).others
         if cells is not None:
             rows, columns = cells
-            if part.first:
-                columns = columns - part.first
-            self._width, self._blocks = width, -(-width // BLOCK)  # of a tile
-            block = self._block_of(columns)
-            order = block.argsort(stable=True)
-            self._row, self._column = rows[order], columns[order]
-            edges = torch.arange(self._blocks * -(-len(part) // width) + 1, device=row.device)
-            self._border = torch.searchsorted(block[order], edges).tolist()
+            if not bool((rows[1:] >= rows[:-1]).all()):
+                rows, order = rows.sort(stable=True)
+                columns = columns[order]
+            columns = columns - part.first if part.first else columns
+            # of each tile in the order of their rows
+            number = -(-len(part) // width)
+            self._cells = _parted(columns // width, number, rows, columns) if number > 1 else [(rows, columns)]
 
-    def _block_of(self, column: Any) -> Any:
-        return column // self._width * self._blocks + column % self._width // BLOCK
+    def of(self, columns: slice, rows: Tensor) -> "Cells":
+        """The cells of a tile, its columns given, and of some rows, ascending."""
+        cells = self._cells[columns.start // self._width] if self._cells else None
+        restriction = None if self._restriction is None else self._restriction[columns]
+        mask = None if self._mask is None else self._mask[rows, columns]
+        if cells is None or not len(rows):
+            return Cells(restriction, mask, None)
+        row, column = cells
+        first, last = rows[0], rows[-1]
+        if int(last - first) + 1 == len(rows):
+            some = slice(*torch.searchsorted(row, torch.stack([first, last + 1])).tolist())
+            row, column = row[some] - first, column[some] - columns.start
+        else:
+            begin = torch.searchsorted(row, rows)
+            number = torch.searchsorted(row, rows, right=True) - begin
+            row = torch.arange(len(rows), device=rows.device).repeat_interleave(number)
+            place = torch.arange(len(row), device=rows.device) + (begin - number.cumsum(0) + number)[row]
+            column = column[place] - columns.start
+        blocks = -(-(columns.stop - columns.start) // BLOCK)
+        return Cells(restriction, mask, _parted(column // BLOCK, blocks, row, column))
 
-    def fill(self, scores: Tensor, columns: slice, rows: Tensor, value: float) -> None:
-        """Write a value into the excluded cells of some blocks (rows, n) of a tile, whose columns are given; rows ascend."""
+
+class Cells:
+    """Excluded cells of some rows of a tile, block by block."""
+
+    def __init__(
+        self, restriction: Tensor | None, mask: Tensor | None, parts: list[tuple[Tensor, Tensor]] | None
+    ) -> None:
+        self._restriction, self._mask, self._parts = restriction, mask, parts
+
+    def fill(self, scores: Tensor, columns: slice, value: float) -> None:
+        """Write a value into those of the scores (rows, n) of some columns of the tile, from one block to another."""
         if self._restriction is not None:
             scores.masked_fill_(self._restriction[columns], value)
         if self._mask is not None:
-            scores.masked_fill_(self._mask[rows, columns], value)
-        if self._border is None or not len(rows):
-            return
-        begin, end = self._block_of(columns.start), self._block_of(columns.stop - 1) + 1
-        here = slice(self._border[begin], self._border[end])
-        row, column, first, last = self._row[here], self._column[here], int(rows[0]), int(rows[-1])
-        if end - begin == 1:  # in the order of their rows
-            bounds = torch.tensor([first, last + 1], device=row.device)
-            some = slice(*torch.searchsorted(row, bounds).tolist())
-            row, column = row[some], column[some]
-        if end - begin > 1 or last - first + 1 != len(rows):
-            place = torch.full((last - first + 3,), -1, device=row.device)
-            place[rows - first + 1] = torch.arange(len(rows), device=row.device)
-            row = place[(row - first + 1).clamp(0, last - first + 2)]
-            row, column = row[row >= 0], column[row >= 0]
-        else:
-            row = row - first
-        scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)
+            scores.masked_fill_(self._mask[:, columns], value)
+        if self._parts is not None:
+            for row, column in self._parts[columns.start // BLOCK : -(-columns.stop // BLOCK)]:
+                scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)
+
+
+def _parted(of: Tensor, number: int, *parts: Tensor) -> list[tuple[Tensor, ...]]:
+    """What has each number below so many, in order."""
+    if number == 1:
+        return [parts]
+    of, order = of.to(torch.int16 if number < 1 << 15 else torch.int64).sort(stable=True)  # small ones faster
+    border = torch.searchsorted(of, torch.arange(number + 1, dtype=of.dtype, device=of.device)).tolist()
+    sorted_ = [part[order] for part in parts]
+    return [tuple(part[a:b] for part in sorted_) for a, b in pairwise(border)]

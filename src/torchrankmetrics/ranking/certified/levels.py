@@ -77,7 +77,7 @@ class Floating(Level):
 
     def queries(self, rows: Tensor) -> Tensor:
         """Rounded."""
-        return _rows(self._problem.queries.rounded(self.dtype)[0], rows)
+        return _rows(self._problem.queries.rounded(self.dtype), rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
         """Products in that precision."""

@@ -43,7 +43,7 @@ class Pairs:
             return
         task, column = (torch.cat(part) for part in zip(*self._open, strict=True))
         self._open, self._num_open = [], 0
-        given = operands(self._problem.queries.given, tile)
+        given = operands(self._problem.queries, tile)
         # sums in float32 decide nearly all of them, in a third of the time
         if self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
             open_ = self._compare(tile, given, task, column, FLOAT32)

@@ -26,9 +26,7 @@ def count_specials(problem: Problem, kind: Tensor, tally: Tally, tile: Tile) -> 
         _count(problem, kind, tally, tile, finite.nonzero()[:, 0], tile.special)
 
 
-def _count(
-    problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tensor, columns: Tensor
-) -> None:
+def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tensor, columns: Tensor) -> None:
     bias = problem.candidates.bias
     added = None if bias is None else bias[tile.left : tile.right][columns]
     for some in torch.split(rows, max(1, sizes.CELLS // len(tile))):
@@ -36,7 +34,7 @@ def _count(
         if not len(task):
             continue
         out = torch.zeros(len(some), len(tile), device=some.device)
-        problem.left_out.fill(out, slice(tile.left, tile.right), some, 1.0)
+        problem.left_out.of(slice(tile.left, tile.right), some).fill(out, slice(0, len(tile)), 1.0)
         scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
@@ -70,14 +68,9 @@ def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity
     return scores.masked_fill(scores.isfinite(), 0.0)
 
 
-def class_of_pairs(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str) -> Tensor:
-    """``classes`` of row i with row i, (n,)."""
+def class_of_pairs(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, odd: Tensor) -> Tensor:
+    """``classes`` of row i with row i, (n,); all but the odd ones, bool (n,), are finite."""
     found = torch.zeros(len(queries), device=queries.device)
-    odd = ~(queries.double().isfinite().all(1) & candidates.double().isfinite().all(1))
-    if bias is not None:
-        odd |= ~bias.isfinite()
-    if similarity == "cosine":
-        odd |= ~(candidates != 0).any(1)
     for i in odd.nonzero()[:, 0].tolist():
         one = slice(i, i + 1)
         found[i] = classes(queries[one], candidates[one], None if bias is None else bias[one], similarity)[0, 0]
