@@ -11,22 +11,21 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified import left_out as blocks
 from torchrankmetrics.ranking.certified import problem as sizes
-from torchrankmetrics.ranking.certified.levels import Level, levels
+from torchrankmetrics.ranking.certified.levels import Level, cost, levels
 from torchrankmetrics.ranking.certified.pairs import Pairs
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT64, Tile
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.plain_intervals import Between
 
-# a task with more open candidates in a tile than one in so many, or so few at all, is left to the next precision
-_FEW, _LEAST = 10, 16
+# open candidates of a task in a tile that are compared one by one in any case
+_LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 # from so many candidates on a share of them is looked at, and at most so many
 _SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
-_PAIR = 9.0  # what a single pair costs, in cells of the float32 product
-_SMALL = 1 << 18  # cells that the product of a few queries costs at least
+_SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _TASKS = 8  # a row that are counted at once, on average
 
@@ -46,6 +45,8 @@ class Cascade:
         self._tally, self._truth = Tally(problem.row), Truth(problem)
         self._levels = levels(precisions, problem, self._truth)
         self._pairs = Pairs(problem, self._truth, self._tally)
+        self._pair = cost(None, problem.width)
+        self._in_pairs = cost(FLOAT32, problem.width) / self._pair  # a score
         self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
         self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
 
@@ -68,24 +69,25 @@ class Cascade:
     def _plan(self) -> None:
         """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
-        if not coarse or coarse[0].dtype == BFLOAT16:  # which leaves little open
+        if not coarse:
             return
         held = self._problem.candidates
         number = max(1, min(_SAMPLE, len(held) // _SHARE))
         some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
         bias = None if held.bias is None else held.bias[some]
         tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
-        least = torch.ones(len(self._first), dtype=torch.float64, device=some.device)
         self._first += len(coarse)
-        for i, level in reversed(list(enumerate(coarse))):
-            cost = torch.full_like(least, torch.inf)
-            ready = level.ready(tile)[self._ordinary]
-            for task in self._chunks(self._ordinary[ready], min(number, blocks.BLOCK)):
+        width = self._problem.width
+        least = torch.full_like(self._first, cost(self._levels[len(coarse)].dtype, width), dtype=torch.float64)
+        for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
+            alone = cost(level.dtype, width)
+            asked = self._ordinary[(least > alone)[self._ordinary]]
+            for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK)):
                 inside = self._scan(tile, task, level, 0, filled=False).inside
-                cost[task] = level.cost + inside.double() * (_PAIR / number)
-            cheaper = cost < least
-            self._first[cheaper] = i
-            least = torch.minimum(least, cost)
+                with_pairs = alone + inside * (self._pair / number)
+                cheaper = with_pairs < least[task]
+                self._first[task[cheaper]] = place
+                least[task] = torch.minimum(least[task], with_pairs)
 
     def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary
@@ -121,8 +123,9 @@ class Cascade:
             yield from self._count_some(tile, some, level, listed)
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
-        limit = _limit(tile)
-        found = self._scan(tile, task, level, len(tile) if listed else limit, level.is_coarse * int(_SMALL / _PAIR))
+        limit = self._limit(tile)
+        spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
+        found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
         if not level.is_coarse:
             # what is equal where nothing is rounded is tied
             exact = self._truth.error(tile, level.dtype)[task] == 0
@@ -152,7 +155,7 @@ class Cascade:
         if group is not None:
             equal = group[column + tile.left] == group[self._problem.answers.among[own]]
         number = torch.bincount(entry[~equal], minlength=len(task))
-        many = number > (len(tile) if dtype == FLOAT64 else _limit(tile))
+        many = number > (len(tile) if dtype == FLOAT64 else self._limit(tile))
         counted = other & ~many[entry]
         tied = task[entry[equal & counted]]
         self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
@@ -205,7 +208,6 @@ class Cascade:
         inside = (column >= tile.left) & (column < tile.right)
         return (inside & ~self._problem.left_out.own[task]).to(torch.int64)
 
-
-def _limit(tile: Tile) -> int:
-    """How many open candidates are compared one by one: from here on another product costs less."""
-    return max(_LEAST, len(tile) // _FEW)
+    def _limit(self, tile: Tile) -> int:
+        """How many open candidates are compared one by one: from here on another product costs less."""
+        return max(_LEAST, int(len(tile) * self._in_pairs))

@@ -10,13 +10,25 @@ from torch import Tensor
 from torchrankmetrics.ranking.certified import eighths
 from torchrankmetrics.ranking.certified.precisions import multiplied
 from torchrankmetrics.ranking.certified.problem import Problem
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.plain_intervals import Counter
 
-# of a cell with its counting, where float32 costs 1, and what is added over d, for plans: what they are worth is
-# measured in ``precisions``
-_COSTS = {EIGHTHS: (0.2, 10.0), BFLOAT16: (0.36, 0.0)}
+# of a score with its counting, or of a pair that is compared alone, in products of numbers in float32: for each number
+# of a vector, and beside; for plans, which change no rank: if a precision is worth it is measured in ``precisions``
+_COSTS = {
+    EIGHTHS: (0.22, 15.0),
+    BFLOAT16: (0.46, 20.0),
+    FLOAT32: (1.0, 12.0),
+    FLOAT64: (2.0, 12.0),
+    None: (5.0, 1400.0),
+}
+
+
+def cost(dtype: torch.dtype | None, width: int) -> float:
+    """Of one score of a product in a precision, or of a pair (None), in products of numbers in float32."""
+    each, beside = _COSTS[dtype]
+    return each * width + beside
 
 
 class Level(ABC):
@@ -36,13 +48,7 @@ class Level(ABC):
     @property
     def is_coarse(self) -> bool:
         """Whether it is below float32, and decides nothing but what is far from the true score."""
-        return self.dtype in _COSTS
-
-    @property
-    def cost(self) -> float:
-        """Of one score, where float32 costs 1."""
-        each, shared = _COSTS.get(self.dtype, (1.0, 0.0))
-        return each + shared / self._problem.width
+        return self.dtype in (EIGHTHS, BFLOAT16)
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
