@@ -260,7 +260,6 @@ class TestPrecisions:
             monkeypatch.setattr(module, name, lambda width, threads: True)
         usual, single = {"on_cpu": True, "compiled": True, "kept": False}, [FLOAT32, FLOAT64]
         assert rank.precisions(128, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(127, 1000, **usual) == [BFLOAT16, *single]  # eighths leave too much open
         assert rank.precisions(128, 64, **usual | {"kept": True}) == [EIGHTHS, BFLOAT16, *single]
         assert rank.precisions(64, 999, **usual) == [EIGHTHS, *single]
         assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32

@@ -23,6 +23,7 @@ from torchrankmetrics.ranking.counting.plain_intervals import Between
 _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
+_PREPARED = 60  # what such a copy takes for a number, in products of numbers in float32
 # from so many candidates on a share of them is looked at, and at most so many
 _SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
@@ -76,18 +77,22 @@ class Cascade:
         some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
         bias = None if held.bias is None else held.bias[some]
         tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
-        self._first += len(coarse)
         width = self._problem.width
-        least = torch.full_like(self._first, cost(self._levels[len(coarse)].dtype, width), dtype=torch.float64)
+        costs = [torch.full_like(self._truth.scores, cost(level.dtype, width)) for level in self._levels]
+        best = costs[len(coarse)].clone()
         for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
-            alone = cost(level.dtype, width)
-            asked = self._ordinary[(least > alone)[self._ordinary]]
+            asked = self._ordinary[(best > costs[place])[self._ordinary]]
+            alone, costs[place] = costs[place], torch.full_like(best, torch.inf)
             for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK)):
                 inside = self._scan(tile, task, level, 0, filled=False).inside
-                with_pairs = alone + inside * (self._pair / number)
-                cheaper = with_pairs < least[task]
-                self._first[task[cheaper]] = place
-                least[task] = torch.minimum(least[task], with_pairs)
+                costs[place][task] = alone[task] + (inside + 1) * (self._pair / number)
+            best = torch.minimum(best, costs[place])
+        every = torch.stack(costs[: len(coarse) + 1])
+        for place in range(len(coarse)):  # is it worth what it takes to prepare the candidates?
+            others = torch.cat([every[:place], every[place + 1 :]]).min(0).values
+            if (others - every[place]).clamp(min=0).sum() < _PREPARED * width:
+                every[place] = torch.inf
+        self._first.copy_(every.argmin(0))
 
     def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary

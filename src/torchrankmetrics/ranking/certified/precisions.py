@@ -10,7 +10,6 @@ from torch import Tensor
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 
 _WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
-_WIDE = 128  # from here on eighths pay where bfloat16 does: of fewer numbers more are open than they save
 _ALL_QUERIES = 1000  # a bfloat16 copy that serves one call
 _ROWS, _COLUMNS, _RUNS = 256, 2048, 3
 _SHARE = 0.7  # of the time of the float32 product
@@ -33,7 +32,7 @@ def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool, ke
     like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
     if (kept or num_queries >= _ALL_QUERIES) and _halves_pay(like, threads):
         found.insert(0, BFLOAT16)
-    if (width >= _WIDE or found[0] != BFLOAT16) and width <= _WIDEST and _eighths_pay(width, threads):
+    if width <= _WIDEST and _eighths_pay(width, threads):
         found.insert(0, EIGHTHS)
     return found
 

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.certified.norms import ROWS, rounding_norms, upper_norms
+from torchrankmetrics.ranking.certified.norms import rounding_norms, rows_at_once, upper_norms
 from torchrankmetrics.ranking.counting.plain_intervals import Form
 
 EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
@@ -68,7 +68,8 @@ class Tile:
 
     @cached_property
     def _square(self) -> Tensor:
-        return torch.cat([part.double().square().sum(1) for part in torch.split(self.given, ROWS)])
+        parts = torch.split(self.given, rows_at_once(self.given))
+        return torch.cat([part.double().square().sum(1) for part in parts])
 
     @cached_property
     def length(self) -> Tensor:
