@@ -117,7 +117,10 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(cascade, "_SAMPLED", [1, 1 << 12][seed // 3 % 2])
+        patch.setattr(cascade, "_FEWEST", 1)
+        patch.setattr(cascade, "_PREPARED", [0, 60][seed // 3 % 2])
+        if seed % 3:  # all begin with the first precision
+            patch.setattr(cascade.Cascade, "_plan", lambda self: None)
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
         patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
@@ -157,6 +160,8 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     options = {"similarity": similarity, "arithmetic": "exact"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(cascade, "_FEWEST", 1)
+        patch.setattr(cascade, "_PREPARED", 0)
         for counting, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             for chunk_size in (None, 64, 333):

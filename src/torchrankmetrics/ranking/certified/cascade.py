@@ -24,8 +24,8 @@ _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _PREPARED = 60  # what such a copy takes for a number, in products of numbers in float32
-# from so many candidates on a share of them is looked at, and at most so many
-_SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
+_FEWEST = 1024  # candidates that less than float32 is worth it for
+_SHARE, _SAMPLE = 64, (128, 512)  # of them which part is looked at, at least and at most so many
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _TASKS = 8  # a row that are counted at once, on average
@@ -53,8 +53,7 @@ class Cascade:
 
     def counts(self) -> Tensor:
         """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
-        if len(self._problem.candidates) >= _SAMPLED and len(self._ordinary):
-            self._plan()
+        self._plan()
         start = self._first.clone()
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
@@ -70,10 +69,11 @@ class Cascade:
     def _plan(self) -> None:
         """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
-        if not coarse:
-            return
         held = self._problem.candidates
-        number = max(1, min(_SAMPLE, len(held) // _SHARE))
+        if not coarse or len(held) < _FEWEST:
+            self._first += len(coarse)
+            return
+        number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
         some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
         bias = None if held.bias is None else held.bias[some]
         tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
