@@ -12,7 +12,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
-from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
+from torchrankmetrics.ranking.certified import cascade, levels, pairs, problem, rank
 from torchrankmetrics.ranking.certified import left_out as left_out_cells
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 from torchrankmetrics.ranking.counting import choose_intervals
@@ -118,7 +118,7 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
         patch.setattr(cascade, "_FEWEST", 1)
-        patch.setattr(cascade, "_PREPARED", [0, 60][seed // 3 % 2])
+        patch.setattr(levels, "_BEGUN", [-(1 << 26), 1 << 26][seed // 3 % 2])
         if seed % 3:  # all begin with the first precision
             patch.setattr(cascade.Cascade, "_plan", lambda self: None)
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
@@ -161,7 +161,7 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         patch.setattr(cascade, "_FEWEST", 1)
-        patch.setattr(cascade, "_PREPARED", 0)
+        patch.setattr(levels, "_BEGUN", -(1 << 26))
         for counting, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             for chunk_size in (None, 64, 333):
@@ -222,7 +222,7 @@ def test_products_of_reduced_precision_are_not_trusted():
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False, kept=True)
+        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False)
         assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -263,10 +263,9 @@ class TestPrecisions:
 
         for name in ("_halves_pay", "_eighths_pay"):
             monkeypatch.setattr(module, name, lambda width, threads: True)
-        usual, single = {"on_cpu": True, "compiled": True, "kept": False}, [FLOAT32, FLOAT64]
+        usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
         assert rank.precisions(128, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(128, 64, **usual | {"kept": True}) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(64, 999, **usual) == [EIGHTHS, *single]
+        assert rank.precisions(64, 64, **usual) == [EIGHTHS, BFLOAT16, *single]
         assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32
         for width, number, other in ((63, 1000, {}), (64, 63, {}), (64, 1000, {"on_cpu": False})):
             assert rank.precisions(width, number, **usual | other) == single

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified import left_out as blocks
 from torchrankmetrics.ranking.certified import problem as sizes
-from torchrankmetrics.ranking.certified.levels import Level, cost, levels
+from torchrankmetrics.ranking.certified.levels import Level, cost, cost_of_candidates, levels
 from torchrankmetrics.ranking.certified.pairs import Pairs
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
@@ -23,9 +23,8 @@ from torchrankmetrics.ranking.counting.plain_intervals import Between
 _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-_PREPARED = 60  # what such a copy takes for a number, in products of numbers in float32
 _FEWEST = 1024  # candidates that less than float32 is worth it for
-_SHARE, _SAMPLE = 64, (128, 512)  # of them which part is looked at, at least and at most so many
+_SHARE, _SAMPLE = 64, (64, 512)  # of them which part is looked at, at least and at most so many
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _TASKS = 8  # a row that are counted at once, on average
@@ -39,11 +38,14 @@ class Cascade:
         tiles: slices of the candidates, in order, of at most ``width`` candidates.
         width: as said.
         precisions: of the products, the last of them float64.
+        kept: whether the tiles serve more calls.
     """
 
-    def __init__(self, problem: Problem, tiles: Iterable[Tile], width: int, precisions: Sequence[torch.dtype]) -> None:
+    def __init__(
+        self, problem: Problem, tiles: Iterable[Tile], width: int, precisions: Sequence[torch.dtype], kept: bool
+    ) -> None:
         self._problem, self._tiles, self._width = problem, tiles, width
-        self._tally, self._truth = Tally(problem.row), Truth(problem)
+        self._kept, self._tally, self._truth = kept, Tally(problem.row), Truth(problem)
         self._levels = levels(precisions, problem, self._truth)
         self._pairs = Pairs(problem, self._truth, self._tally)
         self._pair = cost(None, problem.width)
@@ -88,9 +90,10 @@ class Cascade:
                 costs[place][task] = alone[task] + (inside + 1) * (self._pair / number)
             best = torch.minimum(best, costs[place])
         every = torch.stack(costs[: len(coarse) + 1])
-        for place in range(len(coarse)):  # is it worth what it takes to prepare the candidates?
+        for place, level in enumerate(coarse):
             others = torch.cat([every[:place], every[place + 1 :]]).min(0).values
-            if (others - every[place]).clamp(min=0).sum() < _PREPARED * width:
+            saved = float((others - every[place]).clamp(min=0).sum()) * len(held)
+            if saved < cost_of_candidates(level.dtype, width, len(held), self._kept):
                 every[place] = torch.inf
         self._first.copy_(every.argmin(0))
 

@@ -14,8 +14,8 @@ from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32,
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.plain_intervals import Counter
 
-# of a score with its counting, or of a pair that is compared alone, in products of numbers in float32: for each number
-# of a vector, and beside; for plans, which change no rank: if a precision is worth it is measured in ``precisions``
+# for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
+# numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
 _COSTS = {
     EIGHTHS: (0.22, 15.0),
     BFLOAT16: (0.46, 20.0),
@@ -23,12 +23,19 @@ _COSTS = {
     FLOAT64: (2.0, 12.0),
     None: (3.0, 2300.0),
 }
+_PREPARED = {EIGHTHS: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
+_BEGUN = 1 << 26  # for each precision that is used at all
 
 
 def cost(dtype: torch.dtype | None, width: int) -> float:
     """Of one score of a product in a precision, or of a pair (None), in products of numbers in float32."""
     each, beside = _COSTS[dtype]
     return each * width + beside
+
+
+def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) -> float:
+    """Of the candidates in a precision below float32, in the same: those that are kept are there already."""
+    return _BEGUN + (0 if kept else _PREPARED[dtype] * width * number)
 
 
 class Level(ABC):
