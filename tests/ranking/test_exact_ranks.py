@@ -265,7 +265,7 @@ class TestPrecisions:
             monkeypatch.setattr(module, name, lambda width, threads: True)
         usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
         assert rank.precisions(128, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(64, 64, **usual) == [EIGHTHS, BFLOAT16, *single]
+        assert rank.precisions(127, 64, **usual) == [EIGHTHS, *single]
         assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32
         for width, number, other in ((63, 1000, {}), (64, 63, {}), (64, 1000, {"on_cpu": False})):
             assert rank.precisions(width, number, **usual | other) == single

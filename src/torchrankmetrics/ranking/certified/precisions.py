@@ -10,6 +10,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 
 _WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
+_WIDE = 128  # from here on two do: below, bfloat16 saves too little where eighths leave too much open
 _ROWS, _COLUMNS, _RUNS = 256, 2048, 3
 _SHARE = 0.7  # of the time of the float32 product
 _WIDEST = 1 << 16  # products of eighths are int32 numbers
@@ -28,9 +29,10 @@ def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) ->
     if not (on_cpu and compiled and width >= _WIDTH and num_queries >= _QUERIES):
         return found
     like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
-    if _halves_pay(like, threads):
+    in_eighths = width <= _WIDEST and _eighths_pay(width, threads)
+    if (width >= _WIDE or not in_eighths) and _halves_pay(like, threads):
         found.insert(0, BFLOAT16)
-    if width <= _WIDEST and _eighths_pay(width, threads):
+    if in_eighths:
         found.insert(0, EIGHTHS)
     return found
 
