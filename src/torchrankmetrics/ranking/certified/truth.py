@@ -30,7 +30,7 @@ class Truth:
         self._tile: Tile | None = None
         self.group: Tensor | None = None
         self._bounds: dict[torch.dtype, Tensor] = {}
-        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
+        self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
         for task, tile, bias in self._tiles():
@@ -80,12 +80,15 @@ class Truth:
         """Bounds of their errors, float64 (P,)."""
         return self._errors
 
-    def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """What scores of a tile are not decided by, (P,) each: as ``bounds.interval`` gives it."""
-        error = self.error(tile, dtype)
-        if dtype not in self._intervals:
-            self._intervals[dtype] = interval(dtype, self._scores, error)
-        return self._intervals[dtype]
+    def interval(self, tile: Tile, dtype: torch.dtype, numbers: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """What scores of a tile in a precision are not decided by, (P,) each: as ``bounds.interval`` gives it.
+
+        They are compared as other numbers than those of the precision if these are said.
+        """
+        error, key = self.error(tile, dtype), (dtype, numbers or dtype)
+        if key not in self._intervals:
+            self._intervals[key] = interval(key[1], self._scores, error)
+        return self._intervals[key]
 
     def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
