@@ -5,10 +5,11 @@ python -m benchmarks.certified [--full] [--threads N] [--json PATH] [--data FOLD
 FOLDER holds a folder fb15k237 and one wn18rr, each with train.tsv, valid.tsv and test.tsv of integer ids; without it
 the graph is made up. The models are DistMult, trained here for a few epochs: the better a model, the fewer candidates
 are close to the true one. What the product costs is measured alone, without counting, one product for each query: of
-256 queries with all candidates, or with 4096, and in blocks of 1024 x 1024, which stay in the cache. Of one thread the time of the processor counts, which other processes hardly lengthen. FAISS
-(faiss-cpu) is a peer where it is installed: its exact search of the 100 nearest, which gives ranks up to 100, of
-queries without known answers. PyKEEN evaluates some of the test triples: all take minutes. The JSON is written after
-every case; --models FOLDER keeps what was trained.
+256 queries with all candidates, or with 4096, and in blocks of 1024 x 1024, which stay in the cache. Of one thread the
+time of the processor counts, which other processes hardly lengthen. FAISS (faiss-cpu) is a peer where it is installed:
+its exact search of the 100 nearest, which gives ranks up to 100, of queries without known answers. PyKEEN evaluates
+some of the test triples: all take minutes. The JSON is written after every case; --models FOLDER keeps what was
+trained.
 """
 
 import contextlib

@@ -39,7 +39,7 @@ class LeftOut:
             columns = columns - part.first if part.first else columns
             # of each tile in the order of their rows
             number = -(-len(part) // width)
-            self._cells = _parted(columns // width, number, rows, columns) if number > 1 else [(rows, columns)]
+            self._cells = _parted(columns // width, number, rows, columns)
 
     def of(self, columns: slice, rows: Tensor) -> "Cells":
         """The cells of a tile, its columns given, and of some rows, ascending."""
@@ -82,11 +82,11 @@ class Cells:
                 scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)
 
 
-def _parted(of: Tensor, number: int, *parts: Tensor) -> list[tuple[Tensor, ...]]:
-    """What has each number below so many, in order."""
+def _parted(of: Tensor, number: int, row: Tensor, column: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Cells by a number of theirs, each below so many; their order stays."""
     if number == 1:
-        return [parts]
+        return [(row, column)]
     of, order = of.to(torch.int16 if number < 1 << 15 else torch.int64).sort(stable=True)  # small ones faster
     border = torch.searchsorted(of, torch.arange(number + 1, dtype=of.dtype, device=of.device)).tolist()
-    sorted_ = [part[order] for part in parts]
-    return [tuple(part[a:b] for part in sorted_) for a, b in pairwise(border)]
+    row, column = row[order], column[order]
+    return [(row[a:b], column[a:b]) for a, b in pairwise(border)]

@@ -45,4 +45,5 @@ def rounding_norms(vectors: Tensor, dtype: torch.dtype, length: Tensor | None = 
 def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
     # the rounding of the sum, and squares that vanish
     step, lost = (2.0**-50, 2.0**-510) if dtype == torch.float64 else (2.0**-22, 2.0**-62)
-    return (norm * (1 + (d + 4) * step) + lost * d**0.5).index_fill_(0, zeros, 0.0)
+    bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
+    return bound.index_fill_(0, zeros, 0.0)

@@ -61,9 +61,12 @@ def choose_intervals(scores: Tensor, counting: str = "auto") -> plain_intervals.
     """Choose how exact ranks are counted; errors as ``chosen``."""
     if chosen(scores, counting) == "torch":
         return plain_intervals.Intervals(plain_intervals.Counter, plain_intervals.products, plain_intervals.compare)
-    way = importlib.import_module(f"{__name__}.compiled_intervals")
-    rounding = importlib.import_module(f"{__name__}.compiled_eighths")
-    return plain_intervals.Intervals(way.Counter, way.products, way.compare, rounding.eighths, way.CounterOfEighths)
+    cells, pairs, rounding = (
+        importlib.import_module(f"{__name__}.compiled_{name}") for name in ("intervals", "pairs", "eighths")
+    )
+    return plain_intervals.Intervals(
+        cells.Counter, pairs.products, pairs.compare, rounding.eighths, cells.CounterOfEighths
+    )
 
 
 @cache

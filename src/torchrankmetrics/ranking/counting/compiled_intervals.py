@@ -1,4 +1,4 @@
-"""Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``plain_intervals``.
+"""Counting against an interval, compiled by Numba for the CPU; as ``plain_intervals``.
 
 Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
 """
@@ -13,22 +13,19 @@ import torch
 from numba.extending import overload
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.plain_intervals import Between, Form, Rulers, Scales, Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Between, Rulers, Scales
 from torchrankmetrics.ranking.counting.threads import cuts, side_by_side
 
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
-_PAIRS_PER_THREAD = 1 << 9
 _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
-_CACHE = 1 << 18  # bytes of candidates that pairs are compared with at once
-_WIDE = 128  # numbers in a candidate from where on that pays
 
 
 class Counter:
     """As ``plain_intervals.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there)."""
 
     def __init__(self, row: Tensor, low: Tensor, high: Tensor, limit: int, spare: int = 0) -> None:
-        self._tasks = row.numpy(), low.numpy(), high.numpy()
+        self._tasks = [part.numpy() for part in (row, low, high)]
         self._limit, self._spare = limit, spare
         self._above, self._inside = np.zeros((2, len(row)), np.int64)
         self._pieces: list[tuple[int, int]] | None = None
@@ -78,7 +75,7 @@ class CounterOfEighths(Counter):
 
     def __init__(self, row: Tensor, tasks: Rulers, columns: Scales, limit: int, spare: int = 0) -> None:
         super().__init__(row, tasks.true, tasks.step, limit, spare)
-        self._tasks = row.numpy(), *(part.numpy() for part in tasks)
+        self._tasks = [part.numpy() for part in (row, *tasks)]
         shift = row[:0].float() if columns.shift is None else columns.shift
         self._columns = [part.numpy() for part in (columns.unit, columns.error, columns.norm, shift)]
 
@@ -86,29 +83,6 @@ class CounterOfEighths(Counter):
         """Count a block of cells."""
         here = slice(left, left + cells.shape[1])
         self._scan(_scan_eighths, cells.numpy(), left, *(part[here] for part in self._columns))
-
-
-def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """As ``plain_intervals.products``."""
-    out = np.empty(len(row))
-    given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
-    parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
-    side_by_side(_products, [(*given, *piece) for piece in pairwise(parts)])
-    return torch.from_numpy(out)
-
-
-def compare(
-    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
-) -> tuple[Tensor, Tensor]:
-    """As ``plain_intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
-    scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
-    given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
-    pairs = entry.numpy(), column.numpy(), single
-    pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
-    above = np.zeros((len(pieces), len(tasks.row)), np.int64)
-    open_ = np.empty(len(entry), np.bool_)
-    side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
-    return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
 
 
 @numba.njit(nogil=True, cache=True)
@@ -242,63 +216,3 @@ def _list(words, task, left, entries, n):
             n += 1
             word ^= lowest
     return n
-
-
-# in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product(q, e):
-    total = 0.0
-    for k in range(q.shape[0]):
-        total += np.float64(q[k]) * np.float64(e[k])
-    return total
-
-
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product_single(q, e):
-    total = np.float32(0)
-    for k in range(q.shape[0]):
-        total += np.float32(q[k]) * np.float32(e[k])
-    return np.float64(total)
-
-
-@numba.njit(nogil=True, cache=True)
-def _products(queries, candidates, row, column, out, first, last):
-    for i in range(first, last):
-        out[i] = _product(queries[row[i]], candidates[column[i]])
-
-
-@numba.njit(nogil=True, cache=True)
-def _near(column, size):
-    """Order of columns in which they come from one slice of so many after the other."""
-    begin = np.zeros(column.max() // size + 2 if len(column) else 2, np.int64)
-    for j in column:
-        begin[j // size + 1] += 1
-    for i in range(1, len(begin)):
-        begin[i] += begin[i - 1]
-    order = np.empty(len(column), np.int64)
-    for i in range(len(column)):
-        order[begin[column[i] // size]] = i
-        begin[column[i] // size] += 1
-    return order
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_):
-    size = max(1, _CACHE // max(1, candidates.itemsize * candidates.shape[1]))
-    near = _near(column[first:last], size) if candidates.shape[1] >= _WIDE else np.arange(last - first)
-    for i in near:
-        i += first
-        task, place = entry[i], column[i]
-        open_[i] = False
-        if place == own[task]:
-            continue
-        q, e = queries[row[task]], candidates[place]
-        score = _product_single(q, e) if single else _product(q, e)
-        if scale.shape[0]:
-            score /= scale[place]
-        if shift.shape[0]:
-            score += shift[place]
-        # no branch: of open pairs half would be guessed wrong
-        over = score > high[task]
-        above[task] += over
-        open_[i] = not (over | (score < low[task]))
