@@ -36,7 +36,7 @@ from torchrankmetrics import (
     rank_triples,
 )
 from torchrankmetrics.ranking import chunks
-from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
+from torchrankmetrics.ranking.certified import cascade, levels, pairs, problem, rank
 from worker_pool import WorkerPool
 
 SIZES = [1, 2, 3, 4]
@@ -112,6 +112,8 @@ def job_exact(first: int, cases: int) -> int:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
             patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
+            patch.setattr(cascade, "_FEWEST", 1)
+            patch.setattr(levels, "_BEGUN", draw.one_of([-(1 << 26), 1 << 26]))
             patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
             given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "counting": counting}
             given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}

@@ -12,7 +12,8 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
-from torchrankmetrics.ranking.certified import cascade, pairs, problem, rank
+from torchrankmetrics.ranking.certified import cascade, levels, pairs, problem, rank
+from torchrankmetrics.ranking.certified import left_out as left_out_cells
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 from torchrankmetrics.ranking.counting import choose_intervals
 from torchrankmetrics.ranking.counting.plain_intervals import Form, Sought
@@ -73,6 +74,8 @@ def embeddings(kind, generator, B, N, d, dtype):
     return queries.to(dtype), candidates.to(dtype)
 
 
+# true scores below all numbers of float32
+@example(305263, "huge and tiny", torch.bfloat16, "l2", "none", ("numba", [torch.float64]), 70, None, False, "none")
 # lengths that vanish in float32
 @example(
     4, "huge and tiny", torch.float64, "cosine", "none", ("torch", [torch.float32, torch.float64]), 1, 1, False, "none"
@@ -114,8 +117,12 @@ def test_ranks_are_those_of_rational_numbers(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
+        patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(cascade, "_SAMPLED", [1, 1 << 12][seed // 3 % 2])
+        patch.setattr(cascade, "_FEWEST", 1)
+        patch.setattr(levels, "_BEGUN", [-(1 << 26), 1 << 26][seed // 3 % 2])
+        if seed % 3:  # all begin with the first precision
+            patch.setattr(cascade.Cascade, "_plan", lambda self: None)
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
         patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
@@ -155,6 +162,8 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     options = {"similarity": similarity, "arithmetic": "exact"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
+        patch.setattr(cascade, "_FEWEST", 1)
+        patch.setattr(levels, "_BEGUN", -(1 << 26))
         for counting, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             for chunk_size in (None, 64, 333):
@@ -215,7 +224,7 @@ def test_products_of_reduced_precision_are_not_trusted():
     before = torch.get_float32_matmul_precision()
     try:
         torch.set_float32_matmul_precision("medium")
-        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False, kept=True)
+        assert FLOAT32 not in rank.precisions(64, 2000, on_cpu=True, compiled=False)
         assert same(rank_embeddings(queries, candidates, torch.arange(64)), expected)
     finally:
         torch.set_float32_matmul_precision(before)
@@ -229,7 +238,11 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
     scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
     width = scores[row].abs().quantile(share, 1)
     compiled, plain = (choose_intervals(queries, counting) for counting in ("numba", "torch"))
-    found = [way.between(scores, row, -width, width, 3001) for way in (compiled, plain)]
+    counters = [way.counter(row, -width, width, 3001) for way in (compiled, plain)]
+    for counter in counters:
+        for left in range(0, 3001, 1300):
+            counter.add(scores[:, left : left + 1300], left)
+    found = [counter.found() for counter in counters]
     assert int(found[0].inside.sum()) == len(found[0].task) > 0
     pairs_of = [sorted(zip(one.task.tolist(), one.column.tolist(), strict=True)) for one in found]
     assert pairs_of[0] == pairs_of[1]
@@ -252,11 +265,9 @@ class TestPrecisions:
 
         for name in ("_halves_pay", "_eighths_pay"):
             monkeypatch.setattr(module, name, lambda width, threads: True)
-        usual, single = {"on_cpu": True, "compiled": True, "kept": False}, [FLOAT32, FLOAT64]
+        usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
         assert rank.precisions(128, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(127, 1000, **usual) == [BFLOAT16, *single]  # eighths leave too much open
-        assert rank.precisions(128, 64, **usual | {"kept": True}) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(64, 999, **usual) == [EIGHTHS, *single]
+        assert rank.precisions(127, 64, **usual) == [EIGHTHS, *single]
         assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32
         for width, number, other in ((63, 1000, {}), (64, 63, {}), (64, 1000, {"on_cpu": False})):
             assert rank.precisions(width, number, **usual | other) == single

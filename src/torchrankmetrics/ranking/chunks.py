@@ -59,7 +59,7 @@ def rank_embeddings(
         target: as ``rank_scores`` takes it.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude: as ``rank_scores`` takes it.
-        chunk_size: candidates a tile; None: 4096, of the product about 2^20 scores.
+        chunk_size: candidates a tile; None: 16384, of the product 1024 to 4096.
         counting: as ``rank_scores`` takes it.
         bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
         arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is

@@ -43,7 +43,7 @@ def remaining(
     if excluded.known is not None:
         rows, place = excluded.known.entries()
         columns = excluded.known.columns[place]
-        own |= torch.isin(row * N + column, rows * N + columns)
+        own |= _among(row * N + column, rows * N + columns)
         if restriction is not None:
             free = ~restriction[columns]
             rows, columns = rows[free], columns[free]
@@ -63,3 +63,12 @@ def remaining(
         held = (column >= left) & (column < right)
         return Remaining(own, others - (held & ~own).long(), cells)
     return Remaining(own, others - 1 + own.long(), cells)
+
+
+def _among(wanted: Tensor, keys: Tensor) -> Tensor:
+    """Which are among the keys, bool."""
+    if not bool((keys[1:] >= keys[:-1]).all()):
+        return torch.isin(wanted, keys)
+    # in order, as known triples give them, a search takes a tenth of the time
+    place = torch.searchsorted(keys, wanted).clamp_(max=max(len(keys) - 1, 0))
+    return keys[place] == wanted if len(keys) else torch.zeros_like(wanted, dtype=torch.bool)

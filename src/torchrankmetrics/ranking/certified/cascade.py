@@ -4,28 +4,30 @@ Whatever the precisions, the tiles, the threads and the order of a sum: what is 
 always the same.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.certified import left_out as blocks
 from torchrankmetrics.ranking.certified import problem as sizes
-from torchrankmetrics.ranking.certified.levels import Level, levels
+from torchrankmetrics.ranking.certified.levels import Level, cost, cost_of_candidates, levels
 from torchrankmetrics.ranking.certified.pairs import Pairs
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT64, Tile
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
 from torchrankmetrics.ranking.counting.plain_intervals import Between
 
-# a task with more open candidates in a tile than one in so many, or so few at all, is left to the next precision
-_FEW, _LEAST = 10, 16
+# open candidates of a task in a tile that are compared one by one in any case
+_LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-# from so many candidates on a share of them is looked at, and at most so many
-_SAMPLED, _SHARE, _SAMPLE = 4096, 64, 512
-_PAIR = 9.0  # what a single pair costs, in cells of the float32 product
-_SMALL = 1 << 18  # cells that the product of a few queries costs at least
+_FEWEST = 1024  # candidates that less than float32 is worth it for
+_SHARE, _SAMPLE = 128, (64, 512)  # of them which part is looked at, at least and at most so many
+_SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
+_BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
+_TASKS = 8  # a row that are counted at once, on average
 
 
 class Cascade:
@@ -36,26 +38,30 @@ class Cascade:
         tiles: slices of the candidates, in order, of at most ``width`` candidates.
         width: as said.
         precisions: of the products, the last of them float64.
+        kept: whether the tiles serve more calls.
     """
 
-    def __init__(self, problem: Problem, tiles: Iterable[Tile], width: int, precisions: Sequence[torch.dtype]) -> None:
+    def __init__(
+        self, problem: Problem, tiles: Iterable[Tile], width: int, precisions: Sequence[torch.dtype], kept: bool
+    ) -> None:
         self._problem, self._tiles, self._width = problem, tiles, width
-        self._tally, self._truth = Tally(problem.row), Truth(problem)
+        self._kept, self._tally, self._truth = kept, Tally(problem.row), Truth(problem)
         self._levels = levels(precisions, problem, self._truth)
         self._pairs = Pairs(problem, self._truth, self._tally)
+        self._pair = cost(None, problem.width)
+        self._in_pairs = cost(FLOAT32, problem.width) / self._pair  # a score
         self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
         self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
 
     def counts(self) -> Tensor:
         """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
-        if len(self._problem.candidates) >= _SAMPLED and len(self._ordinary):
-            self._plan()
+        self._plan()
         start = self._first.clone()
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
                 start.copy_(self._first)
-            count_specials(self._problem, self._truth.kind, self._tally, number, tile)
-            self._count_tile(number, tile, start)
+            count_specials(self._problem, self._truth.kind, self._tally, tile)
+            self._count_tile(tile, start)
         self._pairs.finish()
         tally, kind, others = self._tally, self._truth.kind, self._problem.left_out.others
         # a true score that is no finite number is above all of them or below
@@ -65,27 +71,33 @@ class Cascade:
     def _plan(self) -> None:
         """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
-        if not coarse or coarse[0].dtype == BFLOAT16:  # which leaves little open
-            return
         held = self._problem.candidates
-        number = max(1, min(_SAMPLE, len(held) // _SHARE))
+        if not coarse or len(held) < _FEWEST:
+            self._first += len(coarse)
+            return
+        number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
         some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
         bias = None if held.bias is None else held.bias[some]
         tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
-        least = torch.ones(len(self._first), dtype=torch.float64, device=some.device)
-        self._first += len(coarse)
-        for i, level in reversed(list(enumerate(coarse))):
-            cost = torch.full_like(least, torch.inf)
-            ready = level.ready(tile)[self._ordinary]
-            for task in self._chunks(self._ordinary[ready], number):
-                scores, place = self._scores(-1, tile, task, level)
-                inside = level.between(tile, scores, task, place, 0).inside
-                cost[task] = level.cost + inside.double() * (_PAIR / number)
-            cheaper = cost < least
-            self._first[cheaper] = i
-            least = torch.minimum(least, cost)
+        width = self._problem.width
+        costs = [torch.full_like(self._truth.scores, cost(level.dtype, width)) for level in self._levels]
+        best = costs[len(coarse)].clone()
+        for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
+            asked = self._ordinary[(best > costs[place])[self._ordinary]]
+            alone, costs[place] = costs[place], torch.full_like(best, torch.inf)
+            for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK)):
+                inside = self._scan(tile, task, level, 0, filled=False).inside
+                costs[place][task] = alone[task] + (inside + 1) * (self._pair / number)
+            best = torch.minimum(best, costs[place])
+        every = torch.stack(costs[: len(coarse) + 1])
+        for place, level in enumerate(coarse):
+            others = torch.cat([every[:place], every[place + 1 :]]).min(0).values
+            saved = float((others - every[place]).clamp(min=0).sum()) * len(held)
+            if saved < cost_of_candidates(level.dtype, width, len(held), self._kept):
+                every[place] = torch.inf
+        self._first.copy_(every.argmin(0))
 
-    def _count_tile(self, number: int, tile: Tile, start: Tensor) -> None:
+    def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary
         for place, level in enumerate(self._levels):
             if not len(task):
@@ -94,62 +106,55 @@ class Cascade:
             if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
                 continue
             ready = asked & level.ready(tile)[task]
-            left = [task[~ready]]
-            for some in self._chunks(task[ready], len(tile)):
-                open_ = self._count_tasks(number, tile, some, level)
+            left = [task[~ready], *self._count_tasks(tile, task[ready], level)]
+            for open_ in left[1:]:
                 start[open_] = place + 1
-                left.append(open_)
             task = torch.cat(left).sort().values if len(left) > 1 else left[0]
         for one in task.tolist():  # not even float64 holds their scores
-            self._decide_all(number, tile, one)
+            self._decide_all(tile, one)
         self._pairs.decide(tile)
 
     def _chunks(self, task: Tensor, width: int) -> Iterator[Tensor]:
-        """Tasks in ascending order, so many at once that a buffer holds the scores of their rows."""
+        """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows."""
         if not len(task):
             return
         row, height = self._problem.row[task], max(1, sizes.CELLS // width)
         chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
-        yield from torch.split(task, torch.bincount(chunk).tolist())
+        for some in torch.split(task, torch.bincount(chunk).tolist()):
+            yield from torch.split(some, height * _TASKS)
 
-    def _count_tasks(self, number: int, tile: Tile, task: Tensor, level: Level) -> Tensor:
-        """Count in one precision; the tasks that are left to the next are returned."""
-        scores, place = self._scores(number, tile, task, level)
-        limit = _limit(tile)
-        found = level.between(tile, scores, task, place, limit)
-        many = found.inside > limit
+    def _count_tasks(self, tile: Tile, task: Tensor, level: Level) -> Iterator[Tensor]:
+        """Count in one precision; the tasks that are left to the next are returned, in parts."""
+        # where many may be equal to the true one, all that is open is listed
+        listed = not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
+        for some in self._chunks(task, len(tile) if listed else min(len(tile), blocks.BLOCK)):
+            yield from self._count_some(tile, some, level, listed)
+
+    def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
+        limit = self._limit(tile)
+        spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
+        found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
         if not level.is_coarse:
             # what is equal where nothing is rounded is tied
             exact = self._truth.error(tile, level.dtype)[task] == 0
-            if not self._truth.looked and bool((many & ~exact).any()):
+            if not self._truth.looked and bool(((found.inside > limit) & ~exact).any()):
                 self._truth.look()  # there may be a reason for so many
-                return self._count_tasks(number, tile, task, level)
+                yield from self._count_tasks(tile, task, level)
+                return
             if bool(exact.any()):
                 self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
                 self._tally.above.index_add_(0, task, found.above * exact)
-                task, place, keep = task[~exact], place[~exact], ~exact[found.task]
-                entry = ((~exact).cumsum(0) - 1)[found.task[keep]]
-                found = found._replace(
-                    above=found.above[~exact], inside=found.inside[~exact], task=entry, column=found.column[keep]
-                )
-                many = many[~exact]
-        self._tally.above.index_add_(0, task, found.above * ~many)
+                task, found = task[~exact], found.of(~exact)
+        many = found.inside > limit
+        if level.is_coarse and found.complete:  # few at all
+            many.fill_(False)
+        elif bool(many.any()):
+            yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
+            task, found = task[~many], found.of(~many)
+        self._tally.above.index_add_(0, task, found.above)
         self._pairs.add(tile, task[found.task], found.column)
-        last = level.dtype == FLOAT64
-        if level.is_coarse and 0 < int(found.inside[many].sum()) * _PAIR < _SMALL:
-            found = level.between(tile, scores, task[many], place[many], len(tile))
-            self._tally.above.index_add_(0, task[many], found.above)
-            self._pairs.add(tile, task[many][found.task], found.column)
-            return task[:0]
-        if level.is_coarse or not bool(many.any()) or (self._truth.group is None and not last):
-            return task[many]
-        left = []
-        for some in torch.split(many.nonzero()[:, 0], max(1, sizes.CELLS // len(tile))):
-            found = level.between(tile, scores, task[some], place[some], len(tile))
-            left.append(self._count_equal(tile, task[some], found, last))
-        return torch.cat(left)
 
-    def _count_equal(self, tile: Tile, task: Tensor, found: Between, last: bool) -> Tensor:
+    def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
         entry, column = found.task, found.column
         own, group = task[entry], self._truth.group
@@ -158,7 +163,7 @@ class Cascade:
         if group is not None:
             equal = group[column + tile.left] == group[self._problem.answers.among[own]]
         number = torch.bincount(entry[~equal], minlength=len(task))
-        many = number > (len(tile) if last else _limit(tile))
+        many = number > (len(tile) if dtype == FLOAT64 else self._limit(tile))
         counted = other & ~many[entry]
         tied = task[entry[equal & counted]]
         self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
@@ -167,37 +172,50 @@ class Cascade:
         self._pairs.add(tile, own[rest], column[rest])
         return task[many]
 
-    def _decide_all(self, number: int, tile: Tile, task: int) -> None:
+    def _decide_all(self, tile: Tile, task: int) -> None:
         """All candidates of a tile as single pairs."""
         one = torch.tensor([task], device=self._first.device)
         cells = torch.zeros(1, len(tile), device=one.device)
-        self._fill(cells, number, tile, self._problem.row[one], 1.0)
+        self._left_out(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
-    def _scores(self, number: int, tile: Tile, task: Tensor, level: Level) -> tuple[Tensor, Tensor]:
-        """Scores of the rows of some tasks, the least number where nothing is to be counted; each task's row in them.
+    def _scan(
+        self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int = 0, *, filled: bool = True
+    ) -> Between:
+        """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
 
-        Of a tile of no number all are scores.
+        What is not to be counted is filled with the least number; ``filled=False``: all are counted.
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
-        scores = level.scores(tile, rows)
-        if number >= 0:
-            self._fill(scores, number, tile, rows, level.nothing)
-        return scores, place
+        queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
+        fill = self._left_out(tile, rows) if filled else None
+        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
+        for left in range(0, len(tile), width):
+            columns = slice(left, min(left + width, len(tile)))
+            scores = level.scores(tile, queries, columns)
+            if fill is not None:
+                fill(scores, columns, level.nothing)
+            counter.add(scores, left)
+        return counter.found()
 
-    def _fill(self, cells: Tensor, number: int, tile: Tile, rows: Tensor, value: float) -> None:
-        """Write a value where nothing is to be counted: excluded candidates, and those whose scores are special."""
-        self._problem.left_out.fill(cells, number, slice(tile.left, tile.right), rows, value)
-        if tile.special is not None:
-            cells.index_fill_(1, tile.special, value)
+    def _left_out(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
+        """What writes a value where nothing is to be counted: excluded candidates, and those of special scores."""
+        cells = self._problem.left_out.of(slice(tile.left, tile.right), rows)
+
+        def fill(scores: Tensor, columns: slice, value: float) -> None:
+            cells.fill(scores, columns, value)
+            if tile.special is not None:
+                inside = (tile.special >= columns.start) & (tile.special < columns.stop)
+                scores.index_fill_(1, tile.special[inside] - columns.start, value)
+
+        return fill
 
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         column = self._problem.column[task]
         inside = (column >= tile.left) & (column < tile.right)
         return (inside & ~self._problem.left_out.own[task]).to(torch.int64)
 
-
-def _limit(tile: Tile) -> int:
-    """How many open candidates are compared one by one: from here on another product costs less."""
-    return max(_LEAST, len(tile) // _FEW)
+    def _limit(self, tile: Tile) -> int:
+        """How many open candidates are compared one by one: from here on another product costs less."""
+        return max(_LEAST, int(len(tile) * self._in_pairs))

@@ -1,11 +1,15 @@
 """What is no candidate of a query, tile by tile: the cells that are never counted, and how many candidates remain."""
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.remaining import remaining
+
+BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
 
 
 class LeftOut:
@@ -21,37 +25,68 @@ class LeftOut:
         shape, here = (num_rows, part.total), slice(part.first, part.last)
         self._mask = None if excluded.mask is None else excluded.mask[:, here]
         self._restriction = None if excluded.restriction is None else excluded.restriction[here]
-        self._row = self._column = row[:0]
-        self._border: list[int] | None = None
+        self._cells: list[tuple[Tensor, Tensor]] = []
+        self._width = width
         self.own, self.others, cells = remaining(excluded, row, column, shape, part.first, part.last)
         self.total = self.others
         if not part.is_whole:
             self.total = remaining(excluded, row, column, shape, 0, part.total).others
         if cells is not None:
             rows, columns = cells
-            if part.first:
-                columns = columns - part.first
-            order = (columns // width).argsort(stable=True)
-            self._row, self._column = rows[order], columns[order]
-            edges = torch.arange(-(-len(part) // width) + 1, device=row.device)
-            self._border = torch.searchsorted(self._column // width, edges).tolist()
+            if not bool((rows[1:] >= rows[:-1]).all()):
+                rows, order = rows.sort(stable=True)
+                columns = columns[order]
+            columns = columns - part.first if part.first else columns
+            # of each tile in the order of their rows
+            number = -(-len(part) // width)
+            self._cells = _parted(columns // width, number, rows, columns)
 
-    def fill(self, scores: Tensor, number: int, columns: slice, rows: Tensor, value: float) -> None:
-        """Write a value into the excluded cells of a tile (rows, n), its number and its columns given; rows ascend."""
+    def of(self, columns: slice, rows: Tensor) -> "Cells":
+        """The cells of a tile, its columns given, and of some rows, ascending."""
+        cells = self._cells[columns.start // self._width] if self._cells else None
+        restriction = None if self._restriction is None else self._restriction[columns]
+        mask = None if self._mask is None else self._mask[rows, columns]
+        if cells is None or not len(rows):
+            return Cells(restriction, mask, None)
+        row, column = cells
+        first, last = rows[0], rows[-1]
+        if int(last - first) + 1 == len(rows):
+            some = slice(*torch.searchsorted(row, torch.stack([first, last + 1])).tolist())
+            row, column = row[some] - first, column[some] - columns.start
+        else:
+            begin = torch.searchsorted(row, rows)
+            number = torch.searchsorted(row, rows, right=True) - begin
+            row = torch.arange(len(rows), device=rows.device).repeat_interleave(number)
+            place = torch.arange(len(row), device=rows.device) + (begin - number.cumsum(0) + number)[row]
+            column = column[place] - columns.start
+        blocks = -(-(columns.stop - columns.start) // BLOCK)
+        return Cells(restriction, mask, _parted(column // BLOCK, blocks, row, column))
+
+
+class Cells:
+    """Excluded cells of some rows of a tile, block by block."""
+
+    def __init__(
+        self, restriction: Tensor | None, mask: Tensor | None, parts: list[tuple[Tensor, Tensor]] | None
+    ) -> None:
+        self._restriction, self._mask, self._parts = restriction, mask, parts
+
+    def fill(self, scores: Tensor, columns: slice, value: float) -> None:
+        """Write a value into those of the scores (rows, n) of some columns of the tile, from one block to another."""
         if self._restriction is not None:
             scores.masked_fill_(self._restriction[columns], value)
         if self._mask is not None:
-            scores.masked_fill_(self._mask[rows, columns], value)
-        if self._border is None or not len(rows):
-            return
-        here = slice(self._border[number], self._border[number + 1])
-        row, column = self._row[here], self._column[here] - columns.start
-        first, last = int(rows[0]), int(rows[-1])
-        begin, end = torch.searchsorted(row, torch.tensor([first, last + 1], device=row.device)).tolist()
-        row, column = row[begin:end] - first, column[begin:end]
-        if last - first + 1 != len(rows):
-            place = torch.full((last - first + 1,), -1, device=row.device)
-            place[rows - first] = torch.arange(len(rows), device=row.device)
-            asked = place[row] >= 0
-            row, column = place[row[asked]], column[asked]
-        scores.view(-1).index_fill_(0, row * scores.shape[1] + column, value)
+            scores.masked_fill_(self._mask[:, columns], value)
+        if self._parts is not None:
+            for row, column in self._parts[columns.start // BLOCK : -(-columns.stop // BLOCK)]:
+                scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)
+
+
+def _parted(of: Tensor, number: int, row: Tensor, column: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Cells by a number of theirs, each below so many; their order stays."""
+    if number == 1:
+        return [(row, column)]
+    of, order = of.to(torch.int16 if number < 1 << 15 else torch.int64).sort(stable=True)  # small ones faster
+    border = torch.searchsorted(of, torch.arange(number + 1, dtype=of.dtype, device=of.device)).tolist()
+    row, column = row[order], column[order]
+    return [(row[a:b], column[a:b]) for a, b in pairwise(border)]

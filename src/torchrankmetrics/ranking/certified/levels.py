@@ -10,13 +10,32 @@ from torch import Tensor
 from torchrankmetrics.ranking.certified import eighths
 from torchrankmetrics.ranking.certified.precisions import multiplied
 from torchrankmetrics.ranking.certified.problem import Problem
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, Tile
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.certified.truth import Truth
-from torchrankmetrics.ranking.counting.plain_intervals import Between
+from torchrankmetrics.ranking.counting.plain_intervals import Counter
 
-# of a cell with its counting, where float32 costs 1, and what is added over d, for plans: what they are worth is
-# measured in ``precisions``
-_COSTS = {EIGHTHS: (0.2, 10.0), BFLOAT16: (0.36, 0.0)}
+# for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
+# numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
+_COSTS = {
+    EIGHTHS: (0.22, 15.0),
+    BFLOAT16: (0.46, 20.0),
+    FLOAT32: (1.0, 12.0),
+    FLOAT64: (2.0, 12.0),
+    None: (3.0, 2300.0),
+}
+_PREPARED = {EIGHTHS: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
+_BEGUN = 1 << 26  # for each precision that is used at all
+
+
+def cost(dtype: torch.dtype | None, width: int) -> float:
+    """Of one score of a product in a precision, or of a pair (None), in products of numbers in float32."""
+    each, beside = _COSTS[dtype]
+    return each * width + beside
+
+
+def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) -> float:
+    """Of the candidates in a precision below float32, in the same: those that are kept are there already."""
+    return _BEGUN + (0 if kept else _PREPARED[dtype] * width * number)
 
 
 class Level(ABC):
@@ -36,25 +55,23 @@ class Level(ABC):
     @property
     def is_coarse(self) -> bool:
         """Whether it is below float32, and decides nothing but what is far from the true score."""
-        return self.dtype in _COSTS
-
-    @property
-    def cost(self) -> float:
-        """Of one score, where float32 costs 1."""
-        each, shared = _COSTS.get(self.dtype, (1.0, 0.0))
-        return each + shared / self._problem.width
+        return self.dtype in (EIGHTHS, BFLOAT16)
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,)."""
 
     @abstractmethod
-    def scores(self, tile: Tile, rows: Tensor) -> Tensor:
-        """Scores of some queries (rows, n), in a buffer."""
+    def queries(self, rows: Tensor) -> Tensor:
+        """Some queries, ascending, as ``scores`` takes them."""
 
     @abstractmethod
-    def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
-        """Count for tasks whose scores are in these rows, as ``plain_intervals.between``."""
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
+
+    @abstractmethod
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
+        """What counts the scores of tasks, whose rows among the scores are given; as ``plain_intervals.Counter``."""
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if self._buffer is None or len(self._buffer) < rows * columns:
@@ -71,15 +88,18 @@ class Floating(Level):
         """Whether the bound is finite."""
         return self._truth.error(tile, self.dtype).isfinite()
 
-    def scores(self, tile: Tile, rows: Tensor) -> Tensor:
-        """Products in that precision."""
-        queries = self._problem.queries.rounded(self.dtype)[0]
-        return tile.scores(queries[rows], self._cells(len(rows), len(tile), self.dtype))
+    def queries(self, rows: Tensor) -> Tensor:
+        """Rounded."""
+        return _rows(self._problem.queries.rounded(self.dtype), rows)
 
-    def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Products in that precision."""
+        return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
+
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By one bound for the tile."""
         low, high = self._truth.interval(tile, self.dtype)
-        return self._problem.intervals.between(scores, place, low[task], high[task], limit)
+        return self._problem.intervals.counter(place, low[task], high[task], limit, spare)
 
 
 class Eighths(Level):
@@ -106,20 +126,30 @@ class Eighths(Level):
                 )
         return self._ready
 
-    def scores(self, tile: Tile, rows: Tensor) -> Tensor:
+    def queries(self, rows: Tensor) -> Tensor:
+        """Integers."""
+        return _rows(self._queries.matrix, rows)
+
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
         """Integer products."""
         assert self._columns is not None
-        out = self._cells(len(rows), len(tile), torch.int32)
-        return multiplied(self._queries.matrix[rows], self._columns.matrix, out)
+        out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
+        return multiplied(queries, self._columns.matrix[columns], out)
 
-    def between(self, tile: Tile, scores: Tensor, task: Tensor, place: Tensor, limit: int) -> Between:
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By a bound for every pair."""
         assert self._columns is not None
-        assert self._problem.intervals.between_eighths is not None
+        assert self._problem.intervals.counter_of_eighths is not None
         tasks = type(self._rulers)(*(part[task] for part in self._rulers))
-        return self._problem.intervals.between_eighths(scores, place, tasks, self._columns.scales, limit)
+        return self._problem.intervals.counter_of_eighths(place, tasks, self._columns.scales, limit, spare)
 
 
 def levels(precisions: Sequence[torch.dtype], problem: Problem, truth: Truth) -> list[Level]:
     """One level for each precision."""
     return [(Eighths if dtype == EIGHTHS else Floating)(dtype, problem, truth) for dtype in precisions]
+
+
+def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Rows in ascending order, without a copy where there is none between them."""
+    first, last = int(rows[0]), int(rows[-1])
+    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix[rows]

@@ -43,7 +43,7 @@ class Pairs:
             return
         task, column = (torch.cat(part) for part in zip(*self._open, strict=True))
         self._open, self._num_open = [], 0
-        given = operands(self._problem.queries.given, tile)
+        given = operands(self._problem.queries, tile)
         # sums in float32 decide nearly all of them, in a third of the time
         if self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
             open_ = self._compare(tile, given, task, column, FLOAT32)
@@ -64,7 +64,7 @@ class Pairs:
         self, tile: Tile, given: tuple[Tensor, Tensor], task: Tensor, column: Tensor, dtype: torch.dtype
     ) -> Tensor:
         """Count what sums in a precision decide; which pairs they do not, bool (n,)."""
-        low, high = self._truth.interval(tile, dtype)
+        low, high = self._truth.interval(tile, dtype, FLOAT64)  # what is added to a product may be beyond float32
         tasks = Sought(self._problem.row, self._problem.column - tile.left, low, high)
         options = {"single": True} if dtype == FLOAT32 else {}
         above, open_ = self._problem.intervals.compare(*given, tile.form, tasks, task, column, **options)

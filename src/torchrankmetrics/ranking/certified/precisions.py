@@ -10,14 +10,13 @@ from torch import Tensor
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 
 _WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
-_WIDE = 128  # from here on eighths pay where bfloat16 does: of fewer numbers more are open than they save
-_ALL_QUERIES = 1000  # a bfloat16 copy that serves one call
+_WIDE = 128  # from here on two do: below, bfloat16 saves too little where eighths leave too much open
 _ROWS, _COLUMNS, _RUNS = 256, 2048, 3
 _SHARE = 0.7  # of the time of the float32 product
 _WIDEST = 1 << 16  # products of eighths are int32 numbers
 
 
-def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool, kept: bool) -> list[torch.dtype]:
+def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
     """Precisions of the products, in order; the last is float64. The ranks never depend on them.
 
     Args:
@@ -25,15 +24,15 @@ def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool, ke
         num_queries: of this call.
         on_cpu: whether they are there.
         compiled: whether cells are counted by Numba, without which less than float32 is slow to count.
-        kept: whether a copy of the candidates serves more calls.
     """
     found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
     if not (on_cpu and compiled and width >= _WIDTH and num_queries >= _QUERIES):
         return found
     like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
-    if (kept or num_queries >= _ALL_QUERIES) and _halves_pay(like, threads):
+    in_eighths = width <= _WIDEST and _eighths_pay(width, threads)
+    if (width >= _WIDE or not in_eighths) and _halves_pay(like, threads):
         found.insert(0, BFLOAT16)
-    if (width >= _WIDE or found[0] != BFLOAT16) and width <= _WIDEST and _eighths_pay(width, threads):
+    if in_eighths:
         found.insert(0, EIGHTHS)
     return found
 

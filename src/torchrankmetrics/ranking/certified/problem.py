@@ -11,7 +11,7 @@ from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.certified.structure import Structure
 from torchrankmetrics.ranking.counting.plain_intervals import Intervals
 
-CELLS = 1 << 22  # scores computed at once
+CELLS = 1 << 20  # scores computed at once
 
 
 class Answers(NamedTuple):

@@ -9,27 +9,24 @@ from torchrankmetrics.ranking.certified.tiles import Tile
 from torchrankmetrics.ranking.counting import choose
 
 
-def count_specials(problem: Problem, kind: Tensor, tally: Tally, number: int, tile: Tile) -> None:
+def count_specials(problem: Problem, kind: Tensor, tally: Tally, tile: Tile) -> None:
     """Count what is no finite number in a tile: all scores of such queries, and of others those of such candidates.
 
     Args:
         problem: what is ranked.
         kind: (P,) of the true scores: 0 for a finite one, else NaN, inf or -inf.
         tally: where it is counted.
-        number: of the tile.
-        tile: as said.
+        tile: some of the candidates.
     """
     finite = problem.queries.finite
     if not bool(finite.all()):
         every = torch.arange(len(tile), device=finite.device)
-        _count(problem, kind, tally, number, tile, (~finite).nonzero()[:, 0], every)
+        _count(problem, kind, tally, tile, (~finite).nonzero()[:, 0], every)
     if tile.special is not None:
-        _count(problem, kind, tally, number, tile, finite.nonzero()[:, 0], tile.special)
+        _count(problem, kind, tally, tile, finite.nonzero()[:, 0], tile.special)
 
 
-def _count(
-    problem: Problem, kind: Tensor, tally: Tally, number: int, tile: Tile, rows: Tensor, columns: Tensor
-) -> None:
+def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tensor, columns: Tensor) -> None:
     bias = problem.candidates.bias
     added = None if bias is None else bias[tile.left : tile.right][columns]
     for some in torch.split(rows, max(1, sizes.CELLS // len(tile))):
@@ -37,7 +34,7 @@ def _count(
         if not len(task):
             continue
         out = torch.zeros(len(some), len(tile), device=some.device)
-        problem.left_out.fill(out, number, slice(tile.left, tile.right), some, 1.0)
+        problem.left_out.of(slice(tile.left, tile.right), some).fill(out, slice(0, len(tile)), 1.0)
         scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
@@ -71,14 +68,9 @@ def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity
     return scores.masked_fill(scores.isfinite(), 0.0)
 
 
-def class_of_pairs(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str) -> Tensor:
-    """``classes`` of row i with row i, (n,)."""
+def class_of_pairs(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, odd: Tensor) -> Tensor:
+    """``classes`` of row i with row i, (n,); all but the odd ones, bool (n,), are finite."""
     found = torch.zeros(len(queries), device=queries.device)
-    odd = ~(queries.double().isfinite().all(1) & candidates.double().isfinite().all(1))
-    if bias is not None:
-        odd |= ~bias.isfinite()
-    if similarity == "cosine":
-        odd |= ~(candidates != 0).any(1)
     for i in odd.nonzero()[:, 0].tolist():
         one = slice(i, i + 1)
         found[i] = classes(queries[one], candidates[one], None if bias is None else bias[one], similarity)[0, 0]

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.certified.norms import rounding_norms, rows_at_once, upper_norms
 from torchrankmetrics.ranking.counting.plain_intervals import Form
 
 EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
-_ROWS = 1 << 9  # worked on at once, so that what is made on the way stays in the cache
 _PARTS = 3  # bfloat16 numbers that a bias is the sum of
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
@@ -52,15 +52,7 @@ class Tile:
     @cached_property
     def norm(self) -> Tensor:
         """Upper bounds of the norms, float64 (n,); inf and NaN where a number is."""
-        d = self.given.shape[1]
-        wide = self.given if self.given.dtype == FLOAT64 else self.given.float()
-        norm = torch.linalg.vector_norm(wide, dim=1).double()
-        if not bool(norm.isfinite().all()) and wide.dtype == FLOAT32:
-            norm = torch.linalg.vector_norm(wide.double(), dim=1)
-        # the rounding of the sum, and squares that vanish
-        step, lost = (2.0**-22, 2.0**-62) if wide.dtype == FLOAT32 else (2.0**-50, 2.0**-510)
-        bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
-        return bound
+        return upper_norms(self.given)
 
     @cached_property
     def special(self) -> Tensor | None:
@@ -76,7 +68,8 @@ class Tile:
 
     @cached_property
     def _square(self) -> Tensor:
-        return torch.cat([part.double().square().sum(1) for part in torch.split(self.given, _ROWS)])
+        parts = torch.split(self.given, rows_at_once(self.given))
+        return torch.cat([part.double().square().sum(1) for part in parts])
 
     @cached_property
     def length(self) -> Tensor:
@@ -99,33 +92,23 @@ class Tile:
         """What the error bound for scores in a precision is made of."""
         return getattr(self, f"_sizes_{str(dtype).removeprefix('torch.')}")  # type: ignore[no-any-return]
 
-    def scores(self, queries: Tensor, out: Tensor) -> Tensor:
+    def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
         """Scores (rows, n) in the precision of the queries, which are those that ``Queries.rounded`` gives."""
         if queries.dtype == BFLOAT16:
-            return torch.mm(queries, self.halves[0].T, out=out)
-        matrix = self.given.to(queries.dtype)
+            return torch.mm(queries, self.halves[0][columns].T, out=out)
+        matrix = self.given[columns].to(queries.dtype)
         if self.bias is not None:
-            return torch.addmm(self.bias.to(queries.dtype)[None], queries, matrix.T, out=out)
+            return torch.addmm(self.bias[columns].to(queries.dtype)[None], queries, matrix.T, out=out)
         torch.mm(queries, matrix.T, out=out)
-        return out.div_(self.length.to(queries.dtype)) if self.similarity == "cosine" else out
+        return out.div_(self.length[columns].to(queries.dtype)) if self.similarity == "cosine" else out
 
     @cached_property
     def halves(self) -> tuple[Tensor, Tensor, Tensor | None]:
         """Bfloat16 copy, with a bias as more columns; upper bounds of the norms of its rounding; that of the bias."""
-        d = self.given.shape[1]
-        cosine = self.similarity == "cosine"
-        matrix = torch.empty(self.given.shape, dtype=BFLOAT16, device=self.given.device)
-        error = torch.empty(len(self), dtype=FLOAT64, device=self.given.device)
-        for left in range(0, len(self), _ROWS):
-            part = slice(left, left + _ROWS)
-            exact = self.given[part]
-            if cosine:
-                exact = (exact.double() / self.length[part, None]).float()
-            elif exact.dtype != FLOAT64:
-                exact = exact.float()
-            matrix[part] = exact
-            error[part] = torch.linalg.vector_norm(exact - matrix[part].to(exact.dtype), dim=1)
-        error = error * (1 + (d + 4) * 2.0**-22) + 2.0**-62 * d**0.5 + cosine * 2.0**-22
+        length = self.length if self.similarity == "cosine" else None
+        matrix, error = rounding_norms(self.given, BFLOAT16, length)
+        if length is not None:
+            error += 2.0**-22
         if self.bias is None:
             return matrix, error, None
         parts, rest = [], self.bias

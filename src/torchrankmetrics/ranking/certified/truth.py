@@ -7,9 +7,10 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified.bounds import error_bound, interval
 from torchrankmetrics.ranking.certified.problem import Problem
+from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.certified.specials import class_of_pairs
 from torchrankmetrics.ranking.certified.structure import grain_of
-from torchrankmetrics.ranking.certified.tiles import FLOAT32, FLOAT64, Sizes, Tile
+from torchrankmetrics.ranking.certified.tiles import FLOAT64, Sizes, Tile
 
 _TASKS = 1 << 12  # true scores computed at once
 
@@ -26,27 +27,28 @@ class Truth:
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
         self._grain, self.looked = 0.0, False
+        self._tile: Tile | None = None
         self.group: Tensor | None = None
         self._bounds: dict[torch.dtype, Tensor] = {}
-        self._intervals: dict[torch.dtype, tuple[Tensor, Tensor]] = {}
-        scores, kinds = [problem.queries.rounded(FLOAT64)[1][:0]], [torch.zeros(0, device=problem.row.device)]
+        self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
+        none = problem.queries.norm[:0]
+        scores, kinds, errors = [none], [none.float()], [none]
         for task, tile, bias in self._tiles():
-            given = problem.queries.given[problem.row[task]]
-            place = torch.arange(len(task), device=task.device)
-            scores.append(scores_of_pairs(problem, tile, given, place, place))
-            kinds.append(class_of_pairs(given, tile.given, bias, problem.similarity))
+            row, place = problem.row[task], torch.arange(len(task), device=task.device)
+            scores.append(scores_of_pairs(problem, tile, row, place))
+            odd = ~problem.queries.finite[row]
+            if tile.special is not None:
+                odd[tile.special] = True
+            kinds.append(class_of_pairs(problem.queries.given[row], tile.given, bias, problem.similarity, odd))
+            errors.append(self._error_of(tile, row))
         self._scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
-        self._bound()
-
-    def _bound(self) -> None:
-        queries, row = self._problem.queries, self._problem.row
-        _, norm, error = queries.rounded(FLOAT64)
-        errors = [norm[:0]]
-        for task, tile, _ in self._tiles():
-            rows = row[task]
-            errors.append(error_bound(FLOAT64, self._problem.width, tile.each, norm[rows], error[rows], self._grain))
         self._errors = torch.cat(errors)
-        self._tile: Tile | None = None
+
+    def _error_of(self, tile: Tile, row: Tensor, column: Tensor | None = None) -> Tensor:
+        """Bound of the errors in float64 of the scores of rows with the candidates of a tile, or with some of them."""
+        sizes = tile.each if column is None else Sizes(*(numbers[column] for numbers in tile.each))
+        norm, error = self._problem.queries.sizes(FLOAT64)
+        return error_bound(FLOAT64, self._problem.width, sizes, norm[row], error[row], self._grain)
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
@@ -63,7 +65,7 @@ class Truth:
         if self._tile is not tile:  # of one tile at a time
             self._tile, self._bounds, self._intervals = tile, {}, {}
         if dtype not in self._bounds:
-            _, norm, error = self._problem.queries.rounded(dtype)
+            norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._grain)
             self._bounds[dtype] = bound[self._problem.row] + self._errors
         return self._bounds[dtype]
@@ -78,22 +80,22 @@ class Truth:
         """Bounds of their errors, float64 (P,)."""
         return self._errors
 
-    def interval(self, tile: Tile, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """What scores of a tile are not decided by, (P,) each: as ``bounds.interval`` gives it."""
-        error = self.error(tile, dtype)
-        if dtype not in self._intervals:
-            self._intervals[dtype] = interval(dtype, self._scores, error)
-        return self._intervals[dtype]
+    def interval(self, tile: Tile, dtype: torch.dtype, numbers: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """What scores of a tile in a precision are not decided by, (P,) each: as ``bounds.interval`` gives it.
+
+        They are compared as other numbers than those of the precision if these are said.
+        """
+        error, key = self.error(tile, dtype), (dtype, numbers or dtype)
+        if key not in self._intervals:
+            self._intervals[key] = interval(key[1], self._scores, error)
+        return self._intervals[key]
 
     def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
-        row, queries = self._problem.row[task], self._problem.queries
-        _, norm, error = queries.rounded(FLOAT64)
-        sizes = Sizes(*(numbers[column] for numbers in tile.each))
-        bound = error_bound(FLOAT64, self._problem.width, sizes, norm[row], error[row], self._grain)
-        bound += self._errors[task]
+        row = self._problem.row[task]
+        bound = self._error_of(tile, row, column) + self._errors[task]
         low, high = interval(FLOAT64, self._scores[task], bound)
-        scores = scores_of_pairs(self._problem, tile, queries.given, row, column)
+        scores = scores_of_pairs(self._problem, tile, row, column)
         return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
 
     def look(self) -> None:
@@ -109,18 +111,18 @@ class Truth:
                 if bias is not None:
                     grain = min(grain, grain_of(bias[:, None]) / 2)
             self._grain = grain
-            self._bound()
+            errors = [self._error_of(tile, problem.row[task]) for task, tile, _ in self._tiles()]
+            self._errors, self._tile = torch.cat([self._errors[:0], *errors]), None
 
 
-def scores_of_pairs(problem: Problem, tile: Tile, queries: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """Scores of pairs in float64, of queries (B, d) and candidates of a tile."""
-    scores = problem.intervals.products(*operands(queries, tile), row, column)
+def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:
+    """Scores of pairs of rows and candidates of a tile, in float64."""
+    scores = problem.intervals.products(*operands(problem.queries, tile), row, column)
     length, bias = tile.form
     scores = scores if length is None else scores / length[column]
     return scores if bias is None else scores + bias[column]
 
 
-def operands(queries: Tensor, tile: Tile) -> tuple[Tensor, Tensor]:
+def operands(queries: Queries, tile: Tile) -> tuple[Tensor, Tensor]:
     """Queries and candidates as single products take them."""
-    wide = FLOAT64 if queries.dtype == FLOAT64 else FLOAT32
-    return queries.to(wide).contiguous(), tile.given.to(wide).contiguous()
+    return queries.wide, tile.given.to(queries.wide.dtype).contiguous()

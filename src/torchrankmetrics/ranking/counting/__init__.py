@@ -60,10 +60,13 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
 def choose_intervals(scores: Tensor, counting: str = "auto") -> plain_intervals.Intervals:
     """Choose how exact ranks are counted; errors as ``chosen``."""
     if chosen(scores, counting) == "torch":
-        return plain_intervals.Intervals(plain_intervals.between, plain_intervals.products, plain_intervals.compare)
-    way = importlib.import_module(f"{__name__}.compiled_intervals")
-    rounding = importlib.import_module(f"{__name__}.compiled_eighths")
-    return plain_intervals.Intervals(way.between, way.products, way.compare, rounding.eighths, way.between_eighths)
+        return plain_intervals.Intervals(plain_intervals.Counter, plain_intervals.products, plain_intervals.compare)
+    cells, pairs, rounding = (
+        importlib.import_module(f"{__name__}.compiled_{name}") for name in ("intervals", "pairs", "eighths")
+    )
+    return plain_intervals.Intervals(
+        cells.Counter, pairs.products, pairs.compare, rounding.eighths, cells.CounterOfEighths
+    )
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Counting against an interval, and products of single pairs, compiled by Numba for the CPU; as ``plain_intervals``.
+"""Counting against an interval, compiled by Numba for the CPU; as ``plain_intervals``.
 
 Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
 """
@@ -13,113 +13,120 @@ import torch
 from numba.extending import overload
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.plain_intervals import Between, Form, Rulers, Scales, Sought
+from torchrankmetrics.ranking.counting.plain_intervals import Between, Rulers, Scales
 from torchrankmetrics.ranking.counting.threads import cuts, side_by_side
 
 _BLOCK = 1024  # cells whose flags are bytes that stay in the cache; a multiple of 8, at most 8 * 255
 _PER_THREAD = 1 << 18  # cells that are worth a thread
-_PAIRS_PER_THREAD = 1 << 9
 _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
-_CACHE = 1 << 18  # bytes of candidates that pairs are compared with at once
-_WIDE = 128  # numbers in a candidate from where on that pays
 
 
-def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
-    """As ``plain_intervals.between``, and for bfloat16 tiles, where low and high are int16 keys (``keys`` there)."""
-    cells = (tile.view(torch.uint16) if tile.dtype == torch.bfloat16 else tile).numpy()
-    return _listed(_scan, (cells, row.numpy(), low.numpy(), high.numpy()), limit)
+class Counter:
+    """As ``plain_intervals.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there)."""
+
+    def __init__(self, row: Tensor, low: Tensor, high: Tensor, limit: int, spare: int = 0) -> None:
+        self._tasks = [part.numpy() for part in (row, low, high)]
+        self._limit, self._spare = limit, spare
+        self._above, self._inside = np.zeros((2, len(row)), np.int64)
+        self._pieces: list[tuple[int, int]] | None = None
+        self._listed = [np.empty((2, 0), np.int32)]
+
+    def add(self, cells: Tensor, left: int) -> None:
+        """Count a block of cells."""
+        numbers = (cells.view(torch.uint16) if cells.dtype == torch.bfloat16 else cells).numpy()
+        self._scan(_scan, numbers, left)
+
+    def found(self) -> Between:
+        """What has been counted."""
+        listed = np.concatenate(self._listed, axis=1)
+        complete = self._pieces is None or all(beyond <= self._spare // len(self._pieces) for beyond in self._beyond)
+        if not complete:
+            listed = listed[:, (self._inside <= self._limit)[listed[0]]]
+        task, column = torch.from_numpy(listed.astype(np.int64))
+        return Between(torch.from_numpy(self._above), torch.from_numpy(self._inside), task, column, complete)
+
+    def _scan(self, scan, cells, left, *columns):
+        """Scan the tasks side by side; the lists are written anew for each block."""
+        tasks, width = len(self._above), cells.shape[1]
+        if self._pieces is None:
+            self._pieces = list(pairwise(cuts(tasks, tasks * width // _PER_THREAD)))
+            self._beyond = [0] * len(self._pieces)
+            self._lists = [np.empty((2, 0), np.int32)] * len(self._pieces)
+        spare = self._spare // len(self._pieces)
+        given = cells, *self._tasks, *columns, left, self._limit, spare, self._above, self._inside
+        pieces = []
+        for i, (first, last) in enumerate(self._pieces):
+            most = (last - first) * min(self._limit, width) + spare + 8
+            if self._lists[i].shape[1] < most:
+                self._lists[i] = np.empty((2, most), np.int32)
+            pieces.append((*given, first, last, self._lists[i], self._beyond[i]))
+        for i, (number, beyond) in enumerate(side_by_side(scan, pieces)):
+            self._beyond[i] = beyond
+            if number:
+                self._listed.append(self._lists[i][:, :number].copy())
 
 
-def between_eighths(tile: Tensor, row: Tensor, tasks: Rulers, columns: Scales, limit: int) -> Between:
-    """Count as ``between`` does, in a tile of int32 products of eighths, the least of integers where nothing counts.
+class CounterOfEighths(Counter):
+    """Counts as ``Counter`` does int32 products of eighths, the least of integers where nothing counts.
 
     A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit, with what is of the
     task and of the column, and inside if the difference is no larger either way.
     """
-    shift = row[:0].float() if columns.shift is None else columns.shift
-    parts = *tasks, columns.unit, columns.error, columns.norm, shift
-    given = tile.numpy(), row.numpy(), *(part.numpy() for part in parts)
-    return _listed(_scan_eighths, given, limit)
 
+    def __init__(self, row: Tensor, tasks: Rulers, columns: Scales, limit: int, spare: int = 0) -> None:
+        super().__init__(row, tasks.true, tasks.step, limit, spare)
+        self._tasks = [part.numpy() for part in (row, *tasks)]
+        shift = row[:0].float() if columns.shift is None else columns.shift
+        self._columns = [part.numpy() for part in (columns.unit, columns.error, columns.norm, shift)]
 
-def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """As ``plain_intervals.products``."""
-    out = np.empty(len(row))
-    given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
-    parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
-    side_by_side(_products, [(*given, *piece) for piece in pairwise(parts)])
-    return torch.from_numpy(out)
-
-
-def compare(
-    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
-) -> tuple[Tensor, Tensor]:
-    """As ``plain_intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
-    scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
-    given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
-    pairs = entry.numpy(), column.numpy(), single
-    pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
-    above = np.zeros((len(pieces), len(tasks.row)), np.int64)
-    open_ = np.empty(len(entry), np.bool_)
-    side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
-    return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
-
-
-def _listed(scan, given, limit):
-    """Scan the tasks side by side and put the lists of what is inside together."""
-    rows, row = given[:2]
-    tasks = len(row)
-    above, inside = np.empty(tasks, np.int64), np.empty(tasks, np.int64)
-    pieces = list(pairwise(cuts(tasks, tasks * rows.shape[1] // _PER_THREAD)))
-    lists = [np.empty((2, (b - a) * limit + 8), np.int32) for a, b in pieces]
-    given = *given, limit, above, inside
-    found = side_by_side(scan, [(*given, *piece, listed) for piece, listed in zip(pieces, lists, strict=True)])
-    entries = np.concatenate([listed[:, :n] for listed, n in zip(lists, found, strict=True)], axis=1)
-    task, column = torch.from_numpy(entries.astype(np.int64))
-    return Between(torch.from_numpy(above), torch.from_numpy(inside), task, column)
+    def add(self, cells: Tensor, left: int) -> None:
+        """Count a block of cells."""
+        here = slice(left, left + cells.shape[1])
+        self._scan(_scan_eighths, cells.numpy(), left, *(part[here] for part in self._columns))
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan(tile, row, low, high, limit, above, inside, first, last, entries):
+def _scan(tile, row, low, high, left, limit, spare, above, inside, first, last, entries, beyond):
     n = 0
     flags = np.zeros((2, _BLOCK), np.uint8)
     words = flags.view(np.uint64)
     for task in range(first, last):
-        line, begin, least, most = tile[row[task]], n, low[task], high[task]
-        over, between = 0, 0
-        for left in range(0, line.shape[0], _BLOCK):
-            block = line[left : left + _BLOCK]
+        line, least, most = tile[row[task]], low[task], high[task]
+        over, between = 0, inside[task]
+        for begin in range(0, line.shape[0], _BLOCK):
+            block = line[begin : begin + _BLOCK]
             if block.shape[0] < _BLOCK:
                 flags[:] = 0
             _mark(block, least, most, flags[0], flags[1])
             over += _ones(words[0])
             more = _ones(words[1])
             between += more
-            if more and between <= limit:
-                n = _list(words[1], task, left, entries, n)
-        if between > limit:
-            n = begin
-        above[task], inside[task] = over, between
-    return n
+            if between > limit:
+                beyond += more
+            if more and (between <= limit or beyond <= spare):
+                n = _list(words[1], task, left + begin, entries, n)
+        above[task] += over
+        inside[task] = between
+    return n, beyond
 
 
 @numba.njit(nogil=True, cache=True)
 def _scan_eighths(
     tile, row, true, step, by_error, by_norm, slack, unit, error, norm, shift,
-    limit, above, inside, first, last, entries,
+    left, limit, spare, above, inside, first, last, entries, beyond,
 ):  # fmt: skip
     n = 0
     flags = np.zeros((2, _BLOCK), np.uint8)
     words = flags.view(np.uint64)
     for task in range(first, last):
-        line, begin = tile[row[task]], n
-        over, between = 0, 0
-        for left in range(0, line.shape[0], _BLOCK):
-            here = slice(left, left + _BLOCK)
+        line = tile[row[task]]
+        about = true[task], step[task], by_error[task], by_norm[task], slack[task]
+        over, between = 0, inside[task]
+        for begin in range(0, line.shape[0], _BLOCK):
+            here = slice(begin, begin + _BLOCK)
             block = line[here]
             if block.shape[0] < _BLOCK:
                 flags[:] = 0
-            about = true[task], step[task], by_error[task], by_norm[task], slack[task]
             if shift.shape[0]:
                 _mark_shifted(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
             else:
@@ -127,12 +134,13 @@ def _scan_eighths(
             over += _ones(words[0])
             more = _ones(words[1])
             between += more
-            if more and between <= limit:
-                n = _list(words[1], task, left, entries, n)
-        if between > limit:
-            n = begin
-        above[task], inside[task] = over, between
-    return n
+            if between > limit:
+                beyond += more
+            if more and (between <= limit or beyond <= spare):
+                n = _list(words[1], task, left + begin, entries, n)
+        above[task] += over
+        inside[task] = between
+    return n, beyond
 
 
 # loops over an index: those over the cells themselves are not vectorised
@@ -208,63 +216,3 @@ def _list(words, task, left, entries, n):
             n += 1
             word ^= lowest
     return n
-
-
-# in any order: the bounds hold for all of them, and eight sums at once take a fifth of the time of one
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product(q, e):
-    total = 0.0
-    for k in range(q.shape[0]):
-        total += np.float64(q[k]) * np.float64(e[k])
-    return total
-
-
-@numba.njit(nogil=True, cache=True, fastmath={"reassoc", "contract"})
-def _product_single(q, e):
-    total = np.float32(0)
-    for k in range(q.shape[0]):
-        total += np.float32(q[k]) * np.float32(e[k])
-    return np.float64(total)
-
-
-@numba.njit(nogil=True, cache=True)
-def _products(queries, candidates, row, column, out, first, last):
-    for i in range(first, last):
-        out[i] = _product(queries[row[i]], candidates[column[i]])
-
-
-@numba.njit(nogil=True, cache=True)
-def _near(column, size):
-    """Order of columns in which they come from one slice of so many after the other."""
-    begin = np.zeros(column.max() // size + 2 if len(column) else 2, np.int64)
-    for j in column:
-        begin[j // size + 1] += 1
-    for i in range(1, len(begin)):
-        begin[i] += begin[i - 1]
-    order = np.empty(len(column), np.int64)
-    for i in range(len(column)):
-        order[begin[column[i] // size]] = i
-        begin[column[i] // size] += 1
-    return order
-
-
-@numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_):
-    size = max(1, _CACHE // max(1, candidates.itemsize * candidates.shape[1]))
-    near = _near(column[first:last], size) if candidates.shape[1] >= _WIDE else np.arange(last - first)
-    for i in near:
-        i += first
-        task, place = entry[i], column[i]
-        open_[i] = False
-        if place == own[task]:
-            continue
-        q, e = queries[row[task]], candidates[place]
-        score = _product_single(q, e) if single else _product(q, e)
-        if scale.shape[0]:
-            score /= scale[place]
-        if shift.shape[0]:
-            score += shift[place]
-        # no branch: of open pairs half would be guessed wrong
-        over = score > high[task]
-        above[task] += over
-        open_[i] = not (over | (score < low[task]))

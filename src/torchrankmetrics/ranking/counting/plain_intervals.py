@@ -10,12 +10,27 @@ _PAIRS = 1 << 18  # numbers gathered at once
 
 
 class Between(NamedTuple):
-    """What stands where: int64 (T,) cells above the interval of each task and inside it, and a list of the latter."""
+    """What stands where: int64 (T,) cells above the interval of each task and inside it, and a list of the latter.
+
+    Attributes:
+        above: int64 (T,).
+        inside: int64 (T,).
+        task: int64 (n,), of each cell that is listed, by its place among the tasks.
+        column: int64 (n,).
+        complete: whether all cells inside are listed, or only those of tasks with few.
+    """
 
     above: Tensor
     inside: Tensor
     task: Tensor
     column: Tensor
+    complete: bool
+
+    def of(self, asked: Tensor) -> "Between":
+        """The same of some of the tasks, bool (T,)."""
+        keep = asked[self.task]
+        place = (asked.cumsum(0) - 1)[self.task[keep]]
+        return Between(self.above[asked], self.inside[asked], place, self.column[keep], self.complete)
 
 
 class Form(NamedTuple):
@@ -57,34 +72,54 @@ class Scales(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """A way to count: the functions of this module, or those of the same names compiled, and what only these know."""
+    """A way to count: what this module has, or the same compiled, and what only that knows."""
 
-    between: Callable[..., Between]
+    counter: Callable[..., "Counter"]
     products: Callable[..., Tensor]
     compare: Callable[..., tuple[Tensor, Tensor]]
     eighths: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
-    between_eighths: Callable[..., Between] | None = None
+    counter_of_eighths: Callable[..., "Counter"] | None = None
 
 
-def between(tile: Tensor, row: Tensor, low: Tensor, high: Tensor, limit: int) -> Between:
-    """Count the cells of each task's row above [low, high] and inside, and list those inside of tasks with few.
+class Counter:
+    """Counts the cells of each task's row above [low, high] and inside, one block of columns after the other.
 
     Args:
-        tile: (rows, width) float32 or float64, without NaN.
         row: (T,) int64, the row of each task.
-        low: (T,) of the dtype of the tile.
+        low: (T,) of the dtype of the cells.
         high: (T,), not below low.
-        limit: tasks with more cells inside are not listed.
+        limit: tasks with more cells inside need not be listed.
+        spare: cells of such tasks that are listed all the same.
     """
-    lines = tile[row]
-    flag = torch.empty(lines.shape, dtype=torch.float32, device=tile.device)  # sums of floats are fast
-    above = torch.gt(lines, high[:, None], out=flag).sum(1).long()
-    least = torch.ge(lines, low[:, None], out=flag).sum(1).long()
-    inside = least - above
-    few = ((inside > 0) & (inside <= limit)).nonzero()[:, 0]
-    some = lines[few]
-    place, column = ((some >= low[few, None]) & (some <= high[few, None])).nonzero().unbind(1)
-    return Between(above, inside, few[place], column)
+
+    def __init__(self, row: Tensor, low: Tensor, high: Tensor, limit: int, spare: int = 0) -> None:
+        self._row, self._low, self._high, self._limit, self._spare = row, low, high, limit, spare
+        self._above, self._inside = torch.zeros_like(row), torch.zeros_like(row)
+        self._listed: list[tuple[Tensor, Tensor]] = []
+
+    def add(self, cells: Tensor, left: int) -> None:
+        """Count a block (rows, n) of float32 or float64 without NaN, whose first column is ``left``."""
+        lines, low, high = cells[self._row], self._low[:, None], self._high[:, None]
+        flag = torch.empty(lines.shape, dtype=torch.float32, device=cells.device)  # sums of floats are fast
+        above = torch.gt(lines, high, out=flag).sum(1).long()
+        inside = torch.ge(lines, low, out=flag).sum(1).long() - above
+        self._above += above
+        self._inside += inside
+        beyond = self._inside > self._limit
+        self._spare -= int(inside[beyond].sum())
+        some = (inside > 0) & (~beyond | (self._spare >= 0))
+        few = some.nonzero()[:, 0]
+        place, column = ((lines[few] >= low[few]) & (lines[few] <= high[few])).nonzero().unbind(1)
+        self._listed.append((few[place], column + left))
+
+    def found(self) -> Between:
+        """What has been counted."""
+        listed = self._listed or [(self._row[:0], self._row[:0])]
+        task, column = (torch.cat(part) for part in zip(*listed, strict=True))
+        if self._spare < 0:
+            keep = self._inside[task] <= self._limit
+            task, column = task[keep], column[keep]
+        return Between(self._above, self._inside, task, column, self._spare >= 0)
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
