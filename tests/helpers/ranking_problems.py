@@ -47,7 +47,8 @@ def as_target(form, tasks):
     if form == "one":
         return torch.tensor([column for _, column in tasks], dtype=torch.int64)
     pairs = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
-    return (pairs[0], pairs[1]) if len(tasks) == 1 else pairs  # one pair in a batch of two would be ambiguous
+    # one pair in a batch of two would be ambiguous, and so would zeros and ones of the shape of the scores
+    return (pairs[0], pairs[1]) if len(tasks) == 1 or bool((pairs < 2).all()) else pairs
 
 
 def as_exclude(kind, pairs, tasks, B, N):
