@@ -9,13 +9,14 @@ import torch
 FIRST = 16
 _RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
 _FALLS = 0.95
+_SHORT = 0.1  # seconds: a batch of less may be mostly the price of its calls, and cannot have filled much memory
 
 
 class BatchSize:
-    """A number of queries that doubles for as long as the time of each falls.
+    """A number of queries: 16, then as many as a short time is enough for, doubled while the time of each falls.
 
     Args:
-        fixed: the number for all batches; None: it grows from 16.
+        fixed: the number for all batches; None: it grows.
         device: where the queries are scored; on what is neither a CPU nor CUDA nothing is timed, and it grows at once.
     """
 
@@ -47,13 +48,17 @@ class BatchSize:
             self.fix(most)
         elif self.size > most:
             self.size, self._seconds = most, []
-        elif len(self._seconds) >= _RUNS:
-            time_now = min(self._seconds)
+        elif self._seconds:
+            time_now, larger = min(self._seconds), 2 * self.size
+            if is_short := self._best is None and larger * time_now <= _SHORT:
+                larger = most if most * time_now <= _SHORT else int(_SHORT / time_now)
+            if len(self._seconds) < _RUNS and not is_short:
+                return
             if self._best is not None and time_now > _FALLS * self._best[0]:
                 self.fix(self._best[1])
             else:
                 self._best = time_now, self.size
-                self.size, self._seconds = min(2 * self.size, most), []
+                self.size, self._seconds = min(larger, most), []
                 self._grows = self.size > self._best[1]
 
     def fix(self, size: int) -> None:
