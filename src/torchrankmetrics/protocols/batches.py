@@ -9,7 +9,7 @@ import torch
 FIRST = 16
 _RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
 _FALLS = 0.95
-_SHORT = 0.1  # seconds: a batch of less may be mostly the price of its calls, and cannot have filled much memory
+_SHORT = 0.05  # seconds: a batch of less may be mostly the price of its calls, and cannot have filled much memory
 
 
 class BatchSize:
