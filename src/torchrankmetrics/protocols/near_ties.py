@@ -37,13 +37,14 @@ class NearTies:
         if number <= 0 or scores.dtype not in (torch.float32, torch.float64):
             return
         self._looked += number
-        some = torch.arange(number, device=row.device) * len(row) // number
+        some = torch.tensor([i * len(row) // number for i in range(number)], device=row.device)
         row, column = row[some], column[some]
         true = scores[row, column]
-        unit = torch.nextafter(true.abs(), torch.full_like(true, torch.inf)) - true.abs()
-        ordinary = unit.isfinite() & (true.abs() >= torch.finfo(true.dtype).tiny)  # neither masked nor vanished
+        size = true.abs()
+        unit = torch.nextafter(size, torch.full_like(size, torch.inf)) - size
+        unit.masked_fill_((size < torch.finfo(size.dtype).tiny) | (unit == torch.inf), -1.0)  # masked, or vanished
         apart = (scores[row] - true[:, None]).abs_()
-        task, other = ((apart <= _AROUND * unit[:, None]) & ordinary[:, None]).nonzero().unbind(1)
+        task, other = (apart <= _AROUND * unit[:, None]).nonzero().unbind(1)
         distance = apart[task, other]
         counted = distance > 0  # what is equal ties, the true one with itself
         if not bool(counted.any()):
