@@ -22,7 +22,7 @@ class RowState(Metric):
     @property
     def rows(self) -> RowStore:
         """The blocks of rows, the state of the metric."""
-        store: RowStore = vars(self)["_rows"]
+        store: RowStore = self.__dict__["_rows"]  # asked in every update; vars() takes twice as long
         return store
 
     @rows.setter
