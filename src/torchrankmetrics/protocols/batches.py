@@ -9,11 +9,13 @@ import torch
 FIRST = 16
 _RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
 _FALLS = 0.95
-_SHORT = 0.05  # seconds: a batch of less may be mostly the price of its calls, and cannot have filled much memory
+_SHORT = 0.03  # seconds: a batch of less may be mostly the price of its calls, and cannot have filled much memory
 
 
 class BatchSize:
     """A number of queries: 16, then as many as a short time is enough for, doubled while the time of each falls.
+
+    Where the leap brings nothing, it doubles from 16 on.
 
     Args:
         fixed: the number for all batches; None: it grows.
@@ -25,6 +27,7 @@ class BatchSize:
         self._grows, self._device = fixed is None, device
         self._seconds: list[float] = []  # per query, of this size
         self._best: tuple[float, int] | None = None
+        self._leap: int | None = None  # the size after the first batch; 0: it doubles
 
     @contextmanager
     def timed(self, queries: int) -> Iterator[None]:
@@ -49,17 +52,25 @@ class BatchSize:
         elif self.size > most:
             self.size, self._seconds = most, []
         elif self._seconds:
-            time_now, larger = min(self._seconds), 2 * self.size
-            if is_short := self._best is None and larger * time_now <= _SHORT:
-                larger = most if most * time_now <= _SHORT else int(_SHORT / time_now)
-            if len(self._seconds) < _RUNS and not is_short:
+            self._choose(min(self._seconds), most)
+
+    def _choose(self, time_now: float, most: int) -> None:
+        if self._leap is None:
+            leap = most if most * time_now <= _SHORT else int(_SHORT / time_now)
+            self._leap = leap if leap >= 2 * self.size else 0
+            if self._leap:
+                self._best, self.size, self._seconds = (time_now, self.size), leap, []
                 return
-            if self._best is not None and time_now > _FALLS * self._best[0]:
-                self.fix(self._best[1])
-            else:
-                self._best = time_now, self.size
-                self.size, self._seconds = min(larger, most), []
-                self._grows = self.size > self._best[1]
+        if len(self._seconds) < _RUNS:
+            return
+        if self._best is None or time_now <= _FALLS * self._best[0]:
+            self._best = time_now, self.size
+            self.size, self._seconds = min(2 * self.size, most), []
+            self._grows = self.size > self._best[1]
+        elif self.size == self._leap:
+            self._best, self.size, self._seconds, self._leap = None, self._best[1], [], 0
+        else:
+            self.fix(self._best[1])
 
     def fix(self, size: int) -> None:
         """Keep a size from now on."""
