@@ -27,7 +27,7 @@ class BatchSize:
         self._grows, self._device = fixed is None, device
         self._seconds: list[float] = []  # per query, of this size
         self._best: tuple[float, int] | None = None
-        self._leap: int | None = None  # the size after the first batch; 0: it doubles
+        self._leap: int | None = None  # the size after 16; 0: that was a mistake
 
     @contextmanager
     def timed(self, queries: int) -> Iterator[None]:
@@ -55,11 +55,11 @@ class BatchSize:
             self._choose(min(self._seconds), most)
 
     def _choose(self, time_now: float, most: int) -> None:
-        if self._leap is None:
+        if self._leap is None and self._best is None:
             leap = most if most * time_now <= _SHORT else int(_SHORT / time_now)
-            self._leap = leap if leap >= 2 * self.size else 0
-            if self._leap:
-                self._best, self.size, self._seconds = (time_now, self.size), leap, []
+            if leap >= 2 * self.size:
+                self._best, self._leap = (time_now, self.size), leap
+                self.size, self._seconds = leap, []
                 return
         if len(self._seconds) < _RUNS:
             return
