@@ -68,7 +68,7 @@ class BatchSize:
             self.size, self._seconds = min(2 * self.size, most), []
             self._grows = self.size > self._best[1]
         elif self.size == self._leap:
-            self._best, self.size, self._seconds, self._leap = None, self._best[1], [], 0
+            self.size, self._best, self._seconds, self._leap = self._best[1], None, [], 0
         else:
             self.fix(self._best[1])
 
