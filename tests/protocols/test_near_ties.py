@@ -57,6 +57,16 @@ def test_the_message_counts_the_tasks_looked_at_on_both_sides():
     assert told[0].filename == __file__  # it points at who asked
 
 
+def test_which_tasks_are_looked_at_does_not_depend_on_the_batches():
+    scores = with_noise(twins())
+    told = set()
+    for size in (None, 1, 7, 50, TASKS):
+        with pytest.warns(RankMetricWarning, match="units in the last place") as found:
+            rank_triples(lambda h, r: scores[h], None, tasks(), None, batch_size=size, progress=False)
+        told.add(str(found[0].message))
+    assert len(told) == 1
+
+
 def test_ties_and_scores_of_their_own_are_not_near():
     assert not is_told(twins())
     assert not is_told(torch.randn(TASKS, N, generator=generator()))

@@ -20,7 +20,16 @@ from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
-_SYNC = itemgetter("dist_sync_fn", "process_group", "distributed_available_fn", "_to_sync", "_is_synced", "_device")
+# what members that compute alike have in common
+_WAYS = itemgetter(
+    "dist_sync_fn",
+    "process_group",
+    "distributed_available_fn",
+    "_to_sync",
+    "_is_synced",
+    "_device",
+    "compute_with_cache",
+)
 
 
 class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  # ModuleDict has an update of another kind
@@ -31,8 +40,6 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         postfix: put behind every key.
     """
 
-    _is_resampled = False  # a BootStrapper takes metrics alone
-
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._persistent_rows = False
@@ -42,20 +49,21 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
         leader, members = self._leader, list(self._members())
-        rows, ways = leader.rows, _SYNC(vars(leader))
+        states = list(map(vars, members))
+        rows, ways = leader.rows, _WAYS(states[0])
         alike = all(
-            member.rows is rows and type(member).compute is RankMetric.compute and _SYNC(vars(member)) == ways
-            for member in members
+            state["_rows"] is rows and type(member).compute is RankMetric.compute and _WAYS(state) == ways
+            for member, state in zip(members, states, strict=True)
         )
         if not alike or not leader.update_called or leader._computed is not None:
             return super().compute()
         # what each would do, without torchmetrics' wrapper, which takes longer than the values
         analysis = self._synced_analysis()
         values = as_values([member.measure.value(analysis) for member in members], leader._value_device)
-        version = rows.version
-        for member, value in zip(members, values, strict=True):
-            if member.compute_with_cache:
-                vars(member)["_answer"] = value, version
+        if leader.compute_with_cache:
+            version = rows.version
+            for state, value in zip(states, values, strict=True):
+                state["_answer"] = value, version
         return dict(zip(map(str, self.keys()), values, strict=True))
 
     def merge_state(self, other: "HoldingCollection") -> None:

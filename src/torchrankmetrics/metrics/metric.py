@@ -200,13 +200,11 @@ class RankMetric(TakesBatches, RowState):
     def _keep(self, block: Tensor) -> None:
         if isinstance(self.measure.definition, QueryDefinition):
             check_queries(block)
-        rows = self.rows
-        if rows.shared:
-            self.rows = list(rows)
-            rows = self.rows
+        if self.rows.shared:
+            self.rows = list(self.rows)
         if self.storage == "counts":  # its own: who is updated is free
             self._bound()
-        rows.append(block)
+        self.rows.append(block)
 
     def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:

@@ -22,7 +22,7 @@ class RowState(Metric):
     @property
     def rows(self) -> RowStore:
         """The blocks of rows, the state of the metric."""
-        store: RowStore = vars(self)["_rows"]
+        store: RowStore = self.__dict__["_rows"]  # asked in every update; vars() takes twice as long
         return store
 
     @rows.setter
@@ -83,7 +83,8 @@ class RowState(Metric):
             self.rows[i] = self.rows[i].cpu()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_holder": None}  # a copy is free; a copied collection takes its own again
+        # a copy is free, for a copied collection takes its own again, and a BootStrapper holds copies
+        return {**super().__getstate__(), "_holder": None, "_is_resampled": True}
 
     def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)

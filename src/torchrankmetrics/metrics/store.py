@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
@@ -129,7 +130,7 @@ class RowStore(list[Tensor]):
 class TakesBatches:
     """What ``update`` gives batches to, one metric or a collection of them: it ranks them and keeps their rows once."""
 
-    _is_resampled = True  # whether a BootStrapper may hold it
+    _is_resampled = False  # whether a BootStrapper may hold it
 
     def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
         """Refuse what does not fit before anything is ranked, and give the side by the name that rows have for it."""
@@ -198,4 +199,4 @@ class TakesBatches:
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
     device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
-    return torch.tensor(numbers, dtype=torch.float64, device=device).unbind()
+    return torch.from_numpy(np.array(numbers, dtype=np.float64)).to(device).unbind()  # torch reads lists slowly

@@ -31,19 +31,20 @@ class NearTies:
     ) -> None:
         """Look at some tasks of a batch: float32 or float64 scores (B, N), rows and columns of the true candidates."""
         row, column = target
+        # each 16th of all tasks, not some of each batch: the sizes of batches follow a clock
+        some = slice(_SHARE - 1 - self._seen % _SHARE, None, _SHARE)
         self._seen += len(row)
-        number = min(self._most, self._seen // _SHARE) - self._looked
-        number = min(number, len(row), max(1, _CELLS // scores.shape[1]))
-        if number <= 0 or scores.dtype not in (torch.float32, torch.float64):
+        number = min(self._most - self._looked, max(1, _CELLS // scores.shape[1]))
+        row, column = row[some][:number], column[some][:number]
+        if not len(row) or scores.dtype not in (torch.float32, torch.float64):
             return
-        self._looked += number
-        some = torch.arange(number, device=row.device) * len(row) // number
-        row, column = row[some], column[some]
+        self._looked += len(row)
         true = scores[row, column]
-        unit = torch.nextafter(true.abs(), torch.full_like(true, torch.inf)) - true.abs()
-        ordinary = unit.isfinite() & (true.abs() >= torch.finfo(true.dtype).tiny)  # neither masked nor vanished
+        size = true.abs()
+        unit = torch.nextafter(size, torch.full_like(size, torch.inf)) - size
+        unit.masked_fill_((size < torch.finfo(size.dtype).tiny) | (unit == torch.inf), -1.0)  # masked, or vanished
         apart = (scores[row] - true[:, None]).abs_()
-        task, other = ((apart <= _AROUND * unit[:, None]) & ordinary[:, None]).nonzero().unbind(1)
+        task, other = (apart <= _AROUND * unit[:, None]).nonzero().unbind(1)
         distance = apart[task, other]
         counted = distance > 0  # what is equal ties, the true one with itself
         if not bool(counted.any()):

@@ -68,13 +68,15 @@ def score_queries(
 
 def look_for_distances(ranks: Ranks, higher_is_better: bool) -> None:
     """Warn where the mean rank is so far worse than chance that the order of the scores must be the wrong one."""
-    used = ranks.num_candidates > 1
+    number = ranks.num_candidates
+    above = ranks.optimistic + ranks.pessimistic - number - 1  # twice what a rank is above the mean of U{1..N}
     if ranks.flags is not None:
-        used &= (ranks.flags & fault.NAN) == 0  # those rank last whatever the order
-    number = ranks.num_candidates[used].double()
-    surplus = float((ranks.realistic[used] - (number + 1) / 2).sum())  # over the mean of U{1..N}
+        ranked = (ranks.flags & fault.NAN) == 0  # the others rank last whatever the order
+        number, above = number.where(ranked, 1), above * ranked
+    surplus = float(above.sum(dtype=torch.float64)) / 2
     if surplus <= 0:
         return
+    number = number.double()
     z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
     index = -2 * surplus / float((number - 1).sum())
     if looks_reversed(index, z):

@@ -45,9 +45,9 @@ def rank_triples(
 ) -> AnsweredTable:
     """Rank both sides of every triple among all entities that are not known answers.
 
-    Without ``batch_size`` a batch has 16 queries at first, and twice as many for as long as the time per query falls:
-    up to 2^22 scores on the CPU and 2^28 on an accelerator, and at most an eighth of the free memory. Out of memory, a
-    batch is halved and tried again.
+    Without ``batch_size`` a batch has 16 queries at first, then as many as take 30 ms at that pace,
+    and twice as many for as long as the time per query falls: up to 2^22 scores on the CPU and 2^28 on an accelerator,
+    and at most an eighth of the free memory. Out of memory, a batch is halved and tried again.
 
     With a ``process_group`` each process scores its slice of the entities: the functions give (B, n), an
     ``EmbeddingScorer`` holds n candidates, and every process gets the ranks among all entities (``rank_embeddings``).

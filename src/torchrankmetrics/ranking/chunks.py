@@ -188,15 +188,20 @@ def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
 
 def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, part: Part, buffer: Tensor) -> Tensor:
     row, column = tasks.rows, part.local(tasks.column)
-    true = buffer.new_zeros(len(column))
-    held = torch.arange(len(column), device=column.device) if part.is_whole else (column >= 0).nonzero()[:, 0]
-    place = torch.arange(buffer.shape[1], device=column.device)
-    for some in torch.split(held, len(place)):
-        if not len(some):
-            break
+    if not part.is_whole:
+        held = column >= 0
+        true = buffer.new_zeros(len(column))
+        row, column = row[held], column[held]
+    found, width = buffer.new_empty(len(column)), buffer.shape[1]
+    place = torch.arange(width, device=column.device)
+    for first in range(0, len(column), width):
+        here = slice(first, first + width)
+        some = column[here]
         # repeated up to the width of a tile, for a narrower product may round differently
-        wide = column[some][place % len(some)]
-        true[some] = scores_of(wide)[row[some], place[: len(some)]]
+        found[here] = scores_of(some[place % len(some)])[row[here], place[: len(some)]]
+    if part.is_whole:
+        return found
+    true[held] = found
     return true
 
 

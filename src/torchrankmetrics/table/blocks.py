@@ -20,10 +20,9 @@ from torchrankmetrics.table.columns import ABSENT, PLACES, SIDE_BITS, SIDE_CODES
 from torchrankmetrics.table.identity import name_by_content
 
 _ONE = int(np.float64(1.0).view(np.int64))
-# rows of tasks of which nothing but the side is known: to copy a batch of them is the fastest way to begin one
-_UNKNOWN = {
-    side: np.array([[0, 0, 0, code, ABSENT, ABSENT, _ONE, 1, ABSENT]] * 1024) for side, code in SIDE_CODES.items()
-}
+_BEHIND_RANKS = slice(PLACES["side_and_flags"], None)
+# what stands behind the ranks of a task of which nothing but the side is known
+_UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, _ONE, 1, ABSENT]]).T for side, code in SIDE_CODES.items()}
 
 
 Preds = Tensor | Array | Ranks | HasRows
@@ -61,8 +60,9 @@ def make_block(
             _refuse_given(preds, target=target, exclude=exclude, indexes=indexes)
         ranks = preds
     elif isinstance(preds, HasRows):
-        options = {"target": target, "exclude": exclude, "indexes": indexes, "side": side, "group": group}
-        _refuse_given(preds, **options, weight=weight, sample_id=sample_id, query=query)
+        if not (target is exclude is indexes is side is group is weight is sample_id is query is None):
+            options = {"target": target, "exclude": exclude, "indexes": indexes, "side": side, "group": group}
+            _refuse_given(preds, **options, weight=weight, sample_id=sample_id, query=query)
         return preds.rows.clone()
     else:
         if not isinstance(preds, Tensor):
@@ -175,14 +175,13 @@ def rows_of(
         if flag_repeats and sample_id is not None:
             _mark_repeats(block)  # to ask first would wait for the device
         return _named(block, ranks) if shared else block
-    numbers, unknown = ranked.numpy().T, _UNKNOWN[side]  # NumPy's calls cost a fifth of torch's
-    n = len(numbers)
-    rows = unknown[:n].copy() if n <= len(unknown) else unknown[:1].repeat(n, axis=0)
-    rows[:, PLACES["ranks"]] = numbers
+    numbers = ranked.numpy()  # NumPy's calls cost a fifth of torch's
+    columns = np.empty((WIDTH, numbers.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
+    columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = numbers, _UNKNOWN[side]
     for name, column in per_task.items():
-        rows[:, PLACES[name]] = column.numpy()
-    block = torch.from_numpy(rows)
-    if flag_repeats and sample_id is not None and _has_repeats(rows[:, PLACES["sample_id"]]):
+        columns[PLACES[name]] = column.numpy()
+    block = torch.from_numpy(columns.T)
+    if flag_repeats and sample_id is not None and _has_repeats(columns[PLACES["sample_id"]]):
         _mark_repeats(block)
     return _named(block, ranks) if shared else block
 
@@ -214,7 +213,7 @@ def _mark_repeats(block: Tensor) -> None:
 @cache
 def _unknown_on(side: TaskSide | None, device: torch.device) -> Tensor:
     row = torch.empty(1, WIDTH, dtype=torch.int64, device=device)
-    for index, value in enumerate(_UNKNOWN[side][0].tolist()):
+    for index, value in enumerate([0, 0, 0, *_UNKNOWN[side].ravel().tolist()]):
         row[:, index].fill_(value)  # made there: a copy would wait for the device
     return row
 
