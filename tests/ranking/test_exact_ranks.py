@@ -310,6 +310,27 @@ class TestPrecisions:
         assert not module._halves_pay.__wrapped__(64, 1)
 
 
+@pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
+@pytest.mark.parametrize(("shift", "most"), [(4.0, EIGHTHS), (0.0, FLOAT32)])
+def test_a_task_begins_in_the_precision_that_a_sample_says_is_cheapest(monkeypatch, shift, most):
+    generator = torch.Generator().manual_seed(3)
+    queries, candidates = torch.randn(1100, 64, generator=generator), torch.randn(12000, 64, generator=generator)
+    candidates[:1100] = shift / 8 * queries + (0 if shift else 1) * candidates[:1100]
+    counted = dict.fromkeys((EIGHTHS, FLOAT32), 0)
+
+    def count(self, tile, task, level, listed, before=cascade.Cascade._count_some):
+        counted[level.dtype] += len(task)
+        return before(self, tile, task, level, listed)
+
+    monkeypatch.setattr(cascade.Cascade, "_count_some", count)
+    monkeypatch.setattr(rank, "precisions", lambda *args, **more: [EIGHTHS, FLOAT32, FLOAT64])
+    ranks = rank_embeddings(queries, candidates, torch.arange(1100))
+    scores = queries.double() @ candidates.double().T
+    assert torch.equal(ranks.optimistic, 1 + (scores > scores.diagonal()[:, None]).sum(1))
+    assert counted[most] > 900
+    assert sum(counted.values()) < 1300
+
+
 def test_candidates_are_read_once_and_refused_when_they_have_changed():
     embeddings, bias = torch.randn(50, 8), torch.randn(50)
     held = Candidates(embeddings, bias)
