@@ -119,7 +119,6 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(cascade, "_FEWEST", 1)
         patch.setattr(levels, "_BEGUN", [-(1 << 26), 1 << 26][seed // 3 % 2])
         if seed % 3:  # all begin with the first precision
             patch.setattr(cascade.Cascade, "_plan", lambda self: None)
@@ -162,7 +161,6 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     options = {"similarity": similarity, "arithmetic": "exact"}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
-        patch.setattr(cascade, "_FEWEST", 1)
         patch.setattr(levels, "_BEGUN", -(1 << 26))
         for counting, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)

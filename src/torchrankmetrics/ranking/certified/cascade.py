@@ -23,7 +23,6 @@ from torchrankmetrics.ranking.counting.plain_intervals import Between
 _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-_FEWEST = 1024  # candidates that less than float32 is worth it for
 _SHARE, _SAMPLE = 128, (64, 512)  # of them which part is looked at, at least and at most so many
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
@@ -55,7 +54,8 @@ class Cascade:
 
     def counts(self) -> Tensor:
         """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
-        self._plan()
+        if self._levels[0].is_coarse and len(self._problem.candidates):
+            self._plan()
         start = self._first.clone()
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
@@ -71,31 +71,28 @@ class Cascade:
     def _plan(self) -> None:
         """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
-        held = self._problem.candidates
-        if not coarse or len(held) < _FEWEST:
-            self._first += len(coarse)
-            return
+        held, width = self._problem.candidates, self._problem.width
         number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
         some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
         bias = None if held.bias is None else held.bias[some]
         tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
-        width = self._problem.width
-        costs = [torch.full_like(self._truth.scores, cost(level.dtype, width)) for level in self._levels]
-        best = costs[len(coarse)].clone()
+        costs = torch.full((len(coarse) + 1, len(self._first)), torch.inf, dtype=torch.float64, device=some.device)
+        costs[-1] = cost(self._levels[len(coarse)].dtype, width)
+        prepared = [cost_of_candidates(level.dtype, width, len(held), self._kept) for level in coarse]
         for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
-            asked = self._ordinary[(best > costs[place])[self._ordinary]]
-            alone, costs[place] = costs[place], torch.full_like(best, torch.inf)
+            alone = cost(level.dtype, width)
+            saved = costs.min(0).values - alone
+            asked = self._ordinary[saved[self._ordinary] > 0]
+            if float(saved[asked].sum()) * len(held) < prepared[place]:
+                continue
             for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK)):
                 inside = self._scan(tile, task, level, 0, filled=False).inside
-                costs[place][task] = alone[task] + (inside + 1) * (self._pair / number)
-            best = torch.minimum(best, costs[place])
-        every = torch.stack(costs[: len(coarse) + 1])
-        for place, level in enumerate(coarse):
-            others = torch.cat([every[:place], every[place + 1 :]]).min(0).values
-            saved = float((others - every[place]).clamp(min=0).sum()) * len(held)
-            if saved < cost_of_candidates(level.dtype, width, len(held), self._kept):
-                every[place] = torch.inf
-        self._first.copy_(every.argmin(0))
+                costs[place, task] = alone + (inside + 1).double() * (self._pair / number)
+        for place in range(len(coarse)):
+            others = torch.cat([costs[:place], costs[place + 1 :]]).min(0).values
+            if float((others - costs[place]).clamp(min=0).sum()) * len(held) < prepared[place]:
+                costs[place] = torch.inf
+        self._first.copy_(costs.argmin(0))
 
     def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary

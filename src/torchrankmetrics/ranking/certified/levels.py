@@ -24,7 +24,7 @@ _COSTS = {
     None: (3.0, 2300.0),
 }
 _PREPARED = {EIGHTHS: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
-_BEGUN = 1 << 26  # for each precision that is used at all
+_BEGUN = 1 << 28  # for each precision that is used at all, the look at a sample included
 
 
 def cost(dtype: torch.dtype | None, width: int) -> float:

@@ -68,12 +68,14 @@ def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity
     return scores.masked_fill(scores.isfinite(), 0.0)
 
 
-def class_of_pairs(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, odd: Tensor) -> Tensor:
-    """``classes`` of row i with row i, (n,); all but the odd ones, bool (n,), are finite."""
-    found = torch.zeros(len(queries), device=queries.device)
+def class_of_pairs(
+    queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, row: Tensor, odd: Tensor
+) -> Tensor:
+    """``classes`` of the queries in rows (n,) with candidate i each, (n,); all but the odd ones, bool (n,), are finite."""
+    found = torch.zeros(len(row), device=queries.device)
     for i in odd.nonzero()[:, 0].tolist():
-        one = slice(i, i + 1)
-        found[i] = classes(queries[one], candidates[one], None if bias is None else bias[one], similarity)[0, 0]
+        own, one = row[i : i + 1], slice(i, i + 1)
+        found[i] = classes(queries[own], candidates[one], None if bias is None else bias[one], similarity)[0, 0]
     return found
 
 

@@ -39,7 +39,7 @@ class Truth:
             odd = ~problem.queries.finite[row]
             if tile.special is not None:
                 odd[tile.special] = True
-            kinds.append(class_of_pairs(problem.queries.given[row], tile.given, bias, problem.similarity, odd))
+            kinds.append(class_of_pairs(problem.queries.given, tile.given, bias, problem.similarity, row, odd))
             errors.append(self._error_of(tile, row))
         self._scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
         self._errors = torch.cat(errors)
