@@ -312,8 +312,8 @@ class TestPrecisions:
 @pytest.mark.parametrize(("shift", "most"), [(4.0, EIGHTHS), (0.0, FLOAT32)])
 def test_a_task_begins_in_the_precision_that_a_sample_says_is_cheapest(monkeypatch, shift, most):
     generator = torch.Generator().manual_seed(3)
-    queries, candidates = torch.randn(1100, 64, generator=generator), torch.randn(12000, 64, generator=generator)
-    candidates[:1100] = shift / 8 * queries + (0 if shift else 1) * candidates[:1100]
+    queries, candidates = torch.randn(1100, 128, generator=generator), torch.randn(9000, 128, generator=generator)
+    candidates[:1100] = shift / 11 * queries + (0 if shift else 1) * candidates[:1100]
     counted = dict.fromkeys((EIGHTHS, FLOAT32), 0)
 
     def count(self, tile, task, level, listed, before=cascade.Cascade._count_some):

@@ -71,7 +71,7 @@ def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity
 def class_of_pairs(
     queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, row: Tensor, odd: Tensor
 ) -> Tensor:
-    """``classes`` of the queries in rows (n,) with candidate i each, (n,); all but the odd ones, bool (n,), are finite."""
+    """``classes`` of the queries in rows (n,) with candidate i each: (n,); those that are not odd, bool (n,), are 0."""
     found = torch.zeros(len(row), device=queries.device)
     for i in odd.nonzero()[:, 0].tolist():
         own, one = row[i : i + 1], slice(i, i + 1)
