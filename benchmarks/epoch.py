@@ -57,20 +57,24 @@ def update(B: int, N: int) -> list[dict[str, Any]]:
     ]
 
 
-def compute(number: int) -> list[dict[str, Any]]:
+def evaluated(number: int, provider: ExactExpectation) -> tuple[RankCollection, list[np.ndarray]]:
     """Ranks and candidate counts of the shape of filtered ones: most N near the number of entities."""
     generator = np.random.default_rng(6)
     N = 14_541 - (300 * generator.random((2, number // 2)) ** 8).astype(np.int64)
     optimistic = 1 + (N * generator.random(N.shape) ** 6).astype(np.int64)
     pessimistic = np.minimum(optimistic + (generator.random(N.shape) < 0.02), N)
-    case = f"compute, {number} tasks"
-
     names = [*VIEWED, *SHAPES, *(f"{view}_{name}" for view in ("adjusted", "z") for name in VIEWED)]
-    provider = ExactExpectation()
     sides = ("both", "head", "tail")
     collection = RankCollection(names, rank_types=RANK_TYPES, sides=sides, expectation=provider)
     for side, o, p, n in zip(("head", "tail"), optimistic, pessimistic, N, strict=True):
         collection.update(Ranks(*map(torch.from_numpy, (o, p, n))), side=side)
+    return collection, [optimistic, pessimistic, N]
+
+
+def compute(number: int) -> list[dict[str, Any]]:
+    provider = ExactExpectation()
+    collection, (optimistic, pessimistic, N) = evaluated(number, provider)
+    case = f"compute, {number} tasks"
 
     def ours(first: bool) -> dict[str, torch.Tensor]:
         collection._leader.rows.extend([])  # as after another update
