@@ -69,6 +69,8 @@ def cases(
                 yield search(queries, candidates, 200)
     for width in (64, 200, 512) if full else ():  # where what is not the product weighs most
         yield search(1000, 15_000, width)
+    if full:
+        yield search(1000, 4_000, 64)
 
 
 def in_turns(case: str, *ways: Way, **options: int) -> list[dict[str, Any]]:
