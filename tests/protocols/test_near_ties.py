@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from torchrankmetrics import KnownTriples, RankMetricWarning, Tolerance, rank_triples
+from torchrankmetrics.protocols import near_ties
 
 N = TASKS = 640
 
@@ -57,10 +58,11 @@ def test_the_message_counts_the_tasks_looked_at_on_both_sides():
     assert told[0].filename == __file__  # it points at who asked
 
 
-def test_which_tasks_are_looked_at_does_not_depend_on_the_batches():
+def test_which_tasks_are_looked_at_does_not_depend_on_the_batches(monkeypatch):
     scores = with_noise(twins())
     told = set()
-    for size in (None, 1, 7, 50, TASKS):
+    for size, cells in ((None, 1 << 20), (1, 1 << 20), (7, 2 * N), (50, 1), (TASKS, 1), (TASKS, 1 << 20)):
+        monkeypatch.setattr(near_ties, "_CELLS", cells)  # looked at, at once
         with pytest.warns(RankMetricWarning, match="units in the last place") as found:
             rank_triples(lambda h, r: scores[h], None, tasks(), None, batch_size=size, progress=False)
         told.add(str(found[0].message))

@@ -123,6 +123,7 @@ def test_ranks_are_those_of_rational_numbers(
         if seed % 3:  # all begin with the first precision
             patch.setattr(cascade.Cascade, "_plan", lambda self: None)
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
+        patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
         patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
         patch.setattr(pairs, "_OPEN", [0, 1 << 20][seed // 11 % 2])
@@ -173,6 +174,17 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
         held = Candidates(candidates)
         parts = [rank_embeddings(q, held, t, **options) for q, t in zip(queries.split(7), target.split(7), strict=True)]
         assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
+
+
+def test_biases_that_vanish_in_float64_are_told_apart_for_queries_of_zeros():
+    zeros = torch.zeros(1, 1, dtype=torch.float64)
+    candidates = torch.tensor([[1e-170], [2e-170], [3e-170], [1.0]], dtype=torch.float64)
+    for target in range(4):
+        ranks = rank_embeddings(zeros, candidates, torch.tensor([target]), similarity="l2")
+        assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [target + 1]
+    bias = torch.tensor([0.0, 5e-324], dtype=torch.float64)  # half of it is 0 in float64
+    ranks = rank_embeddings(zeros, torch.zeros(2, 1).double(), torch.tensor([0]), similarity="l2", bias=bias)
+    assert ranks.optimistic.tolist() == ranks.pessimistic.tolist() == [2]
 
 
 def test_what_float64_cannot_decide_is_decided():

@@ -50,6 +50,7 @@ class BatchSize:
         if self._device.type not in ("cpu", "cuda"):
             self.fix(most)
         elif self.size > most:
+            self._leap = most if self.size == self._leap else self._leap
             self.size, self._seconds = most, []
         elif self._seconds:
             self._choose(min(self._seconds), most)

@@ -30,15 +30,20 @@ class NearTies:
         self, scores: Tensor, target: tuple[Tensor, Tensor], known: KnownSlices | None, restriction: Tensor | None
     ) -> None:
         """Look at some tasks of a batch: float32 or float64 scores (B, N), rows and columns of the true candidates."""
-        row, column = target
         # each 16th of all tasks, not some of each batch: the sizes of batches follow a clock
         some = slice(_SHARE - 1 - self._seen % _SHARE, None, _SHARE)
-        self._seen += len(row)
-        number = min(self._most - self._looked, max(1, _CELLS // scores.shape[1]))
-        row, column = row[some][:number], column[some][:number]
+        self._seen += len(target[0])
+        row, column = (part[some][: self._most - self._looked] for part in target)
         if not len(row) or scores.dtype not in (torch.float32, torch.float64):
             return
         self._looked += len(row)
+        number = max(1, _CELLS // scores.shape[1])
+        for rows, columns in zip(row.split(number), column.split(number), strict=True):
+            self._count(scores, rows, columns, known, restriction)
+
+    def _count(
+        self, scores: Tensor, row: Tensor, column: Tensor, known: KnownSlices | None, restriction: Tensor | None
+    ) -> None:
         true = scores[row, column]
         size = true.abs()
         unit = torch.nextafter(size, torch.full_like(size, torch.inf)) - size

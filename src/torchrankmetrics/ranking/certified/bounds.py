@@ -42,7 +42,8 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
     bound = bound.masked_fill(~safe, torch.inf)
-    exact = (norm == 0) & (error == 0) & (sizes.bias == 0)  # a query of zeros
+    # a query of zeros; a bias may have vanished
+    exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)
     if dtype in _DIGITS and grain > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
         exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * grain)

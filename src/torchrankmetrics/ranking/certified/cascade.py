@@ -26,7 +26,7 @@ _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SHARE, _SAMPLE = 128, (64, 512)  # of them which part is looked at, at least and at most so many
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
-_TASKS = 8  # a row that are counted at once, on average
+_LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
 
 
 class Cascade:
@@ -85,7 +85,7 @@ class Cascade:
             asked = self._ordinary[saved[self._ordinary] > 0]
             if float(saved[asked].sum()) * len(held) < prepared[place]:
                 continue
-            for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK)):
+            for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK), 1):
                 inside = self._scan(tile, task, level, 0, filled=False).inside
                 costs[place, task] = alone + (inside + 1).double() * (self._pair / number)
         for place in range(len(coarse)):
@@ -111,20 +111,24 @@ class Cascade:
             self._decide_all(tile, one)
         self._pairs.decide(tile)
 
-    def _chunks(self, task: Tensor, width: int) -> Iterator[Tensor]:
-        """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows."""
+    def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
+        """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows.
+
+        And so few that what is listed of them stays small.
+        """
         if not len(task):
             return
         row, height = self._problem.row[task], max(1, sizes.CELLS // width)
         chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
         for some in torch.split(task, torch.bincount(chunk).tolist()):
-            yield from torch.split(some, height * _TASKS)
+            yield from torch.split(some, max(1, _LISTED // max(limit, 1)))
 
     def _count_tasks(self, tile: Tile, task: Tensor, level: Level) -> Iterator[Tensor]:
         """Count in one precision; the tasks that are left to the next are returned, in parts."""
         # where many may be equal to the true one, all that is open is listed
         listed = not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
-        for some in self._chunks(task, len(tile) if listed else min(len(tile), blocks.BLOCK)):
+        width, limit = (len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
+        for some in self._chunks(task, width, limit):
             yield from self._count_some(tile, some, level, listed)
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:

@@ -6,7 +6,6 @@ installed.
 
 import importlib
 import importlib.util
-import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.errors import RankMetricWarning
+from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking.counting import plain, plain_intervals
 
 Count = Callable[..., Tensor]
@@ -79,7 +78,7 @@ def _has_numba() -> bool:
     if importlib.util.find_spec("numba") is None:
         return False
     if why := _found_unusable():
-        warnings.warn(f"scores are counted by plain torch, which is slower{why}", RankMetricWarning, stacklevel=2)
+        warn(f"scores are counted by plain torch, which is slower{why}")
     return why is None
 
 

@@ -119,9 +119,8 @@ class PairedRuns:
     @cached_property
     def _limits(self) -> tuple[float, float]:
         limits = mean_limits(self.definition, self.samples[0])
-        if (
-            not self.definition.is_mean_of_f and not np.isfinite(limits).all()
-        ):  # g need not be defined beyond what f gives
+        # g need not be defined beyond what f gives
+        if not self.definition.is_mean_of_f and not np.isfinite(limits).all():
             limits = float(self.values.min()), float(self.values.max())
         return limits
 
