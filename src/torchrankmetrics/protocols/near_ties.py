@@ -38,7 +38,7 @@ class NearTies:
             return
         self._looked += len(row)
         number = max(1, _CELLS // scores.shape[1])
-        for rows, columns in zip(row.split(number), column.split(number), strict=True):
+        for rows, columns in zip(torch.split(row, number), torch.split(column, number), strict=True):
             self._count(scores, rows, columns, known, restriction)
 
     def _count(
