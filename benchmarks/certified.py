@@ -213,7 +213,8 @@ def search(B: int, N: int, d: int) -> list[dict[str, Any]]:
             index = faiss.IndexFlatIP(d)
             index.add(candidates.numpy())
             ways.append(("faiss, 100 nearest", "peer", lambda q=queries, i=index: i.search(q.numpy(), 100)))
-        result += in_turns(f"{B} x {N}, d = {d}, {model} model", *ways, rounds=2, least=2)
+        rounds = 2 if B * N * d > 1 << 33 else 12  # more of what is short
+        result += in_turns(f"{B} x {N}, d = {d}, {model} model", *ways, rounds=rounds, least=2)
     return result
 
 
