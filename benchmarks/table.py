@@ -38,13 +38,15 @@ def table(results: dict[str, Any]) -> str:
         if row["role"] != "ours":
             continue
         beside = [other for other in rows if (other["case"], other["threads"]) == (row["case"], row["threads"])]
-        floors = [f"{row['best'] / other['best']:.2f}" for other in beside if other["role"] == "floor"]
+        floors = [other["best"] for other in beside if other["role"] == "floor"]
         peers = [f"{other['best'] / row['best']:.1f} ({other['way']})" for other in beside if other["role"] == "peer"]
         memory = [f"; peak {row['peak_gib']:.2f} GiB" for _ in (1,) if "peak_gib" in row]
         memory += [f", {row['extra_mib']:.1f} MiB more than before" for _ in (1,) if "extra_mib" in row]
         spread = f"{row['median']:.2f} ({row['low']:.2f} to {row['high']:.2f})"
         cells = [row["case"], str(row["threads"]), row["way"] + "".join(memory), f"{row['best']:.2f}", spread]
-        lines.append("| " + " | ".join([*cells, "".join(floors), "; ".join(peers)]) + " |")
+        lines.append(
+            "| " + " | ".join([*cells, f"{row['best'] / min(floors):.2f}" if floors else "", "; ".join(peers)]) + " |"
+        )
     return "\n".join(lines) + "\n"
 
 
