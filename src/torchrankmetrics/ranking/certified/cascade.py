@@ -127,7 +127,8 @@ class Cascade:
         """Count in one precision; the tasks that are left to the next are returned, in parts."""
         # where many may be equal to the true one, all that is open is listed
         listed = not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
-        width, limit = (len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
+        # a cell that is listed takes twice the memory of its score
+        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
         for some in self._chunks(task, width, limit):
             yield from self._count_some(tile, some, level, listed)
 
