@@ -23,7 +23,7 @@ from torchrankmetrics.ranking.counting.plain_intervals import Between
 _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
-_SHARE, _SAMPLE = 128, (64, 512)  # of them which part is looked at, at least and at most so many
+_SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
@@ -34,16 +34,13 @@ class Cascade:
 
     Args:
         problem: what is to be ranked.
-        tiles: slices of the candidates, in order, of at most ``width`` candidates.
-        width: as said.
+        tiles: slices of the candidates, in order.
         precisions: of the products, the last of them float64.
         kept: whether the tiles serve more calls.
     """
 
-    def __init__(
-        self, problem: Problem, tiles: Iterable[Tile], width: int, precisions: Sequence[torch.dtype], kept: bool
-    ) -> None:
-        self._problem, self._tiles, self._width = problem, tiles, width
+    def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype], kept: bool) -> None:
+        self._problem, self._tiles = problem, tiles
         self._kept, self._tally, self._truth = kept, Tally(problem.row), Truth(problem)
         self._levels = levels(precisions, problem, self._truth)
         self._pairs = Pairs(problem, self._truth, self._tally)
@@ -125,12 +122,18 @@ class Cascade:
 
     def _count_tasks(self, tile: Tile, task: Tensor, level: Level) -> Iterator[Tensor]:
         """Count in one precision; the tasks that are left to the next are returned, in parts."""
-        # where many may be equal to the true one, all that is open is listed
-        listed = not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
+        listed = self._lists(level)
         # a cell that is listed takes twice the memory of its score
         width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
         for some in self._chunks(task, width, limit):
-            yield from self._count_some(tile, some, level, listed)
+            if listed or not self._lists(level):
+                yield from self._count_some(tile, some, level, listed)
+            else:  # equal candidates have been found since
+                yield from self._count_tasks(tile, some, level)
+
+    def _lists(self, level: Level) -> bool:
+        """Whether all that is open is listed: where many may be equal to the true one."""
+        return not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
         limit = self._limit(tile)

@@ -78,7 +78,7 @@ def rank_exactly(
             )
             compiled = chosen(queries, counting) == "numba"
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
-            return Cascade(problem, candidates.tiles(similarity, width, kept), width, ladder, kept).counts()
+            return Cascade(problem, candidates.tiles(similarity, width, kept), ladder, kept).counts()
 
         counts = part.add_up(count, asked.left_out.total)
     if asked.order is not None:
