@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.counting import choose, chosen
 from torchrankmetrics.ranking.counting.plain import _BITS, _order_of
 
 Negatives = Numbers | Sequence[Tensor]
@@ -78,6 +78,8 @@ def count_negatives(
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
     if positive.device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
+    if counting != "auto":
+        chosen(negatives, counting)  # refused alike, although the first two ways sort
     if indexes is not None:
         return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
     if negatives.ndim == 1 and exclude is None:
