@@ -6,8 +6,8 @@ import re
 
 import pytest
 import torch
-
 from test_signatures import signatures
+
 from torchrankmetrics import (
     KnownFacts,
     KnownTriples,

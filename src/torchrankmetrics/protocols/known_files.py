@@ -21,11 +21,11 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.protocols.known_answers import KnownAnswers, _check_size
+from torchrankmetrics.sides import QUERY_AND_ANSWER
 from torchrankmetrics.theory.candidates import IntArray
 
 VERSION = 1
-SIDES = {"tail": (0, 1, 2), "head": (1, 2, 0), "relation": (0, 2, 1)}
-"""Columns of a triple that are the query of a side, and its answer."""
+SIDES = tuple(QUERY_AND_ANSWER)  # the order of their indices in a file
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
 _BLOCK = 1 << 20  # entries that are checked at once
@@ -126,7 +126,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
         about = json.loads(rest[:-_DIGEST])
         order, num_entities = about["byteorder"], int(about["num_entities"])
         sides = {side: _checked(Index(**index)) for side, index in about["sides"].items()}
-        if list(sides) != list(SIDES)[: max(len(sides), 2)] or len({one.lengths[2] for one in sides.values()}) != 1:
+        if tuple(sides) != SIDES[: max(len(sides), 2)] or len({one.lengths[2] for one in sides.values()}) != 1:
             raise ValueError
         if num_entities < max(sides[side].num_answers for side in ("tail", "head")):
             raise ValueError

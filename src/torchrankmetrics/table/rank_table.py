@@ -18,7 +18,7 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import parquet, stored, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns, HasRows, empty_rows
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, SIDE_WORDS, WIDTH, Columns, HasRows, empty_rows
 from torchrankmetrics.table.identity import with_ids_apart
 
 if TYPE_CHECKING:  # of what is looked up when it is asked
@@ -164,8 +164,8 @@ class RankTable(HasRows):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        names = {code: name or "none" for name, code in SIDE_CODES.items()}
-        sides = [names[code] for code in sorted(set(Columns(self.rows).side.tolist()))]
+        there = set(Columns(self.rows).side.tolist())
+        sides = [word for word, code in SIDE_WORDS.items() if code in there]
         tasks = "tasks of a sample" if self.is_partial else "tasks"
         return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
 
