@@ -12,7 +12,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tqdm.auto import tqdm
 
-from torchrankmetrics.protocols.known_answers import _check_size
+from torchrankmetrics.protocols.known_answers import check_key_size
 from torchrankmetrics.protocols.known_files import Index, check_regular, write
 from torchrankmetrics.sides import QUERY_AND_ANSWER, TaskSide
 from torchrankmetrics.theory.candidates import IntArray
@@ -49,7 +49,7 @@ def build(
         found = {}
         for side in sides:
             sizes = [max(limits[i], 1) for i in QUERY_AND_ANSWER[side]]
-            _check_size(sizes)
+            check_key_size(sizes)
             number = os.path.getsize(written) // 24
             with tqdm(
                 total=2 * number, desc=f"{side} side", unit="triple", unit_scale=True, disable=not progress

@@ -133,7 +133,7 @@ def _mask_of(exclude: Numbers | None, negatives: Tensor) -> Tensor | None:
 
 
 def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
-    value, own = _in_order(negatives), _in_order(positive)
+    value, own = in_order(negatives), in_order(positive)
     true = own[indexes]
     lines = torch.stack([~(value <= true), ~(value < true), torch.ones_like(value, dtype=torch.bool), value != value])
     counts = torch.zeros(4, len(positive), dtype=torch.int64, device=positive.device)
@@ -144,7 +144,7 @@ def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
 
 def _count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
     """By one sort: the pairs of millions of positives and negatives are never compared one by one."""
-    value, true = _in_order(negatives), _in_order(positive).contiguous()
+    value, true = in_order(negatives), in_order(positive).contiguous()
     nan, own_nan = (value != value).sum(), true != true
     if value.is_floating_point():
         value = value.masked_fill(value != value, torch.inf)
@@ -157,7 +157,7 @@ def _count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
     return torch.stack([M - not_above, M - below, M, nan + own_nan])
 
 
-def _in_order(scores: Tensor) -> Tensor:
+def in_order(scores: Tensor) -> Tensor:
     """Numbers of the order of the scores, of a dtype that torch sorts and compares."""
     if scores.dtype == torch.bool:
         return scores.to(torch.uint8)
