@@ -43,7 +43,7 @@ ELSEWHERE = {
     "protocols.embedding_scorer.EmbeddingScorer.__init__": "goes to rank_triples",
     "protocols.long_tables.rank_long_table": "sorts the rows of a table",
     "ranking.counting.chosen": "tells the way",
-    "table.rank_table.RankTable.from_numpy": "is told that scores were NaN",
+    "evaluation.rank_table.RankTable.from_numpy": "is told that scores were NaN",
     "ranking.accumulator.RankAccumulator.update": "as told at the beginning",
     "ranking.certified.candidates.Candidates.__init__": "goes to rank_embeddings",
     "ranking.certified.tiles.Tile.__init__": "goes to rank_embeddings",

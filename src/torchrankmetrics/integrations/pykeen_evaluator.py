@@ -16,6 +16,7 @@ from torch import Tensor
 
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.integrations.pykeen_filter import CandidateFilter
 from torchrankmetrics.integrations.pykeen_keys import (
     Keywords,
@@ -31,7 +32,6 @@ from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View

@@ -11,6 +11,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
 from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.protocols.triples import ScoreFunction
@@ -18,7 +19,6 @@ from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import EntitySide
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.inference.exchange import CrossRanks, ExchangeableTriples
 

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import as_facts, asked_of
 from torchrankmetrics.protocols.scorers import Scores
@@ -12,7 +13,6 @@ from torchrankmetrics.protocols.triples import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.sides import ENTITY_SIDES
-from torchrankmetrics.table.rank_table import RankTable
 
 _COLUMNS = ("head", "relation", "tail", "time")
 

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
 from torchrankmetrics.ranking.relevance import rank_listed
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
-from torchrankmetrics.table.rank_table import RankTable
 
 _NEEDED = ("query", "candidate", "score", "true")
 _SAID = ("group", "weight", "sample_id")

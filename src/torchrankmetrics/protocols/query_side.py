@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import Best, SideAnswers
 from torchrankmetrics.protocols.batches import FIRST, BatchSize
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
@@ -22,7 +23,6 @@ from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.rank_table import RankTable
 
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
 _SHARE = 8

@@ -8,6 +8,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, asked_of
 from torchrankmetrics.protocols.near_ties import NearTies
@@ -16,7 +17,6 @@ from torchrankmetrics.protocols.scorers import Scores, both_sides, look_for_dist
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
 from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
