@@ -83,7 +83,7 @@ def count_negatives(
     if indexes is not None:
         return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
     if negatives.ndim == 1 and exclude is None:
-        return _count_shared(positive, negatives)
+        return count_shared(positive, negatives)
     if negatives.ndim != 2 or len(positive) != len(negatives):
         raise ValueError(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
@@ -142,8 +142,8 @@ def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
     return counts
 
 
-def _count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
-    """By one sort: the pairs of millions of positives and negatives are never compared one by one."""
+def count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
+    """Count (4, B) by one sort: the pairs of millions of positives and negatives are never compared one by one."""
     value, true = in_order(negatives), in_order(positive).contiguous()
     nan, own_nan = (value != value).sum(), true != true
     if value.is_floating_point():
