@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.table import table_io
 from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
@@ -225,9 +225,8 @@ def _array(name: str, column: Any) -> Any:
             column = column.dictionary_encode()
         kept, place = np.unique(column.indices.to_numpy(), return_inverse=True)
         words = column.dictionary.take(pa.array(kept)).to_pylist()
-        if unknown := sorted(set(words) - SIDE_WORDS.keys()):
-            raise ValueError(f"side must be one of {', '.join(SIDE_WORDS)}; got {', '.join(map(repr, unknown[:3]))}")
-        return np.array([SIDE_WORDS[word] for word in words], dtype=np.int64)[place.reshape(-1)]
+        codes = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words]
+        return np.array(codes, dtype=np.int64)[place.reshape(-1)]
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
     if pa.types.is_dictionary(column.type):
