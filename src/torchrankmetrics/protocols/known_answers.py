@@ -128,9 +128,8 @@ class KnownAnswers:
         if device == self.index.answers.device:
             return self
         if device not in self._copies:
-            key, start, answers, *rest = self.index
-            there = AnswerIndex(key.to(device), start.to(device), answers.to(device), *rest)
-            self._copies[device] = self.of_index(there)
+            key, start, answers = (part.to(device) for part in self.index[:3])
+            self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
 
     def count(

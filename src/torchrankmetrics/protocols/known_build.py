@@ -46,7 +46,7 @@ def build(
             raise IndexError(
                 f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest - 1}"
             )
-        found = {}
+        found: dict[str, Index] = {}
         for side in sides:
             sizes = [max(limits[i], 1) for i in QUERY_AND_ANSWER[side]]
             check_key_size(sizes)

@@ -103,13 +103,11 @@ def opened(path: str | os.PathLike[str]) -> Opened:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of memory that can only be read; nobody writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, dtype=np.int64, offset=_HEADER))
-    known, at = {}, 0
-    for side, index in sides.items():
-        arrays = []
-        for length in index.lengths:
-            arrays.append(numbers[at : at + length])
-            at += length
-        known[side] = KnownAnswers.of_index(AnswerIndex(*arrays, index.sizes, index.num_answers, index.longest))
+    part = iter(torch.split(numbers, [length for index in sides.values() for length in index.lengths]))
+    known = {
+        side: KnownAnswers.of_index(AnswerIndex(next(part), next(part), next(part), *index[:3]))
+        for side, index in sides.items()
+    }
     return Opened(os.path.abspath(path), head[-_DIGEST:].hex(), num_entities, sides, known)
 
 

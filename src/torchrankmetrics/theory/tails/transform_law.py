@@ -259,12 +259,14 @@ def _line(
         start, y = mass * np.exp(1j * offset * x), offset + step * np.arange(size)
         at_once = len(stop) == 1 and mean is None
         sums = (turns @ start)[:, None] if at_once else _prefix_sums(turns * start, stop)
-        result: ComplexArray = (t0 + 1j * y) * top
+        drift = (t0 + 1j * y) * top
         if mean is None:
-            return result + np.log(sums) @ c - log_N
-        logarithm = np.log(sums * np.exp(-1j * np.multiply.outer(y, mean)))
-        logarithm[np.abs(logarithm.imag) > _ONE_BRANCH] = complex(math.nan, math.nan)
-        return result + logarithm @ c + 1j * y * float(c @ mean) - log_N
+            result: ComplexArray = drift + np.log(sums) @ c - log_N
+        else:
+            logarithm = np.log(sums * np.exp(-1j * np.multiply.outer(y, mean)))
+            logarithm[np.abs(logarithm.imag) > _ONE_BRANCH] = complex(math.nan, math.nan)
+            result = drift + logarithm @ c + 1j * y * float(c @ mean) - log_N
+        return result
 
     return evaluate_line
 
