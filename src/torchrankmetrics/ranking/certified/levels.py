@@ -38,6 +38,12 @@ def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) 
     return _BEGUN + (0 if kept else _PREPARED[dtype] * width * number)
 
 
+def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
+    """Precisions without those below float32 that would not even pay if they left nothing open."""
+    full = cost(FLOAT32, width)
+    return [x for x in precisions if x not in _PREPARED or (full - cost(x, width)) * scores > _BEGUN]
+
+
 class Level(ABC):
     """One precision.
 
@@ -99,7 +105,7 @@ class Floating(Level):
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By one bound for the tile."""
         low, high = self._truth.interval(tile, self.dtype)
-        return self._problem.intervals.counter(place, low[task], high[task], limit, spare)
+        return self._problem.intervals.counter(place, low.index_select(0, task), high.index_select(0, task), limit, spare)
 
 
 class Eighths(Level):
@@ -140,7 +146,7 @@ class Eighths(Level):
         """By a bound for every pair."""
         assert self._columns is not None
         assert self._problem.intervals.counter_of_eighths is not None
-        tasks = type(self._rulers)(*(part[task] for part in self._rulers))
+        tasks = type(self._rulers)(*(part.index_select(0, task) for part in self._rulers))
         return self._problem.intervals.counter_of_eighths(place, tasks, self._columns.scales, limit, spare)
 
 
@@ -152,4 +158,4 @@ def levels(precisions: Sequence[torch.dtype], problem: Problem, truth: Truth) ->
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Rows in ascending order, without a copy where there is none between them."""
     first, last = int(rows[0]), int(rows[-1])
-    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix[rows]
+    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix.index_select(0, rows)
