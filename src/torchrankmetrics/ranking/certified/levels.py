@@ -39,9 +39,9 @@ def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) 
 
 
 def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
-    """Precisions without those below float32 that would not even pay if they left nothing open."""
+    """Precisions without those below float32 that would save little even if they left nothing open."""
     full = cost(FLOAT32, width)
-    return [x for x in precisions if x not in _PREPARED or (full - cost(x, width)) * scores > _BEGUN]
+    return [x for x in precisions if x not in _PREPARED or (full - cost(x, width)) * scores > 1.5 * _BEGUN]
 
 
 class Level(ABC):
