@@ -149,18 +149,18 @@ class Cascade:
         limit = self._limit(tile)
         spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
         found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
-        if not level.is_coarse:
-            # what is equal where nothing is rounded is tied
-            exact = self._truth.error(tile, level.dtype).index_select(0, task) == 0
-            if not self._truth.looked and bool(((found.inside > limit) & ~exact).any()):
-                self._truth.look()  # there may be a reason for so many
-                yield from self._count_tasks(tile, task, level)
-                return
-            if bool(exact.any()):
-                self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
-                self._tally.above.index_add_(0, task, found.above * exact)
-                task, found = task[~exact], found.of(~exact)
-        many = found.inside > limit
+        many, exact = found.inside > limit, None if level.is_coarse else self._truth.exact(tile, level.dtype)
+        if exact is not None:
+            exact = exact.index_select(0, task)
+            many &= ~exact
+        if not (level.is_coarse or self._truth.looked) and bool(many.any()):
+            self._truth.look()  # there may be a reason for so many
+            yield from self._count_tasks(tile, task, level)
+            return
+        if exact is not None:  # what is equal where nothing is rounded is tied
+            self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
+            self._tally.above.index_add_(0, task, found.above * exact)
+            task, found, many = task[~exact], found.of(~exact), many[~exact]
         if level.is_coarse and found.complete:  # few at all
             many.fill_(False)
         elif bool(many.any()):

@@ -30,6 +30,7 @@ class Truth:
         self._tile: Tile | None = None
         self.group: Tensor | None = None
         self._bounds: dict[torch.dtype, Tensor] = {}
+        self._exact: dict[torch.dtype, Tensor | None] = {}
         self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
@@ -63,12 +64,20 @@ class Truth:
     def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
         if self._tile is not tile:  # of one tile at a time
-            self._tile, self._bounds, self._intervals = tile, {}, {}
+            self._tile, self._bounds, self._intervals, self._exact = tile, {}, {}, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._grain)
             self._bounds[dtype] = bound.index_select(0, self._problem.row) + self._errors
         return self._bounds[dtype]
+
+    def exact(self, tile: Tile, dtype: torch.dtype) -> Tensor | None:
+        """Of which tasks scores of the tile in a precision are not rounded, bool (P,); None: of none."""
+        error = self.error(tile, dtype)
+        if dtype not in self._exact:
+            exact = error == 0
+            self._exact[dtype] = exact if bool(exact.any()) else None
+        return self._exact[dtype]
 
     @property
     def scores(self) -> Tensor:
