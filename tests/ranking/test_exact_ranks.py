@@ -119,13 +119,16 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(levels, "_BEGUN", [-(1 << 26), 1 << 26][seed // 3 % 2])
-        if seed % 3:  # all begin with the first precision
+        patch.setattr(levels, "_BEGUN", -(1 << 26))  # below zero: every precision is worth it
+        if seed % 3:  # all begin with the first
             patch.setattr(cascade.Cascade, "_plan", lambda self: None)
+        elif seed // 3 % 2:
+            patch.setattr(levels, "_BEGUN", 1 << 26)
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
         patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
         patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
+        patch.setattr(pairs, "_MANY", [0, 1 << 20][seed // 19 % 2])
         patch.setattr(pairs, "_OPEN", [0, 1 << 20][seed // 11 % 2])
         ranks = rank_embeddings(
             queries,

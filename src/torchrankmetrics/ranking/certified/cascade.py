@@ -24,7 +24,7 @@ _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
-_FEW = 128  # tasks that are looked at first
+_FEW = 64  # tasks for which it is guessed before
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
@@ -68,7 +68,7 @@ class Cascade:
         return torch.stack([above, above + tally.tied, others, tally.nan + kind.isnan()])
 
     def _plan(self) -> None:
-        """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
+        """Choose the precision that each task begins with, by what those below float32 may leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
         held, width = self._problem.candidates, self._problem.width
         number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
@@ -82,16 +82,14 @@ class Cascade:
             alone = cost(level.dtype, width)
             saved = (costs.amin(0) - alone)[self._ordinary]
             asked = self._ordinary[saved > 0]
-            if float(saved.clamp(min=0).sum()) * len(held) < prepared[place]:
+            if not len(asked) or float(saved.clamp(min=0).sum()) * len(held) < prepared[place]:
                 continue
-            asked = asked[level.ready(tile)[asked]]
             few = asked[:: max(1, len(asked) // _FEW)]  # they tell whether the others are worth a look
             for looked in (few, asked):
-                for task in self._chunks(looked, min(number, blocks.BLOCK), 1):
-                    inside = self._scan(tile, task, level, 0, filled=False).inside
-                    costs[place, task] = alone + (inside + 1).double() * (self._pair / number)
-                saved = _saved(costs, place)[looked].sum() / len(looked) * len(asked)
-                if float(saved) * len(held) < prepared[place]:
+                for task in torch.split(looked, max(1, sizes.CELLS // number)):
+                    costs[place, task] = alone + (level.guess(tile, task) + 1) * (self._pair / number)
+                found = _saved(costs, place)[looked].sum() / len(looked) * len(asked)
+                if float(found) * len(held) < prepared[place]:
                     break
         for place in range(len(coarse)):
             if float(_saved(costs, place).sum()) * len(held) < prepared[place]:
@@ -195,22 +193,19 @@ class Cascade:
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
-    def _scan(
-        self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int = 0, *, filled: bool = True
-    ) -> Between:
+    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int) -> Between:
         """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
 
-        What is not to be counted is filled with the least number; ``filled=False``: all are counted.
+        What is not to be counted is filled with the least number.
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
-        fill = self._left_out(tile, rows) if filled else None
+        fill = self._left_out(tile, rows)
         width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
-            if fill is not None:
-                fill(scores, columns, level.nothing)
+            fill(scores, columns, level.nothing)
             counter.add(scores, left)
         return counter.found()
 

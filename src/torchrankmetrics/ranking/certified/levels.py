@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -63,6 +64,24 @@ class Level(ABC):
         """Whether it is below float32, and decides nothing but what is far from the true score."""
         return self.dtype in (EIGHTHS, BFLOAT16)
 
+    def guess(self, tile: Tile, task: Tensor) -> Tensor:
+        """About how many candidates of a small tile are left open of some tasks, float64 (T,): by typical errors.
+
+        Nothing is prepared for it.
+        """
+        row, width = self._problem.row.index_select(0, task), self._problem.width
+        queries = self._problem.queries.given.index_select(0, row).float()
+        scores = tile.scores(queries, slice(0, len(tile)), queries.new_empty(len(task), len(tile)))
+        lengths = tile.length.float() if tile.similarity == "cosine" else 1.0
+        norms, own_norms = tile.norm.float() / lengths, torch.linalg.vector_norm(queries, dim=1)[:, None]
+        errors, own_errors = self._typical_errors(tile.given.float()) / lengths, self._typical_errors(queries)[:, None]
+        apart = (scores - self._truth.scores.index_select(0, task).float()[:, None]).abs()
+        return (apart < own_norms * errors + own_errors * norms).sum(1, dtype=torch.float64)
+
+    @abstractmethod
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """What rounding vectors (n, d) changes on average, as a norm, (n,)."""
+
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound of a task is finite, bool (P,)."""
@@ -89,6 +108,11 @@ class Floating(Level):
     """Bfloat16, float32 or float64."""
 
     nothing = -torch.inf
+
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """Half of a digit, evenly; of the longest, for the bound is of the tile."""
+        largest = torch.linalg.vector_norm(vectors, dim=1).amax()
+        return (largest * (torch.finfo(self.dtype).eps / 12**0.5)).expand(len(vectors))
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound is finite."""
@@ -117,8 +141,15 @@ class Eighths(Level):
         super().__init__(dtype, problem, truth)
         assert problem.intervals.eighths is not None
         self._rounding = problem.intervals.eighths
-        self._queries = eighths.Whole.of(problem.queries.given, self._rounding)
         self._of: Tile | None = None
+
+    @cached_property
+    def _queries(self) -> eighths.Whole:
+        return eighths.Whole.of(self._problem.queries.given, self._rounding)
+
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """Half of a step, evenly."""
+        return vectors.abs().amax(1) * (vectors.shape[1] ** 0.5 / 127 / 12**0.5)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the numbers are in range."""
