@@ -69,8 +69,7 @@ class Level(ABC):
 
         Nothing is prepared for it.
         """
-        row, width = self._problem.row.index_select(0, task), self._problem.width
-        queries = self._problem.queries.given.index_select(0, row).float()
+        queries = self._problem.queries.given.index_select(0, self._problem.row.index_select(0, task)).float()
         scores = tile.scores(queries, slice(0, len(tile)), queries.new_empty(len(task), len(tile)))
         lengths = tile.length.float() if tile.similarity == "cosine" else 1.0
         norms, own_norms = tile.norm.float() / lengths, torch.linalg.vector_norm(queries, dim=1)[:, None]
@@ -129,7 +128,9 @@ class Floating(Level):
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By one bound for the tile."""
         low, high = self._truth.interval(tile, self.dtype)
-        return self._problem.intervals.counter(place, low.index_select(0, task), high.index_select(0, task), limit, spare)
+        return self._problem.intervals.counter(
+            place, low.index_select(0, task), high.index_select(0, task), limit, spare
+        )
 
 
 class Eighths(Level):

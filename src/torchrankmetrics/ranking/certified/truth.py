@@ -49,7 +49,9 @@ class Truth:
         """Bound of the errors in float64 of the scores of rows with the candidates of a tile, or with some of them."""
         sizes = tile.each if column is None else Sizes(*(numbers[column] for numbers in tile.each))
         norm, error = self._problem.queries.sizes(FLOAT64)
-        return error_bound(FLOAT64, self._problem.width, sizes, norm.index_select(0, row), error.index_select(0, row), self._grain)
+        return error_bound(
+            FLOAT64, self._problem.width, sizes, norm.index_select(0, row), error.index_select(0, row), self._grain
+        )
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
