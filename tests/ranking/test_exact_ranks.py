@@ -179,6 +179,31 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
         assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
 
 
+@pytest.mark.skipif(not HAS_NUMBA, reason="only compiled counting knows integers of eight bits: needs numba")
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_how_much_a_precision_leaves_open_is_known_within_a_factor_of_two_before_it_is_used(similarity, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    queries, candidates = torch.randn(60, 128, generator=generator), torch.randn(2000, 128, generator=generator)
+    held, found = Candidates(candidates), {}
+
+    def look(self):
+        (tile,) = held.tiles(similarity, 2000, True)
+        task = torch.arange(60)
+        for level in self._levels[:2]:
+            assert bool(level.ready(tile).all())
+            found[level.dtype] = level.guess(tile, task), self._scan(tile, task, level, 0, 0).inside
+
+    monkeypatch.setattr(rank, "precisions", lambda *args, **options: LADDERS[0])
+    monkeypatch.setattr(levels, "_BEGUN", -(1 << 26))
+    monkeypatch.setattr(cascade.Cascade, "_plan", look)
+    target = torch.randint(0, 2000, (60,), generator=generator)
+    rank_embeddings(queries, held, target, similarity=similarity)
+    for dtype in (EIGHTHS, BFLOAT16):
+        guessed, open_ = (float(number.sum()) for number in found[dtype])
+        assert 1000 < open_ < 30000
+        assert 0.5 < guessed / open_ < 2
+
+
 def test_biases_that_vanish_in_float64_are_told_apart_for_queries_of_zeros():
     zeros = torch.zeros(1, 1, dtype=torch.float64)
     candidates = torch.tensor([[1e-170], [2e-170], [3e-170], [1.0]], dtype=torch.float64)
