@@ -160,7 +160,7 @@ def _rank_by_product(
             return _true_scores(scores_of, tasks, part, buffer)
 
         asked = part.agree(
-            lambda: read_tasks(target, exclude, None, part, B, queries.device, true_scores),
+            lambda: read_tasks(target, exclude, part, B, queries.device, true_scores),
             lambda asked: {
                 **asked.said(part, B),
                 "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
