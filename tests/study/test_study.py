@@ -79,6 +79,19 @@ def test_the_mean_over_these_data_sets_has_the_errors_of_all() -> None:
     assert half > 1.96 * found.here.standard_error  # three seeds: t and not the normal law
 
 
+@pytest.mark.parametrize(("ranks", "p"), [((4, 5), 2 * 2.0**-9), ((2, 4), 1.0)], ids=["one_way", "cancel"])
+def test_a_mean_of_differences_without_spread_is_not_sure(ranks: tuple[int, int], p: float) -> None:
+    """Ten tasks that all differ alike: the signs of one data set flip by chance, twice as often one of two."""
+    study = RankStudy()
+    for dataset, rank in zip(("one", "two"), ranks, strict=True):
+        for model, own in (("a", 3), ("b", rank)):
+            table = RankTable.from_ranks(Ranks([own] * 10, [own] * 10, [9] * 10))
+            study.add(table, dataset=dataset, model=model)
+    found = study.difference("a", "b", "mr")
+    assert found.here.standard_error == 0
+    assert found.here.p_value == p
+
+
 def test_hits_of_single_runs_are_tested_by_mcnemar() -> None:
     found = study_of().difference("a", "b", "hits@10")
     for dataset in SIZES:

@@ -18,6 +18,7 @@ from torchrankmetrics.theory.inference.testing import holm
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
+_ROUNDING = 1e-12  # of a difference, as a share of the values
 HERE, ELSEWHERE = "these data sets", "other data sets"
 
 
@@ -163,12 +164,18 @@ class _Pair(NamedTuple):
 
 
 def _mean_here(pairs: list[_Pair], level: float) -> DataSetDifference:
-    """Mean over data sets that are no sample: their errors add up, with Welch-Satterthwaite degrees of freedom."""
-    mean = float(np.mean([pair.value for pair in pairs]))
+    """Mean over data sets that are no sample: their errors add up, with Welch-Satterthwaite degrees of freedom.
+
+    Where no data set has any spread t would be sure: p is that of the surest data set, by Bonferroni over all of them.
+    """
+    values = [pair.value for pair in pairs]
+    mean = float(np.mean(values))
     variance = sum(pair.error**2 for pair in pairs)
     error = math.sqrt(variance) / len(pairs)
     if error == 0:
-        return DataSetDifference(HERE, mean, mean, mean, 0.0, float(mean == 0), math.nan)
+        surest = min(1.0, len(pairs) * min(pair.p_value for pair in pairs))
+        p_value = 1.0 if abs(mean) <= _ROUNDING * max(map(abs, values)) else surest
+        return DataSetDifference(HERE, mean, mean, mean, 0.0, p_value, math.nan)
     freedom = variance**2 / sum(pair.error**4 / pair.freedom for pair in pairs)
     half = float(student.ppf((1 + level) / 2, freedom)) * error
     p_value = float(2 * student.sf(abs(mean) / error, freedom))

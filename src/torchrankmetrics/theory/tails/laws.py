@@ -6,13 +6,16 @@ in the complex plane (to invert it). K is closed for ranks and hits; for every o
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.tails.lattice import common_span
+
+if TYPE_CHECKING:
+    from torchrankmetrics.theory.tails.ranges import RangeSumLaw
 
 ComplexArray = npt.NDArray[np.complex128]
 Line = Callable[[float], ComplexArray]
@@ -72,6 +75,10 @@ class SumLaw(Protocol):
     def reaching(self, s: float, slack: float) -> "SumLaw":
         """A law of the same P(S >= s) that costs less, if there is one; not of its top."""
         return self
+
+    def by_ranges(self) -> "RangeSumLaw | None":
+        """The same law, its tasks one by one; None if they are too many, or if f is not known to be monotone."""
+        return None
 
     def atoms(self, most: int) -> list[Atoms] | None:
         """The laws of the summands that vary, unless they have more than ``most`` points in all, or are too many."""

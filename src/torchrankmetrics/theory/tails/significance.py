@@ -124,7 +124,7 @@ def log_p_value(
         rounded_law = sum_law(definition.f, rounded[0], sign)
         if len(counts.weight) > MOST_GROUPS or (rounded_law.span is not None and further < rounded_law.span / 4):
             law, counts, slack = rounded_law, rounded[0], further
-    return log_upper_tail(law.reaching(sign * mean, slack), sum_law(definition.f, counts, -sign), sign * mean, slack)
+    return log_upper_tail(law, sum_law(definition.f, counts, -sign), sign * mean, slack)
 
 
 def _direction(definition: RankDefinition) -> int:

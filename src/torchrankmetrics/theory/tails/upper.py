@@ -6,6 +6,7 @@ from torchrankmetrics.theory.tails.convolution import log_tail_by_convolution
 from torchrankmetrics.theory.tails.grid import log_tail_on_grid
 from torchrankmetrics.theory.tails.inversion import away_from_pole, log_tail_by_inversion
 from torchrankmetrics.theory.tails.laws import SumLaw
+from torchrankmetrics.theory.tails.narrowing import narrowed
 
 _COARSE = 1e-4  # a lattice whose span is this share of the range is inverted with a few thousand nodes at most
 _FEW = 1 << 14  # atoms that are convolved in a moment
@@ -15,7 +16,7 @@ def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> floa
     """Log P(S >= s).
 
     Args:
-        law: the law of S, or one of the same P(S >= s).
+        law: the law of S.
         negated: the law of -S; below the mean, P(S >= s) is 1 - P(-S > -s), which loses no digits.
         s: any real number or infinity.
         slack: s reaches an atom of S this far above it; at most a quarter of a lattice's span.
@@ -32,8 +33,8 @@ def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> floa
         return 0.0
     if law.span is None:
         if s > law.cumulants(0.0)[0]:
-            return _log_tail_above_mean(law, s - slack, 0.0)
-        return _log_complement(_log_tail_above_mean(negated, slack - s, 0.0, below=True))
+            return _log_tail_off_atoms(law, s - slack, slack)
+        return _log_complement(_log_tail_off_atoms(negated, slack - s, slack, below=True))
     below_top = math.floor((law.highest - s + slack) / law.span)
     if below_top == 0:
         return law.log_top
@@ -46,13 +47,27 @@ def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> floa
     return _log_complement(_log_tail_above_mean(negated, -worse, law.span / 4, below=True))
 
 
+def _log_tail_off_atoms(law: SumLaw, s: float, slack: float, *, below: bool = False) -> float:
+    """Log P(S >= s) for s above the mean and no atom within ``slack`` of it that matters; there is no lattice."""
+    ranges = law.by_ranges()
+    left = None if ranges is None else narrowed(ranges, s, slack / 8, below=below)
+    if left is None:
+        return _log_tail_above_mean(law.reaching(s, slack), s, 0.0, below=below)
+    if left.log_open == -math.inf:
+        return left.log_reached
+    if s > left.law.cumulants(0.0)[0]:
+        return left.log_tail(_log_tail_above_mean(left.law, s, 0.0, below=below))
+    log_missed = _log_tail_above_mean(left.law.negated(), -s, 0.0, below=not below)
+    return left.log_tail(_log_complement(log_missed))
+
+
 def _log_tail_above_mean(law: SumLaw, s: float, slack: float, *, below: bool = False) -> float:
     """Log P(S >= s) for s above the mean; on a lattice s is one of its points, found within ``slack``.
 
     Where it cannot be had to all digits it errs to the larger side, or to the smaller one on demand.
     """
     if law.span is not None and law.decays:
-        return log_tail_by_inversion(law, s)
+        return log_tail_by_inversion(law, s, below=below)
     t0 = away_from_pole(law, s)
     exact = log_tail_by_convolution(law, s - slack, t0, _FEW)
     if exact is None:
@@ -68,4 +83,6 @@ def _log_complement(log_q: float) -> float:
     """Log(1 - q) from log q."""
     if log_q == -math.inf:
         return 0.0
+    if log_q >= 0:
+        return -math.inf
     return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))

@@ -1,0 +1,119 @@
+"""p-values where what matters is narrow beside the range of f: by counting ranks, pairs of ranks, and by simulation."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from torchrankmetrics.theory import definitions as d
+from torchrankmetrics.theory.tails.ranges import RangeSumLaw, RankRanges
+from torchrankmetrics.theory.tails.significance import log_p_value, p_value
+
+MRR, GMR, SQUARES = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)
+SIZES = [65_535, 65_536, 65_537, 10**6, 10**9]
+SHARES = [1e-6, 0.02, 0.5, 0.9, 0.999]
+
+
+@pytest.mark.parametrize("N", SIZES, ids=str)
+@pytest.mark.parametrize("share", SHARES)
+def test_one_task_has_the_share_of_its_rank(N, share):
+    rank = max(1, round(share * N))
+    # how many ranks are as good as tied: sums of reciprocals are known to 4e-15, sums of squares to 4e-15 N^2
+    ties = {MRR: 4e-15 * rank**2, GMR: 1e-7 * rank, SQUARES: 4e-15 * N**2 / rank}
+    for definition, value in ((MRR, 1 / rank), (GMR, float(rank)), (SQUARES, float(rank))):
+        got = p_value(definition, value, [N]) * N
+        assert rank * (1 - 1e-9) <= got <= rank * (1 + 1e-8) + 2 * ties[definition] + 1
+
+
+def pairs_below(s, N):
+    """How many pairs of ranks up to N have reciprocals whose sum is below s, 1 / N < s < 1 / N + 1, by 1e-12 of it."""
+    s *= 1 - 1e-12
+    a = np.arange(max(1, math.floor(1 / (s - 1 / N))), N + 1, dtype=np.float64)
+    b = 1 / np.maximum(s - 1 / a, 1e-300)  # the second rank must be beyond
+    return int(np.maximum(N - np.floor(np.minimum(b, N)), 0).sum())
+
+
+@pytest.mark.parametrize("N", SIZES, ids=str)
+@pytest.mark.parametrize("share", [0.3, 0.9, 0.999])
+def test_two_equal_tasks_by_counting_pairs_of_ranks(N, share):
+    if N == 10**9 and share < 0.99:
+        share = 0.9995  # fewer pairs to count
+    value = 1 / round(share * N)
+    missed = pairs_below(2 * value, N) / N**2
+    got = p_value(MRR, value, [N, N])
+    assert (1 - missed) * (1 - 1e-9) <= got
+    assert 1 - got >= 0.9 * missed
+
+
+@pytest.mark.parametrize("N", [10**6, 10**9], ids=str)
+@pytest.mark.parametrize("n", [1, 3, 40])
+def test_a_value_next_to_the_worst_has_the_probability_of_being_reached(N, n):
+    # reciprocals of the worst ranks grow by about 1 / N^2 from one to the next: distances of n ranks that add up to < k
+    k = N // 1000
+    value = (n - 1) / n / N + 1 / n / (N - k)
+    missed = math.comb(k - 1 + n, n) / N**n
+    got = p_value(MRR, value, [N] * n)
+    assert (1 - missed) * (1 - 1e-9) <= got <= 1
+
+
+def test_thousand_weights_among_a_million_candidates_by_simulation():
+    rng = np.random.default_rng(0)
+    N, weights = rng.integers(500_000, 1_500_000, 1000), rng.random(1000) + 0.5
+    weights /= weights.sum()
+    means = np.concatenate([(1 / np.ceil(rng.random((500, 1000)) * N)) @ weights for _ in range(20)])
+    for share in (0.9, 0.1):
+        value = np.quantile(means, 1 - share)
+        error = math.sqrt(share * (1 - share) / len(means))
+        assert share - 4 * error <= p_value(MRR, value, N, weights) <= 1.03 * share + 4 * error
+
+
+def test_mean_rank_near_the_worst_is_not_too_small_where_the_lattice_is_too_long():
+    N = 10**9
+    rank = 999 * 10**6
+    assert 0.999 <= p_value(d.MEAN_RANK, float(rank), [N]) <= 0.99901
+
+
+def test_hundred_tasks_near_the_worst_are_sure_to_be_better():
+    N = np.random.default_rng(0).integers(5 * 10**8, 10**9, 100)
+    assert log_p_value(MRR, float((1.001 / N).mean()), N) == 0
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    f=st.sampled_from([d.Power(-1), d.Log(), d.Power(2), d.Power(-2.5)]),
+    groups=st.lists(
+        st.tuples(st.integers(1, 3000), st.integers(0, 3000), st.floats(0.1, 3), st.integers(1, 3)),
+        min_size=1,
+        max_size=4,
+    ),
+    sign=st.sampled_from([1, -1]),
+    turns=st.floats(0.1, 300),
+    share=st.floats(0, 1),
+)
+def test_a_law_on_ranges_of_ranks_is_that_of_all_their_values(f, groups, sign, turns, share):
+    low, more, weight, count = (np.array(column) for column in zip(*groups, strict=True))
+    law = RangeSumLaw(f, RankRanges(low, low + more, weight.astype(float), count), sign)
+    values = [sign * v * f.values(np.arange(a, a + m + 1.0)) for a, m, v, _ in groups]
+    assert law.lowest == pytest.approx(sum(c * x.min() for c, x in zip(count, values, strict=True)))
+    assert law.highest == pytest.approx(sum(c * x.max() for c, x in zip(count, values, strict=True)))
+    width = max(float(np.ptp(x)) for x in values)
+    if width > 0:
+        t0, step = 1 / width, turns / width / 20
+        t = t0 + 1j * (step + step * np.arange(20))
+        direct = sum(
+            c * np.log(np.exp(np.multiply.outer(t, x - x.max())).mean(axis=1))
+            for c, x in zip(count, values, strict=True)
+        )
+        got = law.line(t0, step, 20)(step) - t * law.highest
+        assert np.exp(got) == pytest.approx(np.exp(direct), abs=1e-9)
+        exact = [np.exp(t0 * (x - x.max())) for x in values]
+        mean = sum(c * (m @ x) / m.sum() for c, m, x in zip(count, exact, values, strict=True))
+        assert law.cumulants(t0)[0] == pytest.approx(mean, rel=1e-8, abs=1e-9 * width)
+    short = share * width
+    log_all, kept = law.within(short)
+    near = [(x >= x.max() - short).mean() for x in values]
+    assert log_all == pytest.approx(float(count @ np.log(near)), rel=1e-9, abs=1e-12)
+    assert kept.highest == pytest.approx(law.highest)
+    assert kept.width.max() <= short
