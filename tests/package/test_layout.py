@@ -163,6 +163,26 @@ def test_no_files_import_each_other_in_a_circle() -> None:
     TopologicalSorter(graph).prepare()  # names a circle where there is one
 
 
+def test_no_file_imports_a_private_name_of_another() -> None:
+    private = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("torchrankmetrics."):
+                private += [f"{path.name}: {one.name}" for one in node.names if re.match("_[^_]", one.name)]
+    assert not private
+
+
+def test_what_is_no_candidate_has_one_word_and_one_polarity() -> None:
+    others = r"_?(allowed|drop|dropped|keep|known|mask|restriction)(_|$)"
+    found = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())) if room(path) == "ranking" else ():
+            name = node.arg if isinstance(node, ast.arg) else getattr(getattr(node, "target", None), "id", "")
+            if re.match(others, name) and re.search("Tensor|Slices", ast.unparse(node)):
+                found.append(f"{path.name}: {name}")
+    assert not found
+
+
 def test_what_is_looked_up_late_is_told_of() -> None:
     found = {}
     for path in FILES:

@@ -104,7 +104,6 @@ def rank_embeddings(
             held,
             target,
             exclude,
-            None,
             similarity=similarity,
             chunk_size=chunk_size,
             counting=counting,
