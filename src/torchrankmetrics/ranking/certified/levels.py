@@ -151,8 +151,8 @@ class Eighths(Level):
 
     def _typical_errors(self, vectors: Tensor) -> Tensor:
         """Half of a step, evenly."""
-        step: Tensor = vectors.abs().amax(1) / 127
-        return step * (vectors.shape[1] / 12) ** 0.5
+        error: Tensor = vectors.abs().amax(1) * (vectors.shape[1] / 12) ** 0.5 / 127
+        return error
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the numbers are in range."""
