@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int, is_number
+from torchrankmetrics.checks import check_int, one_number
 from torchrankmetrics.protocols.known_triples import as_triples
 from torchrankmetrics.ranking.arrays import Integers
 
@@ -37,7 +37,8 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     ['n-1', '1-1']
     """
     known = torch.unique(as_triples(triples, "triples"), dim=0)
-    if not is_number(threshold) or not threshold > 1:
+    least = one_number(threshold)
+    if least is None or not least > 1:
         raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
     largest = int(known[:, 1].max()) if len(known) else -1
     num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
@@ -48,5 +49,5 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     many = []
     for query in ([0, 1], [1, 2]):  # tails per (head, relation), heads per (relation, tail)
         queries = torch.unique(known[:, query], dim=0)[:, query.index(1)]
-        many.append(number >= threshold * torch.bincount(queries, minlength=num_relations).double())
+        many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
     return torch.where(number > 0, many[0].long() + 2 * many[1].long(), -1)

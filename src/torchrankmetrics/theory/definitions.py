@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, check_int, is_number
+from torchrankmetrics.checks import check_choice, check_int, one_number
 from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
 
@@ -177,8 +177,10 @@ def power_mean_rank(p: float) -> RankDefinition:
     >>> power_mean_rank(-2).name, power_mean_rank(1).name
     ('power_mean_rank_minus_2', 'mr')
     """
-    if not is_number(p):
+    number = one_number(p)
+    if number is None:
         raise TypeError(f"p must be a real number, got {p!r} of type {type(p).__name__}")
+    p = number
     if math.isnan(p):
         raise ValueError("p must be a real number or an infinity, got nan")
     known = {1.0: MEAN_RANK, 0.0: GEOMETRIC_MEAN_RANK, -1.0: HARMONIC_MEAN_RANK}.get(float(p))
