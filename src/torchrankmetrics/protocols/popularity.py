@@ -4,7 +4,7 @@ import torch
 
 from torchrankmetrics.checks import one_number
 from torchrankmetrics.protocols.known_triples import as_triples
-from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -49,7 +49,7 @@ def weigh_by_popularity(
     tasks = as_triples(triples, "triples").cpu()
     if not known:
         raise ValueError("known is empty: pass the triples that popularity is counted in")
-    facts = torch.unique(torch.cat([as_triples(part, f"known[{i}]").cpu() for i, part in enumerate(known)]), dim=0)
+    facts = unique_rows(torch.cat([as_triples(part, f"known[{i}]").cpu() for i, part in enumerate(known)]))[0]
     arrays = table.to_numpy()
     index, code = (as_ids(arrays.get(name, [-1]), name) for name in ("sample_id", "side"))
     head, tail = (code == SIDE_CODES[name] for name in ("head", "tail"))

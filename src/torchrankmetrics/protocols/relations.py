@@ -5,7 +5,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_int, one_number
 from torchrankmetrics.protocols.known_triples import as_triples
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.arrays import Integers, unique_rows
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 """What ``relation_categories`` numbers from 0 on."""
@@ -36,7 +36,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     >>> [RELATION_CATEGORIES[i] for i in relation_categories(torch.tensor(born_in + capital_of))]
     ['n-1', '1-1']
     """
-    known = torch.unique(as_triples(triples, "triples"), dim=0)
+    known = unique_rows(as_triples(triples, "triples"))[0]
     least = one_number(threshold)
     if least is None or not least > 1:
         raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
@@ -48,6 +48,6 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     number = torch.bincount(relation, minlength=num_relations)
     many = []
     for query in ([0, 1], [1, 2]):  # tails per (head, relation), heads per (relation, tail)
-        queries = torch.unique(known[:, query], dim=0)[:, query.index(1)]
+        queries = unique_rows(known[:, query])[0][:, query.index(1)]
         many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
     return torch.where(number > 0, many[0].long() + 2 * many[1].long(), -1)
