@@ -58,3 +58,9 @@ def one_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, Real):
         return None
     return value if isinstance(value, int | float) else float(value)
+
+
+def check_function(name: str, value: object, takes: str) -> None:
+    """Refuse what cannot be called; ``takes`` says what is expected."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, {takes}; got {value!r} of type {type(value).__name__}")

@@ -214,6 +214,8 @@ class RankStudy(RunStore):
             OSError, ValueError: as ``table``, and if the path cannot be written to.
         """
         check_int("tasks", tasks, 0)
+        if not isinstance(title, str):
+            raise TypeError(f"title must be a str, got {type(title).__name__}")
         if triples is not None and not tasks:
             raise ValueError("triples are names of tasks: pass tasks=, how many are to be listed")
         names = triples or {}

@@ -52,7 +52,7 @@ def make_block(
         about: dict[str, Any] = {"side": side, "group": group, "query": query, "weight": weight, "sample_id": sample_id}
         with torch.inference_mode(False):
             return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
-    if tolerance != 0.0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
+    if one_number(tolerance) != 0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
         what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
     if isinstance(preds, Ranks):

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, check_int, one_number
+from torchrankmetrics.checks import check_choice, check_function, check_int, one_number
 from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
 
@@ -62,6 +62,10 @@ class RankDefinition:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
         check_choice("aggregation", self.aggregation, get_args(Aggregation))
+        for part, transform in (("f", self.f), ("g", self.g)):
+            check_function(part, transform, "a float64 tensor -> one of the same shape")
+        if self.optimum is not None and one_number(self.optimum) is None:
+            raise TypeError(f"optimum must be a number or None, got {self.optimum!r}")
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
