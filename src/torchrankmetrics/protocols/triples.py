@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_function, check_int
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, asked_of
@@ -152,6 +152,11 @@ def sides_of(
         raise ValueError(
             "score_tails and score_heads are both None, and so is score_hrt where it is known: there is nothing to rank"
         )
+    for name, score in (("score_tails", score_tails), ("score_heads", score_heads)):
+        if score is not None:
+            check_function(name, score, "two (B,) tensors of ids -> scores (B, N), an EmbeddingScorer or None")
+    if known is not None and not hasattr(known, "tails"):
+        raise TypeError(f"known must be KnownTriples of the true triples, or None; got {type(known).__name__}")
     sides: list[QuerySide] = []
     if score_tails is not None:
         sides.append(QuerySide("tail", score_tails, *asked_of(tasks, "tail"), known and known.tails))
