@@ -4,6 +4,7 @@ import ast
 import re
 from collections import Counter
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -146,6 +147,16 @@ def test_a_room_imports_its_neighbours_and_no_others(name: str) -> None:
                 there = [module for module in imported(path) if f"{module}.".startswith(f"{guest}.")]
                 assert not there or name in hosts, f"{path.name} imports {guest}"
     assert used == NEIGHBOURS[name]
+
+
+def test_no_files_import_each_other_in_a_circle() -> None:
+    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
+    graph: dict[str, set[str]] = {}
+    for name, path in names.items():
+        lines = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        taken = {f"{line.module}.{one.name}" for line in lines for one in line.names} | imported(path)
+        graph[name] = taken & names.keys()  # a room's __init__ is not among them: it stands for what it gathers
+    TopologicalSorter(graph).prepare()  # names a circle where there is one
 
 
 def test_what_is_looked_up_late_is_told_of() -> None:

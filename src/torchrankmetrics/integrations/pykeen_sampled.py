@@ -76,11 +76,11 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         candidates = torch.cat([own[:, None], candidates], 1)
         excluded = None
         if exclude is not None:
-            mask = exclude
-            if mask.dtype != torch.bool:
-                mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-                mask[exclude[0], exclude[1]] = True
-            excluded = mask.gather(1, candidates)
+            cells = exclude
+            if cells.dtype != torch.bool:
+                cells = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+                cells[exclude[0], exclude[1]] = True
+            excluded = cells.gather(1, candidates)
             excluded[:, 0] = False
         target_column, sampled = torch.zeros_like(own), scores.gather(1, candidates)
         ranks = rank_scores(sampled, target_column, exclude=excluded, counting=self.counting)

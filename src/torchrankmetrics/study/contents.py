@@ -2,19 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.study.differences import Differences
-from torchrankmetrics.study.hardest import HardestTasks, hardest
-from torchrankmetrics.study.options import Options
+from torchrankmetrics.study.hardest import HardestTasks
 from torchrankmetrics.study.ranking import Ranking
+from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.study.tables import StudyTable
-
-if TYPE_CHECKING:
-    from torchrankmetrics.study.rank_study import RankStudy
-
-AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +57,14 @@ class Protocol(Rendered):
 
 
 @dataclass(frozen=True, eq=False)
-class _One(Rendered):
+class OfOneMetric(Rendered):
     """The part of a table that is of one metric, marked as the whole family says."""
 
     table: StudyTable
     key: str
 
     def tabular(self) -> Tabular:
+        """The table, before it is written."""
         whole = self.table
         one = tuple(measure for measure in whole.measures if measure.key == self.key)
         rows = "datasets" if len(whole.datasets) > len(whole.models) else "models"
@@ -77,32 +73,8 @@ class _One(Rendered):
         return replace(found.tabular(), notes=found.how_to_read)
 
 
-def contents_of(study: "RankStudy", options: Options) -> Contents:
-    """Compute all that a page shows."""
-    table = study.table(options.metrics, level=options.level, cluster=options.cluster, margin=options.margin)
-    several = len(table.datasets) > 1 and len(table.models) > 1
-    averages = ranking = differences = None
-    directed = [one for one in table.measures if one.higher_is_better is not None]
-    if several and directed:
-        whole = any(
-            all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
-        )
-        if whole:
-            averages = study.summary([*directed, *AVERAGED], level=options.level, cluster=options.cluster)
-        try:
-            ranking = study.mean_ranks(directed[0], level=options.level)
-            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            a, b = (table.models[i] for i in order[:2])
-            differences = study.difference(a, b, directed[0], level=options.level, cluster=options.cluster)
-        except ValueError:  # too few data sets with all models, or models that share no tasks
-            pass
-    single = {one.key: _One(table, one.key) for one in table.measures}
-    shown = study.datasets if options.tasks else []
-    tasks = {name: hardest(study.dataset(name), options.tasks, options.triples.get(name)) for name in shown}
-    return Contents(table, single, averages, ranking, differences, _protocol(study, table), tasks)
-
-
-def _protocol(study: "RankStudy", table: StudyTable) -> Protocol:
+def protocol_of(study: RunStore, table: StudyTable) -> Protocol:
+    """What was ranked among what."""
     rows = []
     for name in table.datasets:
         facts, data = table.facts[name], study.dataset(name)

@@ -5,33 +5,30 @@ import json
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.plots.svg import to_svg
 from torchrankmetrics.rendering import Tabular
 from torchrankmetrics.rendering.markup import to_html
 from torchrankmetrics.study.cards import VERSION, card_of, versions
-from torchrankmetrics.study.contents import Contents, contents_of
+from torchrankmetrics.study.contents import Contents
 from torchrankmetrics.study.options import Options
+from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.study.tables import WITHIN
-
-if TYPE_CHECKING:
-    from torchrankmetrics.study.rank_study import RankStudy
 
 CARDS = "rank-cards"
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
 _STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
-def page_of(study: "RankStudy", options: Options, title: str) -> str:
+def page_of(study: RunStore, options: Options, contents: Contents, title: str) -> str:
     """Write the page.
 
     Raises:
         ImportError: without matplotlib, which draws its figures.
         OSError, ValueError: as ``RankStudy.table``.
     """
-    contents = contents_of(study, options)
     figures = _Figures()
     seeds = f", {len(study.seeds)} seeds" if len(study.seeds) > 1 else ""
     about = f"{len(study.models)} models, {len(study.datasets)} data sets{seeds}: {len(study)} tables of ranks."
@@ -83,7 +80,7 @@ def table_of(name: str, caption: str, contents: Contents) -> str:
     return f'<section data-table="{_text(name)}">\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
 
 
-def _warnings(study: "RankStudy", contents: Contents) -> Iterable[str]:
+def _warnings(study: RunStore, contents: Contents) -> Iterable[str]:
     told = [f"{name}: {warning}" for name, facts in contents.table.facts.items() for warning in facts.warnings]
     told += [f"{model} is missing on {data}" for model, data in study.missing]
     most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
@@ -132,7 +129,7 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
-def _distributions(study: "RankStudy", contents: Contents, figures: _Figures) -> Iterable[str]:
+def _distributions(study: RunStore, contents: Contents, figures: _Figures) -> Iterable[str]:
     yield "<h2>Distribution of ranks</h2>"
     models, datasets = _drawn(contents), study.datasets[:_MOST_CURVES]
     for name in datasets:
@@ -192,7 +189,7 @@ def _method(contents: Contents) -> Iterable[str]:
     yield "</ul>"
 
 
-def _cards(study: "RankStudy", options: Options, contents: Contents) -> Iterable[str]:
+def _cards(study: RunStore, options: Options, contents: Contents) -> Iterable[str]:
     cards = [card_of(read) for name in study.datasets for read in study.dataset(name).reads]
     heads = ("file", "model", "data set", "seed", "tasks", "SHA-256 of its rows")
     rows = []

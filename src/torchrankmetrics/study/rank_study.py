@@ -13,6 +13,7 @@ from torchrankmetrics.files import write_whole
 from torchrankmetrics.protocols.answers import Names
 from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
+from torchrankmetrics.study.contents import Contents, OfOneMetric, protocol_of
 from torchrankmetrics.study.differences import Differences, differences
 from torchrankmetrics.study.hardest import HardestTasks, Triples, hardest
 from torchrankmetrics.study.margins import check_margin
@@ -22,6 +23,8 @@ from torchrankmetrics.study.ranking import Ranking, ranking
 from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.study.tables import StudyTable, study_table
 from torchrankmetrics.theory.views import View
+
+AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 
 
 class _Page(TypedDict, total=False):
@@ -92,7 +95,7 @@ class RankStudy(RunStore):
 
     def summary(
         self,
-        metrics: Metrics = ("mrr", "adjusted_mrr", "amri", "adjusted_auc"),
+        metrics: Metrics = AVERAGED,
         view: View | None = None,
         *,
         level: float = 0.95,
@@ -222,7 +225,7 @@ class RankStudy(RunStore):
         if isinstance(names, str):
             names = {name: names.replace("{dataset}", name) for name in self.datasets}
         options = Options(tuple(measures_of(metrics, view)), level, cluster, check_margin(margin), tasks, names)
-        content = page_of(self, options, title)
+        content = page_of(self, options, contents_of(self, options), title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
@@ -237,3 +240,28 @@ class RankStudy(RunStore):
     def _forget(self, dataset: str) -> None:
         super()._forget(dataset)
         self._measured = {known: value for known, value in self._measured.items() if known[0] != dataset}
+
+
+def contents_of(study: RankStudy, options: Options) -> Contents:
+    """Compute all that a page shows."""
+    table = study.table(options.metrics, level=options.level, cluster=options.cluster, margin=options.margin)
+    several = len(table.datasets) > 1 and len(table.models) > 1
+    averages = ranking = differences = None
+    directed = [one for one in table.measures if one.higher_is_better is not None]
+    if several and directed:
+        whole = any(
+            all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
+        )
+        if whole:
+            averages = study.summary([*directed, *AVERAGED], level=options.level, cluster=options.cluster)
+        try:
+            ranking = study.mean_ranks(directed[0], level=options.level)
+            order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
+            a, b = (table.models[i] for i in order[:2])
+            differences = study.difference(a, b, directed[0], level=options.level, cluster=options.cluster)
+        except ValueError:  # too few data sets with all models, or models that share no tasks
+            pass
+    single = {one.key: OfOneMetric(table, one.key) for one in table.measures}
+    shown = study.datasets if options.tasks else []
+    tasks = {name: hardest(study.dataset(name), options.tasks, options.triples.get(name)) for name in shown}
+    return Contents(table, single, averages, ranking, differences, protocol_of(study, table), tasks)

@@ -16,12 +16,12 @@ from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
 from torchrankmetrics.study.cells import Cell, Measured
 from torchrankmetrics.study.facts import Facts, facts_of
 from torchrankmetrics.study.margins import p_within
+from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
-    from torchrankmetrics.study.rank_study import RankStudy
 
 MARK, WITHIN = "†", "≈"
 Rows = Literal["models", "datasets"]
@@ -207,7 +207,7 @@ class StudyTable(Rendered):
 
 
 def study_table(
-    study: "RankStudy",
+    study: RunStore,
     measures: Sequence[Measure],
     found: Mapping[tuple[str, str], Measured],
     level: float,

@@ -13,10 +13,9 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cards import VERSION, card_of, versions
-from torchrankmetrics.study.contents import contents_of
 from torchrankmetrics.study.options import Options, measures_of
 from torchrankmetrics.study.page import CARDS, table_of
-from torchrankmetrics.study.rank_study import RankStudy
+from torchrankmetrics.study.rank_study import RankStudy, contents_of
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS
 
