@@ -2,7 +2,7 @@
 
 import operator
 from collections.abc import Iterable
-from numbers import Integral
+from numbers import Integral, Real
 from typing import SupportsIndex, TypeGuard, TypeVar, cast
 
 Choice = TypeVar("Choice")
@@ -44,6 +44,23 @@ def is_int(value: object) -> TypeGuard[int]:
     return isinstance(value, int | Integral) and not isinstance(value, bool)
 
 
-def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is one of Python's integers or floats, and no bool."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def one_number(value: object) -> float | None:
+    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None if it is none.
+
+    Bools are none. Python's numbers stay what they are.
+
+    >>> import numpy as np
+    >>> one_number(np.float32(0.5)), one_number(np.array(2)), one_number(3), one_number("3"), one_number([3])
+    (0.5, 2, 3, None, None)
+    """
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return value if isinstance(value, int | float) else float(value)
+
+
+def check_function(name: str, value: object, takes: str) -> None:
+    """Refuse what cannot be called; ``takes`` says what is expected."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, {takes}; got {value!r} of type {type(value).__name__}")

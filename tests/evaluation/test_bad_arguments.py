@@ -16,9 +16,15 @@ from torchrankmetrics import (
     RankMetric,
     Ranks,
     RankTable,
+    UntilDecided,
     compare,
     evaluate,
+    permutation_p_value,
+    rank_scores,
+    rank_triples,
 )
+from torchrankmetrics.evaluation.equivalence import equivalence
+from torchrankmetrics.study import RankStudy
 
 NAN, INF = float("nan"), float("inf")
 RANKS = Ranks([1, 2], [2, 2], 4)
@@ -197,3 +203,54 @@ def test_merging_something_else_is_refused():
             collection.merge_state(other)
     with pytest.raises(ValueError, match="Expected incoming state"):
         MeanRank().merge_state(3)
+
+
+TAILS = RankTable.from_ranks(RANKS, side="tail")
+
+
+def in_a_study(ask):
+    study = RankStudy()
+    study.add(TAILS, model="a", dataset="x")
+    return ask(study)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: compare(RANKS, RANKS, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: compare({"a": RANKS, "b": RANKS}, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: equivalence(RANKS, RANKS, 3, margin=0.1), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: UntilDecided(9, metric=3, at_least=0.5), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: permutation_p_value(TAILS, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: evaluate(3, 5), ValueError, r"^ranks must be \(tasks,\)"),
+        (lambda: evaluate(RANKS, side=[]), ValueError, "^side must be one of"),
+        (
+            lambda: rank_scores(torch.eye(2), torch.tensor([0, 1]), tolerance=[0.1, 0.1]),
+            ValueError,
+            "^tolerance must be",
+        ),
+        (
+            lambda: rank_scores(torch.eye(2), torch.tensor([0, 1]), tolerance=torch.ones(2)),
+            ValueError,
+            "^tolerance must be",
+        ),
+        (lambda: MeanRank().update(RANKS, tolerance=torch.ones(2)), ValueError, "^tolerance is for scores"),
+        (lambda: rank_triples(3, None, [[0, 0, 1]], None), TypeError, "^score_tails must be a function.*got 3"),
+        (lambda: rank_triples(None, "x", [[0, 0, 1]], None), TypeError, "^score_heads must be a function.*got 'x'"),
+        (lambda: rank_triples(None, max, [[0, 0, 1]], 3), TypeError, "^known must be KnownTriples.*got int"),
+        (lambda: rank_triples(None, max, [[0, 0, 1]], torch.ones(2)), TypeError, "^known must be .*got Tensor"),
+        (lambda: RankDefinition("x", f=3), TypeError, "^f must be a function.*got 3 of type int"),
+        (lambda: RankDefinition("x", g=None), TypeError, "^g must be a function.*got None"),
+        (lambda: RankDefinition("x", optimum="1"), TypeError, "^optimum must be a number or None, got '1'"),
+        (lambda: RankTable.concatenate(3), TypeError, "^tables must be a sequence of RankTables, got 3"),
+        (lambda: RankTable.concatenate([TAILS, RANKS]), TypeError, "^tables must be a sequence of RankTables"),
+        (lambda: RankTable.from_numpy(3), TypeError, "^arrays must be a dict of arrays by name, got int"),
+        (lambda: MeanRank().moments([4, 4], weight="zzz"), TypeError, "^weight must hold numbers, got str"),
+        (lambda: in_a_study(lambda study: study.table(view=3)), ValueError, "^view must be one of 'base'.*got 3"),
+        (lambda: in_a_study(lambda study: study.tasks("y", 1)), ValueError, "^dataset must be one of 'x'; got 'y'"),
+        (lambda: in_a_study(lambda study: study.report(title=3)), TypeError, "^title must be a str, got int"),
+    ],
+)
+def test_errors_name_the_argument_as_the_caller_writes_it(call, error, message):
+    with pytest.raises(error, match=message):
+        call()

@@ -239,16 +239,39 @@ def test_an_instance_keeps_its_own_storage_and_a_collection_keeps_rows_its_way()
     assert one.clone().storage == "counts"
 
 
-@pytest.mark.parametrize("change", [RowStore.append, RowStore.extend, RowStore.__iadd__, RowStore.clear])
-def test_every_change_of_a_store_drops_what_was_worked_out_from_it(change):
-    """A metric of a user's own may keep its rows as torchmetrics' do, with ``self.rows += [block]``."""
+EMPTY, BEST, BOTH = "nan", "1.0", "5.0"
+CHANGES = {  # of a list, as a metric of a user's own may write them: what they do to rows of rank 1, what mr is then
+    "append": (lambda rows, block: rows.append(block), BOTH),
+    "extend": (lambda rows, block: rows.extend([block]), BOTH),
+    "insert": (lambda rows, block: rows.insert(0, block), BOTH),
+    "__iadd__": (lambda rows, block: rows.__iadd__([block]), BOTH),
+    "__imul__": (lambda rows, block: rows.__imul__(2), BEST),
+    "__setitem__": (lambda rows, block: rows.__setitem__(0, block), "9.0"),
+    "__delitem__": (lambda rows, block: rows.__delitem__(0), EMPTY),
+    "clear": (lambda rows, block: rows.clear(), EMPTY),
+    "pop": (lambda rows, block: rows.pop(), EMPTY),
+    "remove": (lambda rows, block: rows.remove(rows[0]), EMPTY),
+    "reverse": (lambda rows, block: rows.reverse(), BEST),
+    "sort": (lambda rows, block: rows.sort(key=len), BEST),
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_every_change_of_a_store_drops_what_was_worked_out_from_it(name):
     metric, block = MeanRank(), rows_of(Ranks([9], None, 9))
     metric.update(Ranks([1], None, 9))
     assert metric.compute() == 1
     before = metric.rows.version
-    change(metric.rows, *[block] if change is RowStore.append else [[block]] if change is not RowStore.clear else [])
+    change, value = CHANGES[name]
+    change(metric.rows, block)
     assert metric.rows.version is not before
-    assert str(metric.compute().item()) == ("nan" if change is RowStore.clear else "5.0")
+    assert str(metric.compute().item()) == value
+
+
+def test_no_way_to_change_a_list_is_left_out():
+    unchanged = {"copy", "count", "index"} | {name for name in vars(list) if name.startswith("__")}
+    assert set(CHANGES) >= set(vars(list)) - unchanged
+    assert not {name for name in ("__iadd__", "__imul__", "__setitem__", "__delitem__") if name not in vars(RowStore)}
 
 
 def test_rows_are_in_the_state_dict_once_and_only_if_persistent():

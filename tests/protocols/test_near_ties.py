@@ -54,8 +54,19 @@ def test_the_message_counts_the_tasks_looked_at_on_both_sides():
     triples = tasks()
     text = r"^\d+ of 64 ranking tasks looked at .* tolerance=Tolerance"
     with pytest.warns(RankMetricWarning, match=text) as told:
-        rank_triples(lambda h, r: scores[h], lambda r, t: scores[t], triples, None, batch_size=50, progress=False)
+        table = rank_triples(
+            lambda h, r: scores[h], lambda r, t: scores[t], triples, None, batch_size=50, progress=False
+        )
     assert told[0].filename == __file__  # it points at who asked
+    assert table.summary().notes[-1] == str(told[0].message)  # and is not lost with the warning
+    assert not any("last place" in note for note in table.side("tail").summary().notes)
+
+
+def test_without_near_ties_the_summary_has_no_word_of_them():
+    scores = twins()
+    table = rank_triples(lambda h, r: scores[h], None, tasks(), None, progress=False)
+    assert table.near_ties is None
+    assert not any("last place" in note for note in table.summary().notes)
 
 
 def test_which_tasks_are_looked_at_does_not_depend_on_the_batches(monkeypatch):

@@ -310,7 +310,7 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
         ({"metrics": []}, "metrics is empty"),
         ({"metrics": "p_mrr"}, "'p_mrr' has no mean over seeds"),
         ({"metrics": "count"}, "'count' has no mean over seeds"),
-        ({"view": "index"}, "views must be one of"),
+        ({"view": "index"}, "view must be one of"),
         ({"level": 1}, "level must be in"),
         ({"cluster": "query"}, "cluster must be one of"),
     ],

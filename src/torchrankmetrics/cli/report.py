@@ -79,7 +79,7 @@ def report_command(
     from torchrankmetrics.theory.views import VIEWS
 
     if level is not None:
-        check_level(level)
+        level = check_level(level)
     chosen = check_choice("--method", method, METHODS)
     if level is None:
         refuse(given(context, "method", "cluster"), "they are of the intervals, add --level")

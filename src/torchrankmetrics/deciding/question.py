@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from torchrankmetrics.checks import check_int, is_number
+from torchrankmetrics.checks import check_int, one_number
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.table.columns import Columns, Rows, weights
@@ -51,11 +51,10 @@ class Question:
         num_candidates: int | None,
     ) -> "Question":
         """Check what is asked; arguments and errors as ``UntilDecided``."""
-        if not is_number(alpha) or not 0 < alpha < 1:
+        level = one_number(alpha)
+        if level is None or not 0 < level < 1:
             raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {alpha!r}")
-        for name, value in (("at_least", at_least), ("within", within)):
-            if value is not None and (not is_number(value) or not math.isfinite(value)):
-                raise ValueError(f"{name} must be a finite number or None, got {value!r}")
+        at_least, within = _finite("at_least", at_least), _finite("within", within)
         if at_least is not None and within is not None:
             raise ValueError("at_least and within are two questions: pass one of them")
         if within is not None and within <= 0:
@@ -70,7 +69,7 @@ class Question:
             raise ValueError(f"at_least must lie in [{low:g}, {high:g}], as {what}{measure.key!r} do; got {at_least!r}")
         if paired and at_least is None and within is None and measure.higher_is_better is None:
             raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass at_least or within")
-        return cls(measure, limits, float(alpha), paired, at_least, within)
+        return cls(measure, limits, float(level), paired, at_least, within)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -158,6 +157,13 @@ def _ends(f: KnownTransform, num_candidates: int | None) -> FloatArray | None:
     if num_candidates is None or num_candidates > _TABLED:
         return None
     return apply_transform(f, np.arange(2, 2 * num_candidates + 1) / 2.0)  # realistic ranks are halves, too
+
+
+def _finite(name: str, value: float | None) -> float | None:
+    number = one_number(value)
+    if value is not None and (number is None or not math.isfinite(number)):
+        raise ValueError(f"{name} must be a finite number or None, got {value!r}")
+    return number
 
 
 def _measure_of(metric: Asked) -> Measure:

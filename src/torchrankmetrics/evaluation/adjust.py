@@ -7,7 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from torchrankmetrics.checks import is_int, is_number
+from torchrankmetrics.checks import is_int, one_number
 from torchrankmetrics.datasets import candidate_counts
 from torchrankmetrics.digits import probability_text
 from torchrankmetrics.errors import warn
@@ -110,10 +110,9 @@ def adjust(
         if num_candidates.isdecimal():
             raise ValueError(f"num_candidates is the str {num_candidates!r}, which names no data set: pass an int")
         num_candidates = candidate_counts(num_candidates)
-    several = not is_int(num_candidates)
-    if is_int(num_candidates):
+    several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
+    if not several:
         _check_one_count(definition, view)
-        num_candidates = [num_candidates]
     counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
@@ -171,11 +170,12 @@ def _read(value: object) -> tuple[float, float]:
         if not digits.is_finite():
             raise ValueError(f'value must be a number or its digits, such as "0.355"; got {value!r}')
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
-    if not is_number(value):
+    number = one_number(value)
+    if number is None:
         raise TypeError(f"value must be a float or a str of its digits, got {type(value).__name__}")
-    if not math.isfinite(value):
+    if not math.isfinite(number):
         raise ValueError(f"value must be finite, got {value}")
-    return float(value), 0.0
+    return float(number), 0.0
 
 
 def _check_one_count(definition: RankDefinition, view: View) -> None:

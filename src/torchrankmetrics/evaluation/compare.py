@@ -99,7 +99,7 @@ def compare(
     >>> print(compare(a, b, "hits@3"))
     hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
     """
-    check_level(level)
+    level = check_level(level)
     check_int("resamples", resamples, 100)
     check_int("permutations", permutations, 99)
     if (permutations + 1) * (1 - level) < 1 - 1e-9:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchrankmetrics.checks import check_int, is_number
+from torchrankmetrics.checks import check_int, one_number
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.compare import Models, paired
 from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
@@ -121,11 +121,13 @@ def equivalence(
     >>> equivalence(a, b, "mrr", margin=0.1).equivalent
     True
     """
-    if not is_number(margin):
+    number = one_number(margin)
+    if number is None:
         raise TypeError(f"margin must be a number, got {margin!r} of type {type(margin).__name__}")
+    margin = number
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {margin}")
-    check_level(level)
+    level = check_level(level)
     if level <= 0.5:
         raise ValueError(f"level must be above 0.5 for one-sided tests, got {level}")
     check_int("resamples", resamples, 100)

@@ -142,7 +142,7 @@ def evaluate(
         )
     if isinstance(given, Tensor) and not scored:
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
-    if side is not None:
+    if isinstance(side, str):
         side = selection.labels.get(side, side)
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     block = make_block(given, target, exclude, indexes=indexes, counting=counting, **about)
@@ -178,6 +178,8 @@ def _beside(values: object, name: str, scores: Tensor) -> object:
 
 
 def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:
+    if ranks.ndim != 1:
+        raise ValueError(f"ranks must be (tasks,), one per ranking task; got shape {tuple(ranks.shape)}")
     if ranks.numel() == 0:
         ranks = ranks.long()
     if num_candidates is None:

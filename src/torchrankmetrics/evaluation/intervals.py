@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from torchrankmetrics.checks import check_choice, check_int, is_number
+from torchrankmetrics.checks import check_choice, check_int, one_number
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import Cluster, given_clusters, named_clusters
@@ -91,7 +91,7 @@ def confidence_intervals(
     seed: int,
 ) -> Intervals:
     """See ``RankCollection.confidence_intervals``."""
-    check_level(level)
+    level = check_level(level)
     check_choice("method", method, METHODS)
     check_int("resamples", resamples, 100)
     keys = _clusters(analysis.rows, cluster)
@@ -158,10 +158,12 @@ def _clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster 
     return analysis.queries.group[analysis.used_queries(definition, measure.side)]
 
 
-def check_level(level: float) -> None:
-    """Refuse a confidence level outside (0, 1)."""
-    if not is_number(level) or not 0 < level < 1:
+def check_level(level: float) -> float:
+    """Read a confidence level; one outside (0, 1) is a ValueError."""
+    number = one_number(level)
+    if number is None or not 0 < number < 1:
         raise ValueError(f"level must be in (0, 1), for example 0.95; got {level!r}")
+    return number
 
 
 def _check_normal(measures: Mapping[str, Measure]) -> None:

@@ -3,7 +3,7 @@
 import difflib
 import re
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
@@ -120,6 +120,7 @@ def asked(
     rank_type: RankType | None = None,
     side: Side | None = None,
     average: Average | None = None,
+    called: str = "metric",
 ) -> Measure:
     """The measure that a name, a definition or what holds one says, completed by keywords, of which None says nothing.
 
@@ -130,6 +131,7 @@ def asked(
         rank_type: as there.
         side: as there.
         average: as there.
+        called: what errors call it.
 
     Raises:
         TypeError, ValueError: as ``parse_name`` and ``Measure``; and if a keyword differs from what the name says.
@@ -146,9 +148,15 @@ def asked(
             raise ValueError(
                 f"{called!r} says {keyword}={said!r} itself, but {keyword}={value!r} was passed: leave one out"
             )
+    definition = name.definition if isinstance(name, MetricName | Measure) else name
+    if not isinstance(definition, RankDefinition | QueryDefinition):
+        raise TypeError(
+            f"{called} must be a RankDefinition, a QueryDefinition or a name such as 'mrr', "
+            f"got {type(definition).__name__}"
+        )
     if isinstance(name, Measure):
         return name if expectation is None else replace(name, expectation=expectation)
-    name = name if isinstance(name, MetricName) else MetricName(cast("Definition", name))  # refused if it is none
+    name = name if isinstance(name, MetricName) else MetricName(definition)
     options: dict[str, Any] = {keyword: value for keyword, value in given.items() if value is not None}
     return name.measure(**options, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
 

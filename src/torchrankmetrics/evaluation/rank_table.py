@@ -80,6 +80,8 @@ class RankTable(HasRows):
         Raises:
             ValueError: if the ids of all tables together do not fit in int64.
         """
+        if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
+            raise TypeError(f"tables must be a sequence of RankTables, got {tables!r:.80}")
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]

@@ -92,7 +92,7 @@ def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: i
     >>> print(full_bounds(Ranks(ranks, None, 101), "mrr", num_candidates=1001))
     full mrr in [0.0871, 0.1547] at 95 %, from 5000 ranks among 100 of 1000 negatives (there 0.6205)
     """
-    check_level(level)
+    level = check_level(level)
     check_int("num_candidates", num_candidates, 2)
     check_evaluation(sampled, "sampled")
     measure, definition = _mean(metric)

@@ -80,7 +80,7 @@ def superiority(
     >>> print(superiority(Ranks([1, 2, 1, 3], None, 50), Ranks([4, 2, 3, 9], None, 50)))
     A above B: 0.8750 [0.3443, 0.9772] at 95 %, p = 0.25; 75.0 % better, 0.0 % worse, 25.0 % equal of 4 tasks
     """
-    check_level(level)
+    level = check_level(level)
     check_int("permutations", permutations, 99)
     check_choice("side", side, SIDES)
     for run, name in ((a, "a"), (b, "b")):

@@ -14,6 +14,7 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize
 from pykeen.typing import LABEL_RELATION, InductiveMode, Target
 from torch import Tensor
 
+from torchrankmetrics.checks import one_number
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.rank_table import RankTable
@@ -221,10 +222,11 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         Raises:
             ValueError: if nothing was evaluated, or ci is not within [0, 100].
         """
-        if isinstance(ci, int | float):
-            if not 0 <= ci <= 100:
+        if not isinstance(ci, str) and not callable(ci):
+            width = one_number(ci)
+            if width is None or not 0 <= width <= 100:
                 raise ValueError(f"ci must be within [0, 100] per cent, got {ci}")
-            ends = 50 - ci / 2, 50 + ci / 2
+            ends = 50 - width / 2, 50 + width / 2
             ci = lambda values: float(np.diff(np.percentile(values, ends))[0])  # noqa: E731
         drawn = self.finalize_multi(n_boot, seed)
         return {key: summarize_values(values, estimator=estimator, ci=ci) for key, values in drawn.items()}

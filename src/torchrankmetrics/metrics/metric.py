@@ -92,7 +92,9 @@ class RankMetric(TakesBatches, RowState):
         storage: Storage = "ranks",
         **kwargs: Any,
     ) -> None:
-        measure = asked(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
+        measure = asked(
+            definition, expectation, view=view, rank_type=rank_type, side=side, average=average, called="definition"
+        )
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure

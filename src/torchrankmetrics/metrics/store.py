@@ -1,6 +1,7 @@
 """RowStore: the list state of a metric, what batches become in it, and what was worked out from its blocks."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -65,11 +66,6 @@ class RowStore(list[Tensor]):
         self.extend(blocks)
         return self
 
-    def clear(self) -> None:
-        """Drop all blocks."""
-        super().clear()
-        self._known = None
-
     @property
     def version(self) -> Version:
         """Identity of the content: another after every change."""
@@ -77,7 +73,7 @@ class RowStore(list[Tensor]):
 
     def rewrite(self, blocks: Iterable[Tensor]) -> None:
         """Hold the same tasks in other blocks: moved, or merged. What was worked out stays."""
-        self[:] = blocks
+        list.__setitem__(self, slice(None), blocks)
 
     def as_one(self, device: torch.device) -> Tensor:
         """Give the blocks as one (n, 9) tensor; typed and of the right width without data."""
@@ -125,6 +121,24 @@ class RowStore(list[Tensor]):
         if self._known is None:
             self._known = _Known(Version())
         return self._known
+
+
+def _changing(name: str) -> Callable[..., Any]:
+    """The method of a list, after which nothing is known of a store, even if it failed half way."""
+    change = getattr(list, name)
+
+    @wraps(change)
+    def changed(self: RowStore, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return change(self, *args, **kwargs)
+        finally:
+            self._known = None
+
+    return changed
+
+
+for _name in ("__setitem__", "__delitem__", "__imul__", "clear", "insert", "pop", "remove", "reverse", "sort"):
+    setattr(RowStore, _name, _changing(_name))  # what a metric of a user's own may do to its rows, as to any list
 
 
 class TakesBatches:

@@ -70,7 +70,7 @@ def by_dataset(
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
     """
-    check_level(level)
+    level = check_level(level)
     definition = definition_of_ranks(metric)
     if not has_view(definition, "adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {metric!r} has none")

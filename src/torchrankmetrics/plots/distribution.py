@@ -112,7 +112,7 @@ def calibration(
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
     """
-    check_level(level)
+    level = check_level(level)
     samples = samples_of(models, side or "both")
     own = ax is None
     fig, ax = canvas(ax, width or (4.6 if len(samples) < 2 else 5.8), 3.6 if width is None else 0.95 * width)

@@ -127,7 +127,7 @@ def group_differences(
         ImportError: without matplotlib.
         TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.
     """
-    check_level(level)
+    level = check_level(level)
     check_int("most", most, 1)
     tables = [_with_groups(model, name) for model, name in ((a, "a"), (b, "b"))]
     ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)

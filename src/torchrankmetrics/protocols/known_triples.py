@@ -13,7 +13,7 @@ from torch import Tensor
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.protocols import known_build, known_files
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.excluded import ExcludedSlices
 from torchrankmetrics.sides import ENTITY_SIDES, QUERY_AND_ANSWER, EntitySide
 from torchrankmetrics.theory.candidates import IntArray
@@ -198,7 +198,7 @@ class KnownTriples:
             (row of the query, answer), in the order of the triples.
         """
         _, queries, own = self._tasks(triples, side)
-        unique, row = torch.unique(queries, dim=0, return_inverse=True)
+        unique, row = unique_rows(queries)
         return unique, torch.stack([row, own])
 
     def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownAnswers, Tensor, Tensor]:

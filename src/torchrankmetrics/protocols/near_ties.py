@@ -56,11 +56,14 @@ class NearTies:
         self._beyond += int((counted & ~near).sum())
         self._tasks += int((torch.bincount(task[near]) > 0).sum())
 
-    def tell(self) -> None:
-        """Warn where there is more than chance explains."""
-        if self._tasks >= _LEAST and self._near > self._beyond:
-            warn(
-                f"{self._tasks} of {self._looked} ranking tasks looked at have candidates within {_NEAR} units in the "
-                "last place of the true score, not equal to it, and fewer beyond: rounding orders candidates that may "
-                "be equal; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
-            )
+    def tell(self) -> str | None:
+        """Warn where there is more than chance explains, and say it again; None: nothing to say."""
+        if self._tasks < _LEAST or self._near <= self._beyond:
+            return None
+        found = (
+            f"{self._tasks} of {self._looked} ranking tasks looked at have candidates within {_NEAR} units in the "
+            "last place of the true score, not equal to it, and fewer beyond: rounding orders candidates that may "
+            "be equal; tolerance=Tolerance(relative=1e-5), or as large as the noise is, makes them tie"
+        )
+        warn(found)
+        return found

@@ -2,10 +2,10 @@
 
 import torch
 
-from torchrankmetrics.checks import is_number
+from torchrankmetrics.checks import one_number
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_triples import as_triples
-from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.table.columns import SIDE_CODES
 
 
@@ -44,13 +44,12 @@ def weigh_by_popularity(
     >>> [round(evaluate(one, metrics=["mrr"])["mrr"], 4) for one in (table, weighed)]
     [0.625, 0.4375]
     """
-    for name, exponent in (("entity_exponent", entity_exponent), ("relation_exponent", relation_exponent)):
-        if not is_number(exponent) or not abs(exponent) < float("inf"):
-            raise ValueError(f"{name} must be a finite number, got {exponent!r}")
+    entity_exponent = _exponent("entity_exponent", entity_exponent)
+    relation_exponent = _exponent("relation_exponent", relation_exponent)
     tasks = as_triples(triples, "triples").cpu()
     if not known:
         raise ValueError("known is empty: pass the triples that popularity is counted in")
-    facts = torch.unique(torch.cat([as_triples(part, f"known[{i}]").cpu() for i, part in enumerate(known)]), dim=0)
+    facts = unique_rows(torch.cat([as_triples(part, f"known[{i}]").cpu() for i, part in enumerate(known)]))[0]
     arrays = table.to_numpy()
     index, code = (as_ids(arrays.get(name, [-1]), name) for name in ("sample_id", "side"))
     head, tail = (code == SIDE_CODES[name] for name in ("head", "tail"))
@@ -67,3 +66,10 @@ def weigh_by_popularity(
     weight = entity[answer] ** -entity_exponent * relation[asked[:, 1]] ** -relation_exponent
     weighed = RankTable.from_numpy({**arrays, "weight": arrays.get("weight", 1.0) * weight.numpy()})
     return RankTable(weighed.rows.to(table.rows.device))
+
+
+def _exponent(name: str, exponent: float) -> float:
+    number = one_number(exponent)
+    if number is None or not abs(number) < float("inf"):
+        raise ValueError(f"{name} must be a finite number, got {exponent!r}")
+    return number

@@ -18,7 +18,7 @@ from torchrankmetrics.protocols.known_triples import excluded_by
 from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.ranking.accumulator import rank_part
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.arrays import Integers, unique_rows
 from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.scores import rank_filtered
@@ -43,16 +43,10 @@ class QuerySide:
         self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
     ) -> None:
         self.name, self.score, self.own, self.known = name, score, own, known
-        # sorted column by column: torch.unique of rows takes six to nine times as long
-        self.order = torch.arange(len(queries), device=queries.device)
-        for column in reversed(queries.unbind(1)):
-            self.order = self.order[column[self.order].argsort(stable=True)]
-        queries = queries[self.order]
-        begins = torch.ones(len(queries), dtype=torch.bool, device=queries.device)
-        begins[1:] = (queries[1:] != queries[:-1]).any(1)
-        self.queries, self.row = queries[begins], torch.empty_like(self.order)
-        self.row[self.order] = begins.cumsum(0) - 1
-        self.border = [*begins.nonzero()[:, 0].tolist(), len(queries)]
+        self.queries, self.row = unique_rows(queries)
+        self.order = self.row.argsort(stable=True)
+        numbers = torch.bincount(self.row, minlength=len(self.queries))
+        self.border = [0, *numbers.cumsum(0).tolist()]
         self.is_exact = isinstance(score, EmbeddingScorer) and score.is_exact
 
     def compare_by(self, higher_is_better: bool, tolerance: float | Tolerance) -> None:

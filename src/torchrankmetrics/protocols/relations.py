@@ -3,9 +3,9 @@
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int, is_number
+from torchrankmetrics.checks import check_int, one_number
 from torchrankmetrics.protocols.known_triples import as_triples, asked_of
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.arrays import Integers, unique_rows
 from torchrankmetrics.sides import ENTITY_SIDES, QUERY_AND_ANSWER
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
@@ -37,8 +37,9 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     >>> [RELATION_CATEGORIES[i] for i in relation_categories(torch.tensor(born_in + capital_of))]
     ['n-1', '1-1']
     """
-    known = torch.unique(as_triples(triples, "triples"), dim=0)
-    if not is_number(threshold) or not threshold > 1:
+    known = unique_rows(as_triples(triples, "triples"))[0]
+    least = one_number(threshold)
+    if least is None or not least > 1:
         raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
     largest = int(known[:, 1].max()) if len(known) else -1
     num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
@@ -48,6 +49,6 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     number = torch.bincount(relation, minlength=num_relations)
     many = []
     for side in ENTITY_SIDES:  # heads per (relation, tail), tails per (head, relation)
-        queries = torch.unique(asked_of(known, side)[0], dim=0)[:, QUERY_AND_ANSWER[side].index(1)]
-        many.append(number >= threshold * torch.bincount(queries, minlength=num_relations).double())
+        queries = unique_rows(asked_of(known, side)[0])[0][:, QUERY_AND_ANSWER[side].index(1)]
+        many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
     return torch.where(number > 0, many[1].long() + 2 * many[0].long(), -1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_function, check_int
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, asked_of
@@ -122,8 +122,10 @@ def rank_triples(
         }
 
     tasks, sides = slicing.agree(read, said)
-    options = (candidates, batch_size, counting, higher_is_better, progress, tolerance)
+    near_ties = NearTies() if tolerance == 0.0 else None
+    options = (candidates, batch_size, counting, higher_is_better, progress, tolerance, near_ties)
     table = AnsweredTable(rank_sides(sides, tasks[:, 1], *options).rows)
+    table.near_ties = None if near_ties is None else near_ties.tell()
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
     return table
@@ -150,6 +152,11 @@ def sides_of(
         raise ValueError(
             "score_tails and score_heads are both None, and so is score_hrt where it is known: there is nothing to rank"
         )
+    for name, score in (("score_tails", score_tails), ("score_heads", score_heads)):
+        if score is not None:
+            check_function(name, score, "two (B,) tensors of ids -> scores (B, N), an EmbeddingScorer or None")
+    if known is not None and not hasattr(known, "tails"):
+        raise TypeError(f"known must be KnownTriples of the true triples, or None; got {type(known).__name__}")
     sides: list[QuerySide] = []
     if score_tails is not None:
         sides.append(QuerySide("tail", score_tails, *asked_of(tasks, "tail"), known and known.tails))
@@ -167,13 +174,10 @@ def rank_sides(
     higher_is_better: bool = True,
     progress: bool = True,
     tolerance: float | Tolerance | None = None,
+    near_ties: NearTies | None = None,
 ) -> RankTable:
-    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups.
-
-    Where the tolerance is 0, not None, near-ties are looked for.
-    """
+    """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups."""
     tables, total = [], sum(len(side.queries) for side in sides)
-    near_ties = NearTies() if tolerance == 0.0 else None
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
             side.compare_by(higher_is_better, 0.0 if tolerance is None else tolerance)
@@ -183,6 +187,4 @@ def rank_sides(
             tables.append(side.rank(group, candidates, batch_size, counting, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
-    if near_ties is not None:
-        near_ties.tell()
     return table

@@ -1,5 +1,6 @@
 """Reading what users pass as arrays: lists, NumPy arrays, tensors."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -129,3 +130,36 @@ def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns
         if len(unsigned) and unsigned[unsigned.argmax()] >= size:
             wrong = ((values < 0) | (values >= size)) | (False if wrong is None else wrong)
     return None if wrong is None else int(wrong.nonzero()[0])
+
+
+def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Find the distinct rows of int64 (n, k), ascending, (u, k), and which of them each row is, (n,).
+
+    As ``torch.unique(rows, dim=0, return_inverse=True)``, which is ten to fifty times as slow.
+
+    >>> unique_rows(torch.tensor([[2, 1], [0, 5], [2, 1]]))
+    (tensor([[0, 5],
+            [2, 1]]), tensor([1, 0, 1]))
+    """
+    if not rows.numel():
+        return torch.unique(rows, dim=0, return_inverse=True)
+    low, high = torch.stack([rows.amin(0), rows.amax(0)]).tolist()
+    wide = [b - a + 1 for a, b in zip(low, high, strict=True)]
+    if math.prod(wide) < 1 << 63:  # a row is the digits of one number
+        key = torch.zeros_like(rows[:, 0])
+        for column, least, width in zip(rows.unbind(1), low, wide, strict=True):
+            key = key * width + (column - least)
+        key, row = torch.unique(key, return_inverse=True)
+        digits = []
+        for least, width in zip(reversed(low), reversed(wide), strict=True):
+            digits.append(key % width + least)
+            key = key // width
+        return torch.stack(digits[::-1], 1), row
+    order = torch.arange(len(rows), device=rows.device)
+    for column in reversed(rows.unbind(1)):
+        order = order[column[order].argsort(stable=True)]
+    ordered, begins = rows[order], torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+    begins[1:] = (ordered[1:] != ordered[:-1]).any(1)
+    row = torch.empty_like(order)
+    row[order] = begins.cumsum(0) - 1
+    return ordered[begins], row

@@ -225,6 +225,8 @@ def _integer_vector(values: Integers, name: str, like: Tensor | None = None) -> 
 
 
 def _num_candidates(given: Integers, like: Tensor) -> Tensor:
+    if isinstance(given, Tensor | np.ndarray) and given.ndim == 0:
+        given = as_ids(given, "num_candidates").expand(len(like))
     if not is_int(given):
         return _integer_vector(given, "num_candidates", like)
     if not 1 <= given <= _MOST:

@@ -112,7 +112,9 @@ def rank_filtered(
         scores = scores.detach()
     flags = flags_of(tasks, excluded)
     count, given = choose(scores, counting), (tasks.row, tasks.column, excluded)
-    absolute, relative = (0.0, 0.0) if tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
+    absolute, relative = (
+        (0.0, 0.0) if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
+    )
     if absolute or relative:
         row = tasks.rows
         width = absolute + relative * spread(extremes(scores))[row] if relative else absolute

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import is_number
+from torchrankmetrics.checks import one_number
 from torchrankmetrics.ranking.counting import Count
 from torchrankmetrics.ranking.excluded import Excluded
 
@@ -38,11 +38,10 @@ class Tolerance(NamedTuple):
 def check_tolerance(tolerance: Any, dtype: torch.dtype) -> Tolerance:
     """Read a number, or a ``Tolerance``, for scores of a dtype."""
     given = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance)
-    for number in given:
-        if not is_number(number) or not 0 <= number < math.inf:
-            raise ValueError(
-                f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {tolerance!r}"
-            )
+    numbers = [number for number in map(one_number, given) if number is not None and 0 <= number < math.inf]
+    if len(numbers) < len(given):
+        raise ValueError(f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {tolerance!r}")
+    given = Tolerance(*numbers)
     if given != (0, 0) and dtype not in _TAKEN:
         raise TypeError(f"tolerance is for scores in floats of 16 bits or more, which carry noise; got {dtype}")
     return given

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from torchrankmetrics.checks import is_number
+from torchrankmetrics.checks import one_number
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.study.cells import Joint, Measured
 from torchrankmetrics.theory.inference.equivalence import one_sided
@@ -20,11 +20,12 @@ def check_margin(margin: float | None) -> float | None:
     """
     if margin is None:
         return None
-    if not is_number(margin):
+    number = one_number(margin)
+    if number is None:
         raise TypeError(f"margin must be a number or None, got {margin!r} of type {type(margin).__name__}")
-    if not 0 < margin < math.inf:
+    if not 0 < number < math.inf:
         raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
-    return float(margin)
+    return float(number)
 
 
 def p_within(

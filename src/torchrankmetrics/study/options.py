@@ -3,11 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.study.hardest import Triples
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.theory.views import VIEWS, View
 
 CLUSTERS = (None, "group", "sample_id")
 
@@ -30,6 +31,8 @@ def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
     Raises:
         TypeError, ValueError: for unknown names, and for what has no mean over seeds.
     """
+    if view is not None:
+        check_choice("view", view, VIEWS)
     selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
     measures = list(selection.measures(metrics).values())
     if not measures:

@@ -81,7 +81,7 @@ class RankStudy(RunStore):
             OSError: if a file cannot be opened.
             ValueError: for bad options, an empty study, and files that are damaged.
         """
-        check_level(level)
+        level = check_level(level)
         check_choice("cluster", cluster, CLUSTERS)
         measures = measures_of(metrics, view)
         if not self.runs:
@@ -134,7 +134,7 @@ class RankStudy(RunStore):
         for name in (a, b):
             check_choice("model", name, self.models)
         (one,) = measures_of([metric], view)
-        check_level(level)
+        level = check_level(level)
         check_choice("cluster", cluster, CLUSTERS)
         found = {name: self._cells(name, one, level, cluster) for name in self.datasets}
         return differences(a, b, one, found, level)
@@ -217,6 +217,8 @@ class RankStudy(RunStore):
             OSError, ValueError: as ``table``, and if the path cannot be written to.
         """
         check_int("tasks", tasks, 0)
+        if not isinstance(title, str):
+            raise TypeError(f"title must be a str, got {type(title).__name__}")
         if triples is not None and not tasks:
             raise ValueError("triples are names of tasks: pass tasks=, how many are to be listed")
         names = triples or {}

@@ -140,7 +140,7 @@ class RunStore:
         Raises:
             OSError, ValueError: if a file cannot be read.
         """
-        check_choice("name", name, self.datasets)
+        check_choice("dataset", name, self.datasets)
         if name not in self._read:
             order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]

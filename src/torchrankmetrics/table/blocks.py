@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, is_int, is_number
+from torchrankmetrics.checks import check_choice, is_int, one_number
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.counting import chosen
@@ -53,7 +53,7 @@ def make_block(
         about: dict[str, Any] = {"side": side, "group": group, "query": query, "weight": weight, "sample_id": sample_id}
         with torch.inference_mode(False):
             return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
-    if tolerance != 0.0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
+    if one_number(tolerance) != 0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
         what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
     if isinstance(preds, Ranks):
@@ -97,7 +97,7 @@ def make_block(
 
 def _at(values: Numbers | None, name: str, index: Tensor, preds: Tensor) -> Numbers | None:
     """Read what is said of every row of scores, (B,), for tasks in these rows; None and one number stay."""
-    if values is None or is_number(values):
+    if values is None or (values.ndim == 0 if isinstance(values, Tensor) else one_number(values) is not None):
         return values
     tensor = as_tensor(values, name)
     if tensor.shape != preds.shape[:1]:
@@ -228,6 +228,7 @@ def _integers(values: Integers, name: str, ranked: Tensor, scalar: bool) -> Tens
             raise ValueError(f"{name} must fit in int64, got {values}")
         return torch.full_like(ranked[0], values)
     tensor = as_ids(values, name)
+    tensor = tensor.expand(ranked.shape[1]) if tensor.ndim == 0 and scalar else tensor
     _check_place(tensor, name, ranked, from_tensor=isinstance(values, Tensor))
     return tensor if isinstance(values, Tensor) else tensor.to(ranked.device)
 
@@ -246,11 +247,12 @@ def _queries(values: Integers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
 
 def _weights(values: Numbers, ranked: Tensor) -> tuple[Tensor, Tensor | None]:
     """float64 bits of the weights; and, on an accelerator, which are wrong."""
-    if is_number(values):
-        values = torch.full_like(ranked[0], float(values), dtype=torch.float64)
+    if not isinstance(values, Tensor) and (number := one_number(values)) is not None:
+        values = torch.full_like(ranked[0], float(number), dtype=torch.float64)
     tensor = as_tensor(values, "weight")
     if tensor.is_complex() or tensor.dtype == torch.bool:
         raise TypeError(f"weight must hold real numbers, got {tensor.dtype}")
+    tensor = tensor.expand(ranked.shape[1]) if tensor.ndim == 0 else tensor
     _check_place(tensor, "weight", ranked, from_tensor=isinstance(values, Tensor))
     tensor = tensor.to(device=ranked.device, dtype=torch.float64) + 0.0  # -0.0 and 0.0 have different bits
     wrong = ~(tensor >= 0) | tensor.isinf()

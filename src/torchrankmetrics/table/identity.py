@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import unique_rows
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, Columns, Rows
 
 Numbers = TypeVar("Numbers", Tensor, Rows)
@@ -85,7 +86,7 @@ def name_again(rows: Tensor) -> None:
     mine = ((columns.query < 0) & (columns.query != ABSENT) & (columns.sample_id != ABSENT)).nonzero()[:, 0]
     part = rows[mine]
     keys = torch.stack([Columns(part).query, Columns(part).side], 1)
-    found, row = torch.unique(keys, dim=0, return_inverse=True)
+    found, row = unique_rows(keys)
     name_by_content(part, row, len(found))
     rows[mine] = part
 

@@ -61,6 +61,8 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
 
 def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     """Read rows from arrays by name, as ``RankTable.from_numpy`` describes them."""
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays must be a dict of arrays by name, got {type(arrays).__name__}")
     check_names(arrays)
     missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
     if missing:

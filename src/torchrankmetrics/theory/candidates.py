@@ -211,7 +211,10 @@ def integers(values: npt.ArrayLike, name: str) -> IntArray:
 
 
 def _weights(values: npt.ArrayLike, N: IntArray) -> FloatArray:
-    w = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    try:
+        w = np.atleast_1d(np.asarray(values, dtype=np.float64))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"weight must hold numbers, got {type(values).__name__}: {error}") from error
     _same_length(N, w, "weight")
     if not np.isfinite(w).all() or (w < 0).any():
         raise ValueError(f"weight must be finite and not negative, got {w[~np.isfinite(w) | (w < 0)][0]}")

@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, check_int, is_number
+from torchrankmetrics.checks import check_choice, check_function, check_int, one_number
 from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
 
@@ -62,6 +62,10 @@ class RankDefinition:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
             raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
         check_choice("aggregation", self.aggregation, get_args(Aggregation))
+        for part, transform in (("f", self.f), ("g", self.g)):
+            check_function(part, transform, "a float64 tensor -> one of the same shape")
+        if self.optimum is not None and one_number(self.optimum) is None:
+            raise TypeError(f"optimum must be a number or None, got {self.optimum!r}")
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
@@ -177,8 +181,10 @@ def power_mean_rank(p: float) -> RankDefinition:
     >>> power_mean_rank(-2).name, power_mean_rank(1).name
     ('power_mean_rank_minus_2', 'mr')
     """
-    if not is_number(p):
+    number = one_number(p)
+    if number is None:
         raise TypeError(f"p must be a real number, got {p!r} of type {type(p).__name__}")
+    p = number
     if math.isnan(p):
         raise ValueError("p must be a real number or an infinity, got nan")
     known = {1.0: MEAN_RANK, 0.0: GEOMETRIC_MEAN_RANK, -1.0: HARMONIC_MEAN_RANK}.get(float(p))

@@ -38,7 +38,7 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     by_norm = (sizes.error + terms * unit * rounded + terms**0.5 * flushed) * _MORE
     alone = terms * unit * 1.01 * sizes.bias + sizes.bias_error
     alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
-    bound = norm * by_norm + error * (sizes.norm * _MORE) + alone
+    bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
     if grain == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
@@ -49,8 +49,7 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     if dtype in _DIGITS and grain > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
         exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * grain)
-    found: Tensor = bound.masked_fill(exact & safe, 0.0)
-    return found
+    return bound.masked_fill(exact & safe, 0.0)
 
 
 def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:

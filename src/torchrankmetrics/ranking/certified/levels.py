@@ -75,7 +75,8 @@ class Level(ABC):
         norms, own_norms = tile.norm.float() / lengths, torch.linalg.vector_norm(queries, dim=1)[:, None]
         errors, own_errors = self._typical_errors(tile.given.float()) / lengths, self._typical_errors(queries)[:, None]
         apart = (scores - self._truth.scores.index_select(0, task).float()[:, None]).abs()
-        return (apart < own_norms * errors + own_errors * norms).sum(1, dtype=torch.float64)
+        number: Tensor = (apart < own_norms * errors + own_errors * norms).sum(1, dtype=torch.float64)
+        return number
 
     @abstractmethod
     def _typical_errors(self, vectors: Tensor) -> Tensor:
@@ -110,7 +111,7 @@ class Floating(Level):
 
     def _typical_errors(self, vectors: Tensor) -> Tensor:
         """Half of a digit, evenly; of the longest, for the bound is of the tile."""
-        largest = torch.linalg.vector_norm(vectors, dim=1).amax()
+        largest: Tensor = torch.linalg.vector_norm(vectors, dim=1).amax()
         return (largest * (torch.finfo(self.dtype).eps / 12**0.5)).expand(len(vectors))
 
     def ready(self, tile: Tile) -> Tensor:
@@ -150,7 +151,8 @@ class Eighths(Level):
 
     def _typical_errors(self, vectors: Tensor) -> Tensor:
         """Half of a step, evenly."""
-        return vectors.abs().amax(1) * (vectors.shape[1] ** 0.5 / 127 / 12**0.5)
+        error: Tensor = vectors.abs().amax(1) * (vectors.shape[1] / 12) ** 0.5 / 127
+        return error
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the numbers are in range."""

@@ -1,0 +1,101 @@
+"""One number may be Python's or NumPy's, or an array or a tensor without dimensions, wherever one is asked for."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+
+import torchrankmetrics as trm
+from torchrankmetrics import Ranks, RankTable
+from torchrankmetrics.checks import one_number
+from torchrankmetrics.evaluation.equivalence import equivalence
+from torchrankmetrics.protocols.popularity import weigh_by_popularity
+from torchrankmetrics.protocols.relations import relation_categories
+from torchrankmetrics.study import RankStudy
+from torchrankmetrics.theory.definitions import power_mean_rank
+
+KINDS = [np.float32, np.float64, np.float16, np.longdouble, np.array, torch.tensor, Fraction]
+WHOLE = [np.int64, np.uint8, np.array, torch.tensor]
+NOT_ONE = [True, np.True_, torch.tensor(True), 1j, np.complex64(1), "1", np.str_("1"), [1], np.array([1]), None]
+
+a, b = Ranks([1, 2, 1, 3, 1, 2] * 20, None, 50), Ranks([1, 2, 1, 3, 2, 1] * 20, None, 50)
+triples = torch.tensor([[0, 0, 8], [1, 0, 8], [2, 0, 9], [8, 1, 6], [9, 1, 7]])
+tails = RankTable.from_ranks(Ranks([1, 4], None, 9), side="tail", sample_id=[0, 1])
+scores = torch.tensor([[0.3, 0.9, 0.1, 0.5], [0.8, 0.2, 0.5, 0.5]])
+
+
+def updated(**options):
+    metric = trm.MeanRank()
+    metric.update(scores, torch.tensor([3, 1]), **options)
+    return metric.rows.as_one(torch.device("cpu")).tolist()
+
+
+def collection():
+    result = trm.RankCollection(["mrr"])
+    result.update(a)
+    return result
+
+
+def study():
+    result = RankStudy()
+    result.add(RankTable.from_ranks(a), model="a", dataset="x")
+    result.add(RankTable.from_ranks(b), model="b", dataset="x")
+    return result
+
+
+NUMBERS = {  # all of these are exact in every kind
+    "adjust": (lambda x: trm.adjust(x, "mrr", 50), 0.5),
+    "compare": (lambda x: trm.compare(a, b, "mrr", level=x), 0.75),
+    "equivalence": (lambda x: equivalence(a, b, "mrr", margin=x), 0.5),
+    "confidence_intervals": (lambda x: collection().confidence_intervals(x), 0.75),
+    "level_of_a_study": (lambda x: study().table("mrr", level=x).to_markdown(), 0.75),
+    "margin_of_a_study": (lambda x: study().table("mrr", margin=x).to_markdown(), 0.5),
+    "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
+    "popularity": (
+        lambda x: weigh_by_popularity(tails, triples[:2], triples, entity_exponent=x).to_numpy()["weight"].tolist(),
+        0.5,
+    ),
+    "threshold": (lambda x: relation_categories(triples, threshold=x).tolist(), 1.25),
+    "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
+    "both_tolerances": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.Tolerance(x, x)), 0.25),
+    "weight": (lambda x: updated(weight=x), 2.5),
+    "alpha": (lambda x: trm.UntilDecided(9, alpha=x, at_least=0.5)._looks.question.alpha, 0.25),
+    "at_least": (lambda x: trm.UntilDecided(9, at_least=x)._looks.question.at_least, 0.5),
+}
+INTEGERS = {
+    "group": lambda x: updated(group=x),
+    "num_candidates": lambda x: Ranks([1, 2], None, x).num_candidates.tolist(),
+    "evaluate": lambda x: trm.evaluate([1, 2], x, ["amr"]),
+    "adjust": lambda x: trm.adjust("0.5", "mrr", x),
+}
+
+
+@pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_number_of_any_kind_is_that_number(name, kind):
+    use, number = NUMBERS[name]
+    assert repr(use(kind(number))) == repr(use(number))
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+@pytest.mark.parametrize("kind", WHOLE)
+def test_an_integer_of_any_kind_is_that_integer(name, kind):
+    assert repr(INTEGERS[name](kind(9))) == repr(INTEGERS[name](9))
+
+
+@pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")
+@pytest.mark.parametrize("name", sorted(set(NUMBERS) - {"weight", "adjust", "at_least"}))
+@pytest.mark.parametrize("wrong", NOT_ONE, ids=repr)
+def test_what_is_no_number_is_refused(name, wrong):
+    if wrong is None and "margin" in name:
+        return
+    with pytest.raises((TypeError, ValueError)):
+        NUMBERS[name][0](wrong)
+
+
+def test_what_is_read_is_a_number_of_python():
+    assert [type(one_number(kind(2))) for kind in KINDS] == [float, float, float, float, int, int, float]
+    assert [one_number(wrong) for wrong in NOT_ONE] == [None] * len(NOT_ONE)
+    assert one_number(torch.tensor(2.0, requires_grad=True)) == 2
