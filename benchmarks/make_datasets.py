@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks.graph_sources import GraphSource, sources
 
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
-from torchrankmetrics.datasets.histograms import candidate_histogram
 from torchrankmetrics.datasets.triple_files import Triple, number_triples
+from torchrankmetrics.protocols.histograms import candidate_histogram
 from torchrankmetrics.sides import ENTITY_SIDES
 
 _DATA = Path(__file__).parent.parent / "src" / "torchrankmetrics" / "datasets" / "data"

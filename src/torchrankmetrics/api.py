@@ -9,6 +9,7 @@ from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.chance import permutation_p_value
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.evaluation.evaluate import evaluate
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.adjusted import (
     AdjustedHitsAtK,
     AdjustedMeanRank,
@@ -66,7 +67,6 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.study.rank_study import RankStudy
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
 from torchrankmetrics.theory.expectation.exact import ExactExpectation

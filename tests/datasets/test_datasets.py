@@ -19,8 +19,8 @@ from benchmarks.make_datasets import checksum, facts_of, read_split
 from torchrankmetrics import ExactExpectation, PrecomputedExpectation, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS
-from torchrankmetrics.datasets.histograms import candidate_histogram
 from torchrankmetrics.datasets.triple_files import number_triples, read_triples
+from torchrankmetrics.protocols.histograms import candidate_histogram
 from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 
 # data set, entities: test triples, distinct counts over both sides, least, mean to 3 places, largest

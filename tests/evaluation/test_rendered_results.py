@@ -84,5 +84,5 @@ def test_an_option_of_one_word_is_that_word():
     table = RankTable.from_ranks(ranks, side="tail", group=[0, 0, 1])
     assert evaluate(table, metrics="mrr", **alone) == evaluate(table, metrics="mrr", **listed)
     assert list(evaluate(table, metrics="macro_mrr", rank_types="pessimistic")) == ["pessimistic_macro_mrr"]
-    with pytest.raises(ValueError, match=r"rank_types must be of 'realistic', .*; got 'fair'"):
+    with pytest.raises(ValueError, match=r"rank_types must be one of 'realistic', .*; got 'fair'"):
         evaluate(table, rank_types="fair")

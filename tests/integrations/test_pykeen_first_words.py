@@ -152,7 +152,7 @@ def test_rank_types_may_be_a_set_in_an_order_that_is_always_the_same():
         evaluator = RankCollectionEvaluator(["mr"], rank_types=rank_types)
         assert {key.rank_type for key in evaluator.computed()} == rank_types
         assert [key.rank_type for key in evaluator.computed() if key.side == "both"] == sorted(rank_types)
-    with pytest.raises(ValueError, match="rank_types must be of"):
+    with pytest.raises(ValueError, match="rank_types must be one of"):
         RankCollectionEvaluator(["mr"], rank_types={"mean"})
 
 

@@ -591,7 +591,7 @@ def test_two_labels_of_the_users_own_stand_for_head_and_tail():
         with pytest.raises(ValueError, match="two labels of your own"):
             RankCollection(sides=wrong)
     for wrong in (("i2t",), ("i2t", "head")):
-        with pytest.raises(ValueError, match="sides must be of 'both', 'head'"):
+        with pytest.raises(ValueError, match="sides must be one of 'both', 'head'"):
             RankCollection(sides=wrong)
 
 

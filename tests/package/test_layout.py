@@ -25,14 +25,25 @@ NEIGHBOURS: dict[str, set[str]] = {
     "definitions": {"theory"},
     "ranking": {"checks", "errors"},
     "table": {"checks", "files", "ranking", "sides"},
-    "protocols": {"checks", "errors", "files", "ranking", "rendering", "sides", "table", "theory"},
-    "datasets": {"checks", "errors", "protocols", "sides", "theory"},
+    "datasets": {"checks", "errors", "sides", "theory"},
     "evaluation": {"checks", "datasets", "digits", "errors", "ranking", "rendering", "sides", "table", "theory"},
+    "protocols": {
+        "checks",
+        "datasets",
+        "errors",
+        "evaluation",
+        "files",
+        "ranking",
+        "rendering",
+        "sides",
+        "table",
+        "theory",
+    },
     "deciding": {"checks", "evaluation", "protocols", "ranking", "sides", "table", "theory"},
     "significance": {"evaluation", "theory"},
     "inference": {"evaluation", "theory"},
     "metrics": {"checks", "errors", "evaluation", "ranking", "sides", "table", "theory"},
-    "plots": {"checks", "evaluation", "sides", "table", "theory"},
+    "plots": {"checks", "evaluation", "sides", "theory"},
     "study": {
         "checks",
         "datasets",
@@ -57,7 +68,6 @@ NEIGHBOURS: dict[str, set[str]] = {
         "protocols",
         "ranking",
         "study",
-        "table",
         "theory",
     },
     "__init__": {"api", "version"},
@@ -70,6 +80,7 @@ NEIGHBOURS: dict[str, set[str]] = {
         "errors",
         "evaluation",
         "files",
+        "protocols",
         "rendering",
         "sides",
         "study",
@@ -79,8 +90,8 @@ NEIGHBOURS: dict[str, set[str]] = {
     },
     "__main__": {"cli"},
 }
-# what a room looks up when somebody asks: the names of the package, and the questions that a table is asked
-LOOKED_UP = {"__init__": "torchrankmetrics.api", "table": "torchrankmetrics.evaluation.questions"}
+# what a room looks up when somebody asks: the names of the package
+LOOKED_UP = {"__init__": "torchrankmetrics.api"}
 # what is not everybody's: who may import it
 GUESTS = {
     "torchmetrics": {"metrics", "integrations"},
@@ -98,15 +109,9 @@ GUESTS = {
 
 @cache
 def imported(path: Path) -> set[str]:
-    """What a file imports; types of what is looked up late are no more than names."""
+    """What a file imports, for type checkers too."""
     names: set[str] = set()
-    nodes = list(ast.walk(ast.parse(path.read_text())))
-    late = LOOKED_UP.get(room(path), "-").rpartition(".")[0]
-    typed = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    only_types = {id(inner) for node in typed for inner in ast.walk(node) if late.startswith("torchrankmetrics.")}
-    for node in nodes:
-        if id(node) in only_types:
-            continue
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):

@@ -47,6 +47,7 @@ def public() -> Iterator[tuple[str, object]]:
                 yield key, value
 
 
+@cache
 def signatures() -> dict[str, tuple[ast.FunctionDef, dict[str, Any]]]:
     """Every function of ours that a public name leads to, as it is written, and the names it is written in."""
     found: dict[str, tuple[ast.FunctionDef, dict[str, Any]]] = {}

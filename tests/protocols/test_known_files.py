@@ -163,26 +163,26 @@ def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by
 @pytest.mark.parametrize(
     ("name", "at", "value", "message"),
     [
-        ("_key", 0, 6, r"keys are not ascending in \[0, 10\)"),
-        ("_key", -1, 10, r"keys are not ascending in \[0, 10\)"),
-        ("_start", 0, 1, "starts are not ascending from 0 to 5"),
-        ("_start", 1, 3, "starts are not ascending from 0 to 5"),
-        ("_start", 1, 1, "the answers of a query are not ascending"),
-        ("_answers", 0, 4, r"answers are not in \[0, 4\)"),
-        ("_answers", 1, 1, "the answers of a query are not ascending"),
+        ("key", 0, 6, r"keys are not ascending in \[0, 10\)"),
+        ("key", -1, 10, r"keys are not ascending in \[0, 10\)"),
+        ("start", 0, 1, "starts are not ascending from 0 to 5"),
+        ("start", 1, 3, "starts are not ascending from 0 to 5"),
+        ("start", 1, 1, "the answers of a query are not ascending"),
+        ("answers", 0, 4, r"answers are not in \[0, 4\)"),
+        ("answers", 1, 1, "the answers of a query are not ascending"),
     ],
 )
 def test_verify_checks_what_look_ups_rely_on(name, at, value, message):
     known = KnownTriples(TRIPLES)
     known.verify()
-    getattr(known._tails, name)[at] = value
+    getattr(known._tails.index, name)[at] = value
     with pytest.raises(ValueError, match=f"the index is no index: of the tail side {message}"):
         known.verify()
 
 
 def test_verify_checks_the_bound_of_the_rows():
     known = KnownTriples(TRIPLES)
-    known._heads._longest += 1
+    known._heads.index = known._heads.index._replace(longest=known._heads.index.longest + 1)
     with pytest.raises(ValueError, match="of the head side the longest row has 2 answers, not 3"):
         known.verify()
 

@@ -143,7 +143,7 @@ def test_rows_without_queries_merge():
         ({"exclude": [False] * 5}, ValueError, "columns must be among .*; got 'exclude': leave it out"),
         ({"side": ["left"] * 5}, ValueError, "side must be one of"),
         ({"side": [4] * 5}, ValueError, "side must be 0"),
-        ({"side": [1, 5, 1, 1, 1]}, ValueError, "side must be 0 .* got 1 to 5"),
+        ({"side": [1, 5, 1, 1, 1]}, ValueError, "side must be 0 .* got 5 in row 1"),
         ({"weight": [1, 1, -1, 1, 1]}, ValueError, "weight must be finite and not negative"),
     ],
 )

@@ -119,13 +119,16 @@ def test_ranks_are_those_of_rational_numbers(
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
         patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
-        patch.setattr(levels, "_BEGUN", [-(1 << 26), 1 << 26][seed // 3 % 2])
-        if seed % 3:  # all begin with the first precision
+        patch.setattr(levels, "_BEGUN", -(1 << 26))  # below zero: every precision is worth it
+        if seed % 3:  # all begin with the first
             patch.setattr(cascade.Cascade, "_plan", lambda self: None)
+        elif seed // 3 % 2:
+            patch.setattr(levels, "_BEGUN", 1 << 26)
         patch.setattr(cascade, "_COPY", [0, 64][seed // 5 % 2])
         patch.setattr(cascade, "_LISTED", [2, 1 << 22][seed // 17 % 2])
         patch.setattr(cascade, "_SMALL", [0, 1 << 18][seed // 7 % 2])
         patch.setattr(pairs, "_LOOK", [0, 1 << 10][seed // 2 % 2])
+        patch.setattr(pairs, "_MANY", [0, 1 << 20][seed // 19 % 2])
         patch.setattr(pairs, "_OPEN", [0, 1 << 20][seed // 11 % 2])
         ranks = rank_embeddings(
             queries,
@@ -174,6 +177,31 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
         held = Candidates(candidates)
         parts = [rank_embeddings(q, held, t, **options) for q, t in zip(queries.split(7), target.split(7), strict=True)]
         assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
+
+
+@pytest.mark.skipif(not HAS_NUMBA, reason="only compiled counting knows integers of eight bits: needs numba")
+@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
+def test_how_much_a_precision_leaves_open_is_known_within_a_factor_of_two_before_it_is_used(similarity, monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    queries, candidates = torch.randn(60, 128, generator=generator), torch.randn(2000, 128, generator=generator)
+    held, found = Candidates(candidates), {}
+
+    def look(self):
+        (tile,) = held.tiles(similarity, 2000, True)
+        task = torch.arange(60)
+        for level in self._levels[:2]:
+            assert bool(level.ready(tile).all())
+            found[level.dtype] = level.guess(tile, task), self._scan(tile, task, level, 0, 0).inside
+
+    monkeypatch.setattr(rank, "precisions", lambda *args, **options: LADDERS[0])
+    monkeypatch.setattr(levels, "_BEGUN", -(1 << 26))
+    monkeypatch.setattr(cascade.Cascade, "_plan", look)
+    target = torch.randint(0, 2000, (60,), generator=generator)
+    rank_embeddings(queries, held, target, similarity=similarity)
+    for dtype in (EIGHTHS, BFLOAT16):
+        guessed, open_ = (float(number.sum()) for number in found[dtype])
+        assert 1000 < open_ < 30000
+        assert 0.5 < guessed / open_ < 2
 
 
 def test_biases_that_vanish_in_float64_are_told_apart_for_queries_of_zeros():

@@ -12,6 +12,7 @@ from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.excluded import check_exclude
 from torchrankmetrics.ranking.scores import rank_filtered
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -90,7 +91,8 @@ def test_known_answers_and_a_restriction_at_once(problem, kind, outside):
     restriction = torch.tensor([c in outside for c in range(N)])
     scores = torch.tensor(rows).reshape(B, N)
     for counting in ("torch", "auto"):
-        ranks, *_ = rank_filtered(scores, as_target(form, tasks), exclude, restriction, counting)
+        both = check_exclude(exclude, (B, N), scores.device)._replace(restriction=restriction)
+        ranks, *_ = rank_filtered(scores, as_target(form, tasks), both, counting)
         assert flagged_lines(ranks) == reference.ranks(rows, tasks, lambda row: gone(row) | outside)
 
 

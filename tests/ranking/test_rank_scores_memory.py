@@ -13,7 +13,7 @@ from fuzzing import cases
 from ranking_problems import lay_out, problems
 from torchrankmetrics import KnownAnswers, rank_scores
 from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.excluded import slices_of_fixed_shape, slices_of_pairs
+from torchrankmetrics.ranking.excluded import Excluded, slices_of_fixed_shape, slices_of_pairs
 from torchrankmetrics.ranking.scores import rank_filtered
 
 
@@ -98,4 +98,4 @@ class TestAcceleratorPaths:
             for tasks in (target, pairs):
                 ranks = rank_scores(scores, tasks, exclude=exclude)
                 assert ranks.optimistic.shape == ranks.flags.shape == (tasks.shape[-1],)
-        rank_filtered(scores, target, known, scores[0] > 0, "auto")
+        rank_filtered(scores, target, Excluded(known=known, restriction=scores[0] > 0), "auto")

@@ -46,8 +46,8 @@ def candidates_command(
     """
     from torchrankmetrics.cli.counts import HISTOGRAM
     from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
-    from torchrankmetrics.datasets.histograms import candidate_histogram
     from torchrankmetrics.datasets.triple_files import number_triples, read_triples
+    from torchrankmetrics.protocols.histograms import candidate_histogram
 
     asked = choices_of(entities, "--entities", ENTITIES)
     if "all" not in asked:

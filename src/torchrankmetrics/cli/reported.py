@@ -10,9 +10,9 @@ from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.intervals import confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import check_complete
 from torchrankmetrics.rendering import Cell, PValue
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.inference.estimates import Method
 from torchrankmetrics.theory.views import View
 

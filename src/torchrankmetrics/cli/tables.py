@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torchrankmetrics.table.rank_table import RankTable
+    from torchrankmetrics.evaluation.rank_table import RankTable
 
 SUFFIXES = (".npz", ".parquet")
 
@@ -27,7 +27,7 @@ def files_of(path: Path) -> list[Path]:
 
 def load(path: Path, max_bytes: int) -> "RankTable | list[RankTable]":
     """Load a table, or every table of a folder."""
-    from torchrankmetrics.table.rank_table import RankTable
+    from torchrankmetrics.evaluation.rank_table import RankTable
 
     files = files_of(path)
     tables = [RankTable.load(file, max_bytes=max_bytes) for file in files]

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 
 

@@ -14,6 +14,7 @@ from torchrankmetrics.deciding.looks import Looks
 from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
 from torchrankmetrics.evaluation.names import Asked
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, look_for_distances
@@ -21,7 +22,6 @@ from torchrankmetrics.protocols.triples import ScoreFunction, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 
 if TYPE_CHECKING:  # torch may be built without

@@ -13,6 +13,7 @@ from torchrankmetrics.deciding.looks import Looks
 from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
 from torchrankmetrics.evaluation.names import Asked
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.scores import Target
@@ -20,7 +21,6 @@ from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import Columns
-from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup

@@ -12,6 +12,7 @@ from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import REVERSED, is_reversed
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
@@ -21,7 +22,6 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType

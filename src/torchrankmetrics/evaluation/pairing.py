@@ -5,11 +5,11 @@ import torch
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters, given_clusters, named_clusters
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, weights
 from torchrankmetrics.theory.candidates import IntArray
 
 _SHOWN = 3
@@ -95,8 +95,7 @@ def _ids(rows: Rows) -> set[tuple[int, int]]:
 
 
 def _listed(lost: set[tuple[int, int]]) -> str:
-    sides = {code: name for name, code in SIDE_CODES.items()}
-    shown = ", ".join(f"({sides[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
+    shown = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
     return shown + (", ..." if len(lost) > _SHOWN else "")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import cast
 
-from torchrankmetrics.checks import Choice
+from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import SIDES, Measure, Measured, has_measure, lacks_meaning, measure_of
 from torchrankmetrics.evaluation.names import Asked, MetricName, parse_name
@@ -143,7 +143,4 @@ def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choic
         listed = sorted(listed, key=str)
     if not isinstance(listed, Sequence) or not listed:
         raise ValueError(f"{name} must be a string or several, not none; got {values!r}")
-    for value in listed:
-        if value not in choices:
-            raise ValueError(f"{name} must be of {', '.join(map(repr, choices))}; got {value!r}")
-    return tuple(dict.fromkeys(listed))
+    return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))

@@ -7,12 +7,12 @@ from __future__ import annotations  # the reference is built without PyKEEN
 
 from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.integrations.pykeen_evaluator import RankCollectionEvaluator
 from torchrankmetrics.integrations.pykeen_results import RankResults, find_key
 from torchrankmetrics.integrations.pykeen_sampled import SampledRankCollectionEvaluator
 from torchrankmetrics.integrations.pykeen_sources import known_triples, relation_of, table_of_ranks
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 
 __all__ = [

@@ -17,6 +17,7 @@ from torch import Tensor
 from torchrankmetrics.checks import one_number
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.integrations.pykeen_filter import CandidateFilter
 from torchrankmetrics.integrations.pykeen_keys import (
     Keywords,
@@ -28,10 +29,10 @@ from torchrankmetrics.integrations.pykeen_keys import (
 from torchrankmetrics.integrations.pykeen_results import RankResults
 from torchrankmetrics.integrations.pykeen_sources import Known, as_known
 from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
@@ -60,6 +61,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         clear_on_finalize: False adds evaluations of a loop to those before, until ``clear``.
         batch_size, slice_size: of the evaluation; None: PyKEEN's choice.
         mode: inductive mode, or None.
+        counting: as ``rank_scores`` takes it.
 
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
@@ -83,10 +85,12 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         batch_size: int | None = None,
         slice_size: int | None = None,
         mode: InductiveMode | None = None,
+        counting: str = "auto",
     ) -> None:
         given = _by_position(args, filtered=filtered, metrics=metrics, metrics_kwargs=metrics_kwargs)
         if known is not None and not given["filtered"]:
             raise ValueError("known is what is filtered, but filtered is False: leave one of them out")
+        chosen(torch.empty(0, 0, device="cpu"), counting)  # to refuse it before a model is trained
         # the mask tells a filtered score from a NaN of the model
         super().__init__(given["filtered"], given["filtered"], batch_size, slice_size, mode)
         requested = requested_metrics(given["metrics"], given["metrics_kwargs"], add_defaults)
@@ -100,6 +104,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             average=average,
         )
         self.average = average
+        self.counting = counting
         self.clear_on_finalize = clear_on_finalize
         self.num_entities: int | None = None
         self._filter = CandidateFilter(self.filtered, None if known is None else as_known(known))
@@ -235,7 +240,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         return result
 
     def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
-        return rank_scores(scores, own, exclude=exclude)
+        return rank_scores(scores, own, exclude=exclude, counting=self.counting)
 
     def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
         if self.average == "micro":

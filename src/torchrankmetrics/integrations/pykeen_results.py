@@ -11,9 +11,9 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.integrations.pykeen_keys import measure_key, parse_metric
-from torchrankmetrics.table.rank_table import RankTable
 
 
 class RankResults(RankBasedMetricResults):

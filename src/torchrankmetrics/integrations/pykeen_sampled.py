@@ -82,7 +82,8 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
                 mask[exclude[0], exclude[1]] = True
             excluded = mask.gather(1, candidates)
             excluded[:, 0] = False
-        ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=excluded)
+        target_column, sampled = torch.zeros_like(own), scores.gather(1, candidates)
+        ranks = rank_scores(sampled, target_column, exclude=excluded, counting=self.counting)
         told = torch.zeros_like(own) if ranks.flags is None else ranks.flags
         return Ranks.trusted(ranks.columns, told | flags.SAMPLED)
 

@@ -8,10 +8,10 @@ from pykeen.datasets.inductive import InductiveDataset
 from pykeen.evaluation import RankBasedEvaluator, SampledRankBasedEvaluator
 from pykeen.triples import CoreTriplesFactory
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import SIDE_CODES
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 
 Source = CoreTriplesFactory | Dataset | InductiveDataset

@@ -13,9 +13,9 @@ import numpy.typing as npt
 from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.evaluate import evaluate
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View

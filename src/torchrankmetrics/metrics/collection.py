@@ -15,13 +15,13 @@ from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked, all_names, parse_name
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.keywords import without_by
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.store import RowStore, as_values
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.inference.estimates import Method

@@ -10,6 +10,7 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, sign
 from torchrankmetrics.metrics.store import TakesBatches, as_values
@@ -17,7 +18,6 @@ from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.queries import check_queries
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 # what members that compute alike have in common

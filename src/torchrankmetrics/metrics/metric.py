@@ -13,6 +13,7 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
@@ -22,7 +23,6 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition

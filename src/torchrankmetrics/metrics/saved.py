@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.evaluation.rank_table import RankTable
 
 KEY = "rows"
 _WRITER = "process"

@@ -11,9 +11,9 @@ from torchrankmetrics.evaluation.compare import paired
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.intervals import Interval, Intervals, check_level
 from torchrankmetrics.evaluation.names import Asked, parse_name
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.inference.testing import holm
 
 if TYPE_CHECKING:

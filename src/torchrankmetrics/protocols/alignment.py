@@ -8,6 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import told
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
@@ -16,7 +17,6 @@ from torchrankmetrics.ranking.excluded import KnownSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.sides import EntitySide
-from torchrankmetrics.table.rank_table import RankTable
 
 _QUERIES, _SCORES = 4096, 1 << 22
 

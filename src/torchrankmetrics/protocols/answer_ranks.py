@@ -11,14 +11,15 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, excluded_by
 from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.protocols.triples import ScoreFunction
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.negatives import count_shared
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import EntitySide
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.inference.exchange import CrossRanks, ExchangeableTriples
 
@@ -148,7 +149,7 @@ class _Asked:
             excluded[tuple(self.known(*ids).pairs())] = True
         own = scores[:, answers]
         places = [_places(row[~out], of) for row, out, of in zip(scores, excluded, own, strict=True)]
-        low, high = (torch.stack(part) for part in zip(*places, strict=True))
+        low, high = torch.stack(places, 1)
         return low, high, own.double() if own.dtype == torch.bfloat16 else own, excluded[:, answers], (~excluded).sum(1)
 
 
@@ -167,12 +168,7 @@ def _asked(
     return [_Asked(side, score, of, candidates, higher_is_better) for (side, score), of in asked if score is not None]
 
 
-def _places(row: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-    """Optimistic and pessimistic ranks of scores ``own`` (A,) that are among the scores (n,); NaN counts as better."""
-    is_nan = row != row
-    ordered = row[~is_nan].sort().values
-    number = is_nan.sum() + len(ordered)
-    low = number - torch.searchsorted(ordered, own.contiguous(), right=True) + 1
-    high = number - torch.searchsorted(ordered, own.contiguous())
-    lost = own != own
-    return torch.where(lost, number, low), torch.where(lost, number, high)
+def _places(row: Tensor, own: Tensor) -> Tensor:
+    """Optimistic and pessimistic ranks, int64 (2, A), of scores ``own`` (A,) that are among the scores (n,)."""
+    above, not_below, number, _ = count_shared(own, row)
+    return torch.stack([torch.where(own != own, number, above + 1), not_below])  # a NaN is below itself too

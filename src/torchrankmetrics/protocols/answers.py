@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.rendering import Column, Rendered, Tabular
-from torchrankmetrics.table.rank_table import RankTable
 
 Names = Mapping[int, str] | Sequence[str] | None
 
@@ -108,31 +108,28 @@ class Best:
     higher_is_better: bool
     parts: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
-    def keep(
-        self, scores: Tensor, targets: tuple[Tensor, Tensor], known: KnownSlices | None, restriction: Tensor | None
-    ) -> None:
+    def keep(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
         """Keep those of a batch.
 
         Args:
             scores: (B, N), higher is better; not modified.
             targets: rows and columns of the answers that are evaluated, each (tasks,).
-            known: the known answers of each row.
-            restriction: bool (N,), True = no candidate.
+            excluded: known answers of each row, and columns of all.
         """
-        excluded = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        if known is not None:
-            excluded[tuple(known.pairs())] = True
-        correct = torch.zeros_like(excluded)
+        out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        if excluded.known is not None:
+            out[tuple(excluded.known.pairs())] = True
+        correct = torch.zeros_like(out)
         correct[targets] = True
-        excluded &= ~correct
-        if restriction is not None:
-            excluded |= restriction
+        out &= ~correct
+        if excluded.restriction is not None:
+            out |= excluded.restriction
         floating = scores.is_floating_point()
         lowest = -torch.inf if floating else torch.iinfo(scores.dtype).min
-        values = scores.masked_fill(excluded | scores.isnan() if floating else excluded, lowest)
+        values = scores.masked_fill(out | scores.isnan() if floating else out, lowest)
         k = min(self.k, scores.shape[1])
         bar = values.topk(k, dim=1).values[:, -1:]
-        above, level = values > bar, (values == bar) & ~excluded
+        above, level = values > bar, (values == bar) & ~out
         # of those that are level with the last place the smallest ids
         taken = above | (level & (level.cumsum(1) <= k - above.sum(1, keepdim=True)))
         row, column = taken.nonzero(as_tuple=True)

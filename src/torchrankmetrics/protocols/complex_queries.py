@@ -6,12 +6,12 @@ from typing import TypeGuard, cast
 import torch
 from torch import Tensor
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.table.rank_table import RankTable
 
 Answers = Integers | Sequence[Collection[int]]
 """Pairs of (query, answer), or the answers of every query."""

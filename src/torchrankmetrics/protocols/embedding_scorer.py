@@ -13,7 +13,7 @@ from torchrankmetrics.ranking.chunks import (
     read_candidates,
     resolve_arithmetic,
 )
-from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.parallel.part import Part
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
@@ -67,8 +67,7 @@ class EmbeddingScorer:
         self,
         queries: Tensor,
         target: Target,
-        exclude: Exclude,
-        restriction: Tensor | None,
+        excluded: Excluded,
         counting: str,
         part: Part,
     ) -> Ranks:
@@ -77,8 +76,8 @@ class EmbeddingScorer:
             queries,
             self.candidates,
             target,
-            exclude,
-            restriction,
+            excluded.known,
+            excluded.restriction,
             similarity=self.similarity,
             chunk_size=None,
             counting=counting,

@@ -5,13 +5,14 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.protocols.known_triples import as_facts
+from torchrankmetrics.protocols.known_triples import as_facts, asked_of
 from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.excluded import KnownSlices
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.sides import ENTITY_SIDES
 
 _COLUMNS = ("head", "relation", "tail", "time")
 
@@ -43,9 +44,8 @@ class KnownFacts:
         parts = [as_facts(part, f"facts[{i}]", *_COLUMNS) for i, part in enumerate(facts)]
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
         self.time_aware = time_aware
-        width = 3 if time_aware else 2
-        self._tails = KnownAnswers(known[:, [0, 1, 3][:width]], known[:, 2])
-        self._heads = KnownAnswers(known[:, [1, 2, 3][:width]], known[:, 0])
+        known = known if time_aware else known[:, :3]
+        self._heads, self._tails = (KnownAnswers(*asked_of(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> KnownSlices:
         """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,)."""

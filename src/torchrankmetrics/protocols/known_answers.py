@@ -1,9 +1,7 @@
 """Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
 
 import math
-from collections.abc import Sequence
-from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,6 +14,26 @@ from torchrankmetrics.ranking.excluded import KnownSlices
 _LARGEST = 1 << 62
 
 
+class AnswerIndex(NamedTuple):
+    """Answers by query: those of key i are ``answers[start[i] : start[i + 1]]``, ascending, as are the keys.
+
+    Attributes:
+        key: (q,) int64, composite keys of the queries that have answers.
+        start: (q + 1,) int64.
+        answers: (n,) int64.
+        sizes: of the columns of a query, one more than their largest ids.
+        num_answers: one more than the largest answer.
+        longest: the most answers of a query.
+    """
+
+    key: Tensor
+    start: Tensor
+    answers: Tensor
+    sizes: list[int]
+    num_answers: int
+    longest: int
+
+
 class KnownAnswers:
     """Index of the true answers of integer queries: ``known(queries)`` is what ``rank_scores`` excludes.
 
@@ -24,6 +42,9 @@ class KnownAnswers:
     Args:
         queries: (n, k) or (n,) integers >= 0.
         answers: (n,) integers >= 0; repeated pairs count once.
+
+    Attributes:
+        index: what is looked up, as files of known triples keep it.
 
     Raises:
         TypeError: if ids are not integers.
@@ -47,27 +68,26 @@ class KnownAnswers:
         for name, ids in (("queries", queries), ("answers", answers)):
             if ids.numel() and ids.min() < 0:
                 raise IndexError(f"{name} must hold ids of at least 0, got {int(ids.min())}")
-        self._sizes = [int(column.max()) + 1 if len(column) else 1 for column in queries.unbind(1)]
-        self._num_answers = int(answers.max()) + 1 if len(answers) else 0
-        _check_size([*self._sizes, max(self._num_answers, 1)])
-        self._limits = torch.tensor(self._sizes, device=queries.device)
-        key, _ = self._keys(queries)
-        both = torch.unique_consecutive((key * max(self._num_answers, 1) + answers).sort().values)
-        owner = both // max(self._num_answers, 1)
-        self._key, lengths = torch.unique_consecutive(owner, return_counts=True)
-        self._start = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
-        self._answers = both % max(self._num_answers, 1)
-        self._longest = int(lengths.max()) if len(lengths) else 0
-        self._copies: dict[torch.device, KnownAnswers] = {}
+        sizes = [int(column.max()) + 1 if len(column) else 1 for column in queries.unbind(1)]
+        num_answers = int(answers.max()) + 1 if len(answers) else 0
+        check_key_size([*sizes, max(num_answers, 1)])
+        both = _composite(queries.unbind(1), sizes) * max(num_answers, 1) + answers
+        both = torch.unique_consecutive(both.sort().values)
+        key, lengths = torch.unique_consecutive(both // max(num_answers, 1), return_counts=True)
+        start = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        longest = int(lengths.max()) if len(lengths) else 0
+        self._take(AnswerIndex(key, start, both % max(num_answers, 1), sizes, num_answers, longest))
 
     @classmethod
-    def _of_index(cls, arrays: Sequence[Tensor], sizes: list[int], num_answers: int, longest: int) -> "KnownAnswers":
-        """Take an index that was built before, on the CPU: its keys, starts and answers are neither copied nor read."""
+    def of_index(cls, index: AnswerIndex) -> "KnownAnswers":
+        """Take an index that was built before; it is neither copied nor read."""
         self = cls.__new__(cls)
-        self._key, self._start, self._answers = arrays
-        self._sizes, self._num_answers, self._longest = sizes, num_answers, longest
-        self._limits, self._copies = torch.tensor(sizes, device="cpu"), {}
+        self._take(index)
         return self
+
+    def _take(self, index: AnswerIndex) -> None:
+        self.index, self._limits = index, torch.tensor(index.sizes, device=index.key.device)
+        self._copies: dict[torch.device, KnownAnswers] = {}
 
     def __call__(self, queries: Integers) -> KnownSlices:
         """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
@@ -81,11 +101,11 @@ class KnownAnswers:
         """
         queries = as_ids(queries, "queries")
         queries = queries[:, None] if queries.ndim == 1 else queries
-        if queries.ndim != 2 or queries.shape[1] != len(self._sizes):
-            raise ValueError(f"queries must be (B, {len(self._sizes)}), got {tuple(queries.shape)}")
+        if queries.ndim != 2 or queries.shape[1] != len(self.index.sizes):
+            raise ValueError(f"queries must be (B, {len(self.index.sizes)}), got {tuple(queries.shape)}")
         here = self.to(queries.device)
         start, length = here._slices(queries)
-        return KnownSlices(here._answers, start, length, here._longest, here._num_answers)
+        return KnownSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
 
     def pairs(self, queries: Integers) -> Tensor:
         """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row."""
@@ -93,26 +113,23 @@ class KnownAnswers:
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """All queries (n, k) and their answers (n,), each pair once."""
-        key = self._key.repeat_interleave(self._start.diff())
+        key = self.index.key.repeat_interleave(self.index.start.diff())
         columns = []
-        for size in reversed(self._sizes):
+        for size in reversed(self.index.sizes):
             columns.append(key % size)
             key = key // size
-        return torch.stack(columns[::-1], 1), self._answers
+        return torch.stack(columns[::-1], 1), self.index.answers
 
     def to(self, device: torch.device | str) -> "KnownAnswers":
         """Give the index on a device; copies are made once and kept."""
         device = torch.device(device)
         if device.index is None and device.type != "cpu":
             device = torch.empty(0, device=device).device  # as tensors name it: "cuda" is their "cuda:0"
-        if device == self._answers.device:
+        if device == self.index.answers.device:
             return self
         if device not in self._copies:
-            there = copy(self)
-            there._copies = {}
-            there._key, there._start = self._key.to(device), self._start.to(device)
-            there._answers, there._limits = self._answers.to(device), self._limits.to(device)
-            self._copies[device] = there
+            key, start, answers = (part.to(device) for part in self.index[:3])
+            self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
 
     def count(
@@ -134,33 +151,28 @@ class KnownAnswers:
         own_known = self.contains(queries, own)
         if excluded is None:
             return length - own_known.long()
-        counted = torch.nn.functional.pad((~excluded[self._answers]).cumsum(0), (1, 0))
+        counted = torch.nn.functional.pad((~excluded[self.index.answers]).cumsum(0), (1, 0))
         return counted[stop] - counted[start] - (own_known & ~excluded[own]).long()
 
     def contains(self, queries: Tensor, answers: Tensor) -> Tensor:
         """Whether each (query, answer) is known, bool (B,)."""
-        if not len(self._answers):
+        if not len(self.index.answers):
             return torch.zeros_like(answers, dtype=torch.bool)
         start, length = self._slices(queries)
-        slices = KnownSlices(self._answers, start, length, self._longest, self._num_answers)
+        slices = KnownSlices(self.index.answers, start, length, self.index.longest, self.index.num_answers)
         return slices.hold(torch.arange(len(answers), device=answers.device), answers)
 
-    def _keys(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        """Composite keys, -1 where an id is outside the range the index was built with; and where none is."""
-        key = _composite(queries.unbind(1), self._sizes)
-        valid = ((queries >= 0) & (queries < self._limits)).all(1)
-        return torch.where(valid, key, -1), valid
-
     def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
-        if len(self._key) == 0:
+        if len(self.index.key) == 0:
             nothing = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
             return nothing, nothing.clone()
         if queries.device.type != "cpu":
-            wanted, _ = self._keys(queries)
-            return _find(torch.searchsorted(self._key, wanted), self._key, self._start, wanted)
+            inside = ((queries >= 0) & (queries < self._limits)).all(1)
+            wanted = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
+            return _find(torch.searchsorted(self.index.key, wanted), self.index.key, self.index.start, wanted)
         # NumPy, whose calls cost a fifth of torch's: of two dozen on a few hundred ids nothing else is left
-        ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self._key, self._start))
-        key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self._sizes), -1)
+        ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self.index.key, self.index.start))
+        key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self.index.sizes), -1)
         first, length = _find(np.searchsorted(known, key), known, start, key)
         return torch.from_numpy(first), torch.from_numpy(length)
 
@@ -179,6 +191,7 @@ def _find(place: Any, known: Any, start: Any, key: Any) -> tuple[Any, Any]:
     return first, (start[place + 1] - first) * (known[place] == key)
 
 
-def _check_size(sizes: list[int]) -> None:
+def check_key_size(sizes: list[int]) -> None:
+    """Refuse sizes of ids whose composite key does not fit in 63 bits."""
     if math.prod(sizes) >= _LARGEST:
         raise ValueError(f"ids are too large for a 63-bit key (sizes {sizes}); renumber them densely from 0")

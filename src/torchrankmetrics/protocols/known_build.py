@@ -12,8 +12,9 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from tqdm.auto import tqdm
 
-from torchrankmetrics.protocols.known_answers import _check_size
-from torchrankmetrics.protocols.known_files import SIDES, Index, check_regular, write
+from torchrankmetrics.protocols.known_answers import check_key_size
+from torchrankmetrics.protocols.known_files import Index, check_regular, write
+from torchrankmetrics.sides import QUERY_AND_ANSWER, TaskSide
 from torchrankmetrics.theory.candidates import IntArray
 
 _COPIED = 1 << 22  # bytes that are copied at once
@@ -23,7 +24,7 @@ def build(
     path: str | os.PathLike[str],
     triples: Iterable[IntArray],
     num_entities: int | None,
-    sides: Sequence[str],
+    sides: Sequence[TaskSide],
     most: int,
     progress: bool,
 ) -> None:
@@ -45,17 +46,17 @@ def build(
             raise IndexError(
                 f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest - 1}"
             )
-        found = {}
+        found: dict[str, Index] = {}
         for side in sides:
-            sizes = [max(limits[i], 1) for i in SIDES[side]]
-            _check_size(sizes)
+            sizes = [max(limits[i], 1) for i in QUERY_AND_ANSWER[side]]
+            check_key_size(sizes)
             number = os.path.getsize(written) // 24
             with tqdm(
                 total=2 * number, desc=f"{side} side", unit="triple", unit_scale=True, disable=not progress
             ) as bar:
-                ends = _write_runs(written, runs, SIDES[side], sizes, most, bar)
+                ends = _write_runs(written, runs, QUERY_AND_ANSWER[side], sizes, most, bar)
                 merged = _merged(runs, ends, max(most // (2 * max(len(ends), 1)), 1))
-                num_answers = limits[SIDES[side][2]]
+                num_answers = limits[QUERY_AND_ANSWER[side][2]]
                 found[side] = _index(Path(folder) / side, merged, sizes[:2], num_answers, bar)
         written.unlink()
         runs.unlink()

@@ -20,12 +20,12 @@ import torch
 from tqdm.auto import tqdm
 
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.protocols.known_answers import KnownAnswers, _check_size
+from torchrankmetrics.protocols.known_answers import AnswerIndex, KnownAnswers, check_key_size
+from torchrankmetrics.sides import QUERY_AND_ANSWER
 from torchrankmetrics.theory.candidates import IntArray
 
 VERSION = 1
-SIDES = {"tail": (0, 1, 2), "head": (1, 2, 0), "relation": (0, 2, 1)}
-"""Columns of a triple that are the query of a side, and its answer."""
+SIDES = tuple(QUERY_AND_ANSWER)  # the order of their indices in a file
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
 _BLOCK = 1 << 20  # entries that are checked at once
@@ -72,9 +72,9 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
     """Write indices that are in memory."""
     sides, arrays = {}, []
     for side, one in known.items():
-        own = [np.ascontiguousarray(part.cpu().numpy()) for part in (one._key, one._start, one._answers)]
+        own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
         lengths, digests = [len(part) for part in own], [hashlib.sha256(part.data).hexdigest() for part in own]
-        sides[side] = Index(one._sizes, one._num_answers, one._longest, lengths, digests)
+        sides[side] = Index(*one.index[3:], lengths, digests)
         arrays += own
     write(path, num_entities, sides, (array.data for array in arrays))
 
@@ -103,13 +103,11 @@ def opened(path: str | os.PathLike[str]) -> Opened:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of memory that can only be read; nobody writes to an index
         numbers = torch.from_numpy(np.frombuffer(mapped, dtype=np.int64, offset=_HEADER))
-    known, at = {}, 0
-    for side, index in sides.items():
-        arrays = []
-        for length in index.lengths:
-            arrays.append(numbers[at : at + length])
-            at += length
-        known[side] = KnownAnswers._of_index(arrays, index.sizes, index.num_answers, index.longest)
+    part = iter(torch.split(numbers, [length for index in sides.values() for length in index.lengths]))
+    known = {
+        side: KnownAnswers.of_index(AnswerIndex(next(part), next(part), next(part), *index[:3]))
+        for side, index in sides.items()
+    }
     return Opened(os.path.abspath(path), head[-_DIGEST:].hex(), num_entities, sides, known)
 
 
@@ -126,7 +124,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
         about = json.loads(rest[:-_DIGEST])
         order, num_entities = about["byteorder"], int(about["num_entities"])
         sides = {side: _checked(Index(**index)) for side, index in about["sides"].items()}
-        if list(sides) != list(SIDES)[: max(len(sides), 2)] or len({one.lengths[2] for one in sides.values()}) != 1:
+        if tuple(sides) != SIDES[: max(len(sides), 2)] or len({one.lengths[2] for one in sides.values()}) != 1:
             raise ValueError
         if num_entities < max(sides[side].num_answers for side in ("tail", "head")):
             raise ValueError
@@ -147,7 +145,7 @@ def _checked(index: Index) -> Index:
         raise ValueError
     if starts != keys + 1 or keys > answers or index.longest > answers or len(index.sha256) != 3:
         raise ValueError
-    _check_size([*index.sizes, index.num_answers])
+    check_key_size([*index.sizes, index.num_answers])
     return index
 
 
@@ -157,9 +155,7 @@ def verify(known: Mapping[str, KnownAnswers], file: Opened | None, progress: boo
     Raises:
         ValueError: if an array is not what its file was written with, not ascending, or has ids out of range.
     """
-    arrays = {
-        side: [part.cpu().numpy() for part in (one._key, one._start, one._answers)] for side, one in known.items()
-    }
+    arrays = {side: [part.cpu().numpy() for part in one.index[:3]] for side, one in known.items()}
     total = sum(len(part) for parts in arrays.values() for part in parts)
     where = "the index" if file is None else file.path
     with tqdm(total=total, desc="verifying", unit="number", unit_scale=True, disable=not progress) as bar:
@@ -172,23 +168,23 @@ def verify(known: Mapping[str, KnownAnswers], file: Opened | None, progress: boo
                     bar.update(len(part[at : at + _BLOCK]))
                 if digests is not None and found.hexdigest() != digests[i]:
                     raise ValueError(f"{where} is damaged: what it holds of the {side} side is not what was written")
-            if fault := _fault(known[side], *parts):
+            if fault := _fault(known[side].index, *parts):
                 raise ValueError(f"{where} is no index: of the {side} side {fault}")
 
 
-def _fault(known: KnownAnswers, key: IntArray, start: IntArray, answers: IntArray) -> str | None:
+def _fault(index: AnswerIndex, key: IntArray, start: IntArray, answers: IntArray) -> str | None:
     """What is wrong with an index, in words."""
-    largest = known._sizes[0] * known._sizes[1]
+    largest = index.sizes[0] * index.sizes[1]
     if len(key) and (key[0] < 0 or key[-1] >= largest or not _ascends(key)):
         return f"keys are not ascending in [0, {largest})"
     if start[0] != 0 or start[-1] != len(answers) or not _ascends(start):
         return f"starts are not ascending from 0 to {len(answers)}"
     longest = max((int(np.diff(block).max()) for block in _blocks(start) if len(block) > 1), default=0)
-    if longest != known._longest:
-        return f"the longest row has {longest} answers, not {known._longest}"
+    if longest != index.longest:
+        return f"the longest row has {longest} answers, not {index.longest}"
     for at, block in zip(range(0, len(answers), _BLOCK), _blocks(answers), strict=True):
-        if int(block.min()) < 0 or int(block.max()) >= known._num_answers:
-            return f"answers are not in [0, {known._num_answers})"
+        if int(block.min()) < 0 or int(block.max()) >= index.num_answers:
+            return f"answers are not in [0, {index.num_answers})"
         falls = at + 1 + np.flatnonzero(block[1:] <= block[:-1])
         if len(falls) and (start[np.searchsorted(start, falls)] != falls).any():
             return "the answers of a query are not ascending"

@@ -15,7 +15,7 @@ from torchrankmetrics.protocols import known_build, known_files
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.excluded import KnownSlices
-from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
+from torchrankmetrics.sides import ENTITY_SIDES, QUERY_AND_ANSWER, EntitySide
 from torchrankmetrics.theory.candidates import IntArray
 
 _BYTES = 64  # that a triple takes while it is sorted
@@ -53,8 +53,7 @@ class KnownTriples:
         if largest >= num_entities:
             raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
         self.num_entities = num_entities
-        self._tails = KnownAnswers(known[:, [0, 1]], known[:, 2])
-        self._heads = KnownAnswers(known[:, [1, 2]], known[:, 0])
+        self._heads, self._tails = (KnownAnswers(*asked_of(known, side)) for side in ENTITY_SIDES)
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, whole or not at all: up to 48 bytes a triple.
@@ -121,7 +120,7 @@ class KnownTriples:
         if num_entities is not None:
             num_entities = check_int("num_entities", num_entities, 0, 1 << 63)
         most = max(check_int("max_bytes", max_bytes, 1) // _BYTES, 1)
-        sides = list(known_files.SIDES)[: 2 + relations]
+        sides = list(known_files.SIDES[: 2 + relations])
         known_build.build(path, _in_parts(triples, most), num_entities, sides, most, progress)
         return cls.open(path)
 
@@ -209,9 +208,7 @@ class KnownTriples:
         if len(tasks) and int(entities.max()) >= self.num_entities:
             limit = self.num_entities
             raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
-        if side == "tail":
-            return self._tails, tasks[:, [0, 1]], tasks[:, 2]
-        return self._heads, tasks[:, [1, 2]], tasks[:, 0]
+        return self._indices(False)[side], *asked_of(tasks, side)
 
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
@@ -274,6 +271,12 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
     if facts.numel() and facts.min() < 0:
         raise IndexError(f"{name} must hold ids of at least 0, got {int(facts.min())}")
     return facts
+
+
+def asked_of(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
+    """Queries (n, 2), or more where facts (n, 3) have more columns, such as a time, and answers (n,) of a side."""
+    *query, answer = QUERY_AND_ANSWER[side]
+    return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
 
 
 def _stack(first: Tensor, second: Tensor, first_name: str, second_name: str) -> Tensor:

@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
 from torchrankmetrics.ranking.relevance import rank_listed
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.columns import SIDE_CODES
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
 
 _NEEDED = ("query", "candidate", "score", "true")
 _SAID = ("group", "weight", "sample_id")
@@ -181,12 +181,10 @@ def _booleans(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.bool_]:
 
 def _sides(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
     if array.dtype.kind in "iu":
-        if len(array) and (array.min() < 0 or array.max() > max(SIDE_CODES.values())):
-            raise ValueError(
-                f"side must be 0 (none), 1 (head), 2 (tail) or 3 (relation); got {array.min()} to {array.max()}"
-            )
+        check_side_codes(array)
         return array.astype(np.int64)
-    return np.array([SIDE_CODES[check_choice("side", None if s == "none" else s, SIDE_CODES)] for s in array.tolist()])
+    words = SIDE_WORDS | {None: SIDE_CODES[None]}
+    return np.array([words[check_choice("side", word, words)] for word in array.tolist()], dtype=np.int64)
 
 
 def _rank(

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import Excluded
 
 _SHARE, _MOST = 16, 32  # one task in so many is looked at, and at most so many of a side
 _CELLS = 1 << 20  # scores looked at, at once
@@ -26,9 +26,7 @@ class NearTies:
         """Begin with a side."""
         self._most += _MOST
 
-    def look(
-        self, scores: Tensor, target: tuple[Tensor, Tensor], known: KnownSlices | None, restriction: Tensor | None
-    ) -> None:
+    def look(self, scores: Tensor, target: tuple[Tensor, Tensor], excluded: Excluded) -> None:
         """Look at some tasks of a batch: float32 or float64 scores (B, N), rows and columns of the true candidates."""
         # each 16th of all tasks, not some of each batch: the sizes of batches follow a clock
         some = slice(_SHARE - 1 - self._seen % _SHARE, None, _SHARE)
@@ -39,11 +37,9 @@ class NearTies:
         self._looked += len(row)
         number = max(1, _CELLS // scores.shape[1])
         for rows, columns in zip(torch.split(row, number), torch.split(column, number), strict=True):
-            self._count(scores, rows, columns, known, restriction)
+            self._count(scores, rows, columns, excluded)
 
-    def _count(
-        self, scores: Tensor, row: Tensor, column: Tensor, known: KnownSlices | None, restriction: Tensor | None
-    ) -> None:
+    def _count(self, scores: Tensor, row: Tensor, column: Tensor, excluded: Excluded) -> None:
         true = scores[row, column]
         size = true.abs()
         unit = torch.nextafter(size, torch.full_like(size, torch.inf)) - size
@@ -54,10 +50,7 @@ class NearTies:
         counted = distance > 0  # what is equal ties, the true one with itself
         if not bool(counted.any()):
             return
-        if known is not None and len(known.columns):
-            counted &= ~known.hold(row[task], other)
-        if restriction is not None:
-            counted &= ~restriction[other]
+        counted &= ~excluded.hold(row[task], other)
         near = counted & (distance <= _NEAR * unit[task])
         self._near += int(near.sum())
         self._beyond += int((counted & ~near).sum())

@@ -3,10 +3,10 @@
 import torch
 
 from torchrankmetrics.checks import one_number
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_triples import as_triples
 from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.table.columns import SIDE_CODES
-from torchrankmetrics.table.rank_table import RankTable
 
 
 def weigh_by_popularity(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import Best, SideAnswers
 from torchrankmetrics.protocols.batches import FIRST, BatchSize
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
@@ -18,11 +19,11 @@ from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.ranking.accumulator import rank_part
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.rank_table import RankTable
 
 _SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
 _SHARE = 8
@@ -114,27 +115,27 @@ class QuerySide:
         ids = self.queries[first:last].unbind(1)
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
-        known = None if self.known is None else self.known(*ids)
+        excluded = Excluded(known=None if self.known is None else self.known(*ids))
         if isinstance(self.score, EmbeddingScorer) and self.is_exact:
             scorer, alone = self.score, self.slicing.process_group is None
             size = len(scorer.candidates)
             queries, part = self.slicing.join(lambda: scorer.embed(ids, some=alone), lambda _: size)
-            restriction = excluded_by(candidates, part.total, target[1].device)
-            ranks = scorer.rank(queries, target, known, restriction, counting, part)
+            excluded = excluded._replace(restriction=excluded_by(candidates, part.total, target[1].device))
+            ranks = scorer.rank(queries, target, excluded, counting, part)
             table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
             return table, part.total, 0
         scores, part = self.slicing.join(
             lambda: score_queries(self.score, ids, self.name, self.higher_is_better), lambda scores: scores.shape[1]
         )
-        restriction = excluded_by(candidates, part.total, scores.device)
+        excluded = excluded._replace(restriction=excluded_by(candidates, part.total, scores.device))
         if part.is_whole:
-            ranks, *_ = rank_filtered(scores, target, known, restriction, counting, self.tolerance)
+            ranks, *_ = rank_filtered(scores, target, excluded, counting, self.tolerance)
             if self.near_ties is not None:
-                self.near_ties.look(scores, target, known, restriction)
+                self.near_ties.look(scores, target, excluded)
         else:
-            ranks = rank_part(scores, target, known, restriction, counting, self.tolerance, part)
+            ranks = rank_part(scores, target, excluded, counting, self.tolerance, part)
         if self.best is not None:
-            self.best.keep(scores, target, known, restriction)
+            self.best.keep(scores, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
         return table, part.largest, scores.element_size()
 

@@ -4,8 +4,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_int, one_number
-from torchrankmetrics.protocols.known_triples import as_triples
+from torchrankmetrics.protocols.known_triples import as_triples, asked_of
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.sides import ENTITY_SIDES, QUERY_AND_ANSWER
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
 """What ``relation_categories`` numbers from 0 on."""
@@ -47,7 +48,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     relation = known[:, 1]
     number = torch.bincount(relation, minlength=num_relations)
     many = []
-    for query in ([0, 1], [1, 2]):  # tails per (head, relation), heads per (relation, tail)
-        queries = unique_rows(known[:, query])[0][:, query.index(1)]
+    for side in ENTITY_SIDES:  # heads per (relation, tail), tails per (head, relation)
+        queries = unique_rows(asked_of(known, side)[0])[0][:, QUERY_AND_ANSWER[side].index(1)]
         many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
-    return torch.where(number > 0, many[0].long() + 2 * many[1].long(), -1)
+    return torch.where(number > 0, many[1].long() + 2 * many[0].long(), -1)

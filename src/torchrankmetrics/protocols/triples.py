@@ -8,15 +8,15 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_function, check_int
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
-from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, asked_of
 from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
 from torchrankmetrics.ranking.parallel.part import Slicing
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -156,11 +156,10 @@ def sides_of(
     if known is not None and not hasattr(known, "tails"):
         raise TypeError(f"known must be KnownTriples of the true triples, or None; got {type(known).__name__}")
     sides: list[QuerySide] = []
-    also = list(range(3, tasks.shape[1]))  # of what a query is asked with, such as a time
     if score_tails is not None:
-        sides.append(QuerySide("tail", score_tails, tasks[:, [0, 1, *also]], tasks[:, 2], known and known.tails))
+        sides.append(QuerySide("tail", score_tails, *asked_of(tasks, "tail"), known and known.tails))
     if score_heads is not None:
-        sides.append(QuerySide("head", score_heads, tasks[:, [1, 2, *also]], tasks[:, 0], known and known.heads))
+        sides.append(QuerySide("head", score_heads, *asked_of(tasks, "head"), known and known.heads))
     return sides
 
 

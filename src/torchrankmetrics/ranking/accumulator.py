@@ -79,7 +79,7 @@ class RankAccumulator:
         slicing = Slicing(process_group, offset, num_candidates)
         (true, absolute, B, _), part = slicing.join(read, lambda found: found[3], lambda _: {"tolerance": tolerance})
         asked = part.agree(
-            lambda: read_tasks(target, exclude, None, part, B, true.device, lambda _: true),
+            lambda: read_tasks(target, exclude, part, B, true.device, lambda _: true),
             lambda asked: asked.said(part, B),
         )
         self._begin(asked, part, B, counting, absolute)
@@ -200,8 +200,7 @@ class Asked(NamedTuple):
 
 def read_tasks(
     target: Target,
-    exclude: Exclude,
-    restriction: Tensor | None,
+    exclude: Exclude | Excluded,
     part: Part,
     num_rows: int,
     device: torch.device,
@@ -211,7 +210,7 @@ def read_tasks(
     """Read tasks for (B, n) scores of a part; ``say_rows``: where they are pairs, say which answers are excluded."""
     shape = (num_rows, part.total)
     tasks = check_target(target, shape, device)
-    excluded = check_exclude(exclude, shape, device, restriction)
+    excluded = check_exclude(exclude, shape, device)
     true = true_scores(tasks)
     if true.shape != tasks.column.shape:
         raise ValueError(f"true_scores must be (tasks,) = {tuple(tasks.column.shape)}, got {tuple(true.shape)}")
@@ -228,8 +227,7 @@ def read_tasks(
 def rank_part(
     scores: Tensor,
     target: Target,
-    exclude: Exclude,
-    restriction: Tensor | None,
+    excluded: Excluded,
     counting: str,
     tolerance: float | Tolerance,
     part: Part,
@@ -248,7 +246,7 @@ def rank_part(
         return true.view(scores.dtype)
 
     asked = part.agree(
-        lambda: read_tasks(target, exclude, restriction, part, len(scores), scores.device, true_scores, say_rows=False),
+        lambda: read_tasks(target, excluded, part, len(scores), scores.device, true_scores, say_rows=False),
         lambda asked: {**asked.said(part, len(scores)), "tolerance": tolerance},
     )
     absolute, relative = check_tolerance(tolerance, scores.dtype)

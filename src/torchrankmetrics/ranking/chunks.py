@@ -160,7 +160,7 @@ def _rank_by_product(
             return _true_scores(scores_of, tasks, part, buffer)
 
         asked = part.agree(
-            lambda: read_tasks(target, exclude, None, part, B, queries.device, true_scores),
+            lambda: read_tasks(target, exclude, part, B, queries.device, true_scores),
             lambda asked: {
                 **asked.said(part, B),
                 "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
@@ -193,12 +193,13 @@ def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, part: Part
         true = buffer.new_zeros(len(column))
         row, column = row[held], column[held]
     found, width = buffer.new_empty(len(column)), buffer.shape[1]
-    place = torch.arange(width, device=column.device)
-    for first in range(0, len(column), width):
-        here = slice(first, first + width)
-        some = column[here]
+    columns, place = torch.unique(column, return_inverse=True)
+    every = torch.arange(width, device=column.device)
+    for first in range(0, len(columns), width):
+        some = columns[first : first + width]
+        here = ((place >= first) & (place < first + width)).nonzero()[:, 0]
         # repeated up to the width of a tile, for a narrower product may round differently
-        found[here] = scores_of(some[place % len(some)])[row[here], place[: len(some)]]
+        found[here] = scores_of(some[every % len(some)])[row[here], place[here] - first]
     if part.is_whole:
         return found
     true[held] = found

@@ -90,6 +90,11 @@ class Excluded(NamedTuple):
             listed = listed | self.known.hold(row, column)
         return listed
 
+    def hold(self, row: Tensor, column: Tensor) -> Tensor:
+        """Whether cells in rows (n,) and columns (n,), int64, are excluded in any form, bool (n,)."""
+        listed = self.lists(row, column)
+        return listed if self.restriction is None else listed | self.restriction[column]
+
     @property
     def columns(self) -> Tensor | None:
         """What ``counting`` leaves out beside the known answers: bool (B, N), or (1, N) for all rows."""
@@ -100,13 +105,16 @@ _NOTHING = Excluded()
 
 
 def check_exclude(
-    exclude: Exclude, shape: tuple[int, ...], device: torch.device, restriction: Tensor | None = None
+    exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device, restriction: Tensor | None = None
 ) -> Excluded:
-    """Read what is not a candidate, in any form, and perhaps a restriction, for scores of a shape on a device."""
+    """Read what is not a candidate, in any form or in several, for scores of a shape on a device."""
     if restriction is not None:
         return check_exclude(exclude, shape, device)._replace(restriction=restriction)
     if exclude is None:
         return _NOTHING
+    if isinstance(exclude, Excluded):  # of a whole evaluation: known answers, and columns for all queries
+        check_exclude(exclude.known, shape, device)
+        return exclude
     B, N = shape
     if isinstance(exclude, KnownSlices):
         if len(exclude) != B:

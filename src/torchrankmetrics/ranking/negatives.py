@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.counting import choose, chosen
 from torchrankmetrics.ranking.counting.plain import _BITS, _order_of
 
 Negatives = Numbers | Sequence[Tensor]
@@ -78,10 +78,12 @@ def count_negatives(
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
     if positive.device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
+    if counting != "auto":
+        chosen(negatives, counting)  # refused alike, although the first two ways sort
     if indexes is not None:
         return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
     if negatives.ndim == 1 and exclude is None:
-        return _count_shared(positive, negatives)
+        return count_shared(positive, negatives)
     if negatives.ndim != 2 or len(positive) != len(negatives):
         raise ValueError(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
@@ -131,7 +133,7 @@ def _mask_of(exclude: Numbers | None, negatives: Tensor) -> Tensor | None:
 
 
 def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
-    value, own = _in_order(negatives), _in_order(positive)
+    value, own = in_order(negatives), in_order(positive)
     true = own[indexes]
     lines = torch.stack([~(value <= true), ~(value < true), torch.ones_like(value, dtype=torch.bool), value != value])
     counts = torch.zeros(4, len(positive), dtype=torch.int64, device=positive.device)
@@ -140,9 +142,9 @@ def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
     return counts
 
 
-def _count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
-    """By one sort: the pairs of millions of positives and negatives are never compared one by one."""
-    value, true = _in_order(negatives), _in_order(positive).contiguous()
+def count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
+    """Count (4, B) by one sort: the pairs of millions of positives and negatives are never compared one by one."""
+    value, true = in_order(negatives), in_order(positive).contiguous()
     nan, own_nan = (value != value).sum(), true != true
     if value.is_floating_point():
         value = value.masked_fill(value != value, torch.inf)
@@ -155,7 +157,7 @@ def _count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
     return torch.stack([M - not_above, M - below, M, nan + own_nan])
 
 
-def _in_order(scores: Tensor) -> Tensor:
+def in_order(scores: Tensor) -> Tensor:
     """Numbers of the order of the scores, of a dtype that torch sorts and compares."""
     if scores.dtype == torch.bool:
         return scores.to(torch.uint8)

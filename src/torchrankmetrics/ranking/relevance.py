@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
-from torchrankmetrics.ranking.negatives import _in_order
+from torchrankmetrics.ranking.negatives import in_order
 from torchrankmetrics.ranking.ranks import Ranks
 
 _GRADED = (
@@ -170,7 +170,7 @@ def rank_listed(scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tenso
 
 def _places(scores: Tensor, query: Tensor, number: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
     """Ranks of all T scores among those of their queries that count, int64 (3, T); and whether a NaN is among these."""
-    scores = _in_order(scores)
+    scores = in_order(scores)
     is_nan = scores != scores
     order = scores.argsort(descending=True, stable=True)  # NaN first: a NaN candidate counts as better
     order = order[query[order].argsort(stable=True)]

@@ -80,7 +80,7 @@ def rank_with_rows(
 
     There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
     """
-    ranks, tasks, excluded = rank_filtered(scores, target, exclude, None, counting, tolerance)
+    ranks, tasks, excluded = rank_filtered(scores, target, exclude, counting, tolerance)
     if tasks.row is None and not named:
         return ranks
     return with_rows(ranks, tasks, excluded, len(scores), named=named)
@@ -98,17 +98,16 @@ def with_rows(ranks: Ranks, tasks: "Tasks", excluded: Excluded, num_rows: int, *
 def rank_filtered(
     scores: Tensor,
     target: Target,
-    exclude: Exclude,
-    restriction: Tensor | None,
+    exclude: Exclude | Excluded,
     counting: str,
     tolerance: float | Tolerance = 0.0,
 ) -> "tuple[Ranks, Tasks, Excluded]":
-    """Rank as ``rank_scores`` does, by known answers (pairs or slices) and a restriction at once if both are given."""
+    """Rank as ``rank_scores`` does, with what is excluded in one form or in several."""
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
     check_scores(scores)
     shape, device = scores.shape, scores.device
     tasks = check_target(target, shape, device)
-    excluded = check_exclude(exclude, shape, device, restriction)
+    excluded = check_exclude(exclude, shape, device)
     if scores.requires_grad:
         scores = scores.detach()
     flags = flags_of(tasks, excluded)

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import Collected, Evaluation, as_table
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.stored import read_length
 
 

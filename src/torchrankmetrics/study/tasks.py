@@ -10,10 +10,10 @@ from functools import cached_property
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.pairing import paired_rows
+from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import check_complete
 from torchrankmetrics.study.runs import Run
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
-from torchrankmetrics.table.rank_table import RankTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,6 +10,7 @@ from torch import Tensor
 from torchrankmetrics.checks import check_choice, is_int, one_number
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
+from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
@@ -73,6 +74,8 @@ def make_block(
                 "there go in as Ranks(ranks, None, num_candidates) or as a RankTable"
             )
         if indexes is not None:
+            if counting != "auto":
+                chosen(preds, counting)  # refused alike, although flat scores are ranked by one sort
             ranks, place = rank_flat(preds, target, indexes, exclude)
             group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
             sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)

@@ -8,14 +8,16 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.sides import TaskSide
+from torchrankmetrics.sides import TASK_SIDES, TaskSide
 
 Rows = npt.NDArray[np.int64]
 Table = TypeVar("Table", Tensor, Rows)
 
 WIDTH = 9
 ABSENT = -(1 << 63)  # no group, no sample id, a query by itself
-SIDE_CODES: dict[TaskSide | None, int] = {None: 0, "head": 1, "tail": 2, "relation": 3}
+SIDES_BY_CODE: tuple[TaskSide | None, ...] = (None, *TASK_SIDES)
+SIDE_CODES: dict[TaskSide | None, int] = {side: code for code, side in enumerate(SIDES_BY_CODE)}
+SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as files and people say it
 SIDE_BITS = 2  # the side column carries the flags of the task above its two lowest bits
 
 
@@ -70,6 +72,15 @@ class Columns(Generic[Table]):
     def flags(self) -> Table:
         """Flags of each row (n,), the bits of ``ranking.flags``."""
         return self.side_and_flags >> SIDE_BITS
+
+
+def check_side_codes(side: Rows) -> None:
+    """Refuse numbers (n,) that are no sides."""
+    wrong = (side < 0) | (side >= len(SIDES_BY_CODE))
+    if wrong.any():
+        *others, last = (f"{code} ({word})" for word, code in SIDE_WORDS.items())
+        row = int(wrong.argmax())
+        raise ValueError(f"side must be {', '.join(others)} or {last}; got {side[row]} in row {row}")
 
 
 PLACES = {name: column.place for name, column in vars(Columns).items() if isinstance(column, _Column)}

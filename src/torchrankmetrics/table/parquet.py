@@ -11,17 +11,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.table import table_io
-from torchrankmetrics.table.columns import SIDE_CODES, WIDTH
+from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
 from torchrankmetrics.table.npz import TooLargeError
 
 MAGIC = b"PAR1"
 _BATCH = 1 << 16
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what engines write for a null in the name of a folder
 _WORDS = ("string", "large_string", "binary", "large_binary")  # types, as pyarrow writes them
-_SIDES = {name or "none": code for name, code in SIDE_CODES.items()}
 _BOOLEANS = {"false": False, "true": True}
 Source = str | os.PathLike[str]
 
@@ -142,8 +141,8 @@ def _value(name: str, text: str) -> int | float | bool:
     """What the name of a partition says of its rows."""
     if text == _NULL:
         raise ValueError(f"{name} is null, and every row needs a value")
-    if name == "side" and text in _SIDES:
-        return _SIDES[text]
+    if name == "side" and text in SIDE_WORDS:
+        return SIDE_WORDS[text]
     if name in table_io.FLAGS:
         if text.lower() not in _BOOLEANS:
             raise ValueError(f"{name} must be true or false, got {text!r}")
@@ -226,9 +225,8 @@ def _array(name: str, column: Any) -> Any:
             column = column.dictionary_encode()
         kept, place = np.unique(column.indices.to_numpy(), return_inverse=True)
         words = column.dictionary.take(pa.array(kept)).to_pylist()
-        if unknown := sorted(set(words) - _SIDES.keys()):
-            raise ValueError(f"side must be one of {', '.join(_SIDES)}; got {', '.join(map(repr, unknown[:3]))}")
-        return np.array([_SIDES[word] for word in words], dtype=np.int64)[place.reshape(-1)]
+        codes = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words]
+        return np.array(codes, dtype=np.int64)[place.reshape(-1)]
     if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
         raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
     if pa.types.is_dictionary(column.type):

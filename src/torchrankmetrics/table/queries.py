@@ -10,10 +10,8 @@ from torch import Tensor
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, Rows, weights
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, SIDES_BY_CODE, Columns, Rows, weights
 from torchrankmetrics.table.identity import combined, num_copies
-
-_SIDES: dict[int, TaskSide | None] = {code: side for side, code in SIDE_CODES.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +252,7 @@ def _differ(values: Rows, starts: Rows, of: Rows) -> npt.NDArray[np.bool_]:
 def _refuse(wrong: npt.NDArray[np.bool_], rows: Rows, starts: Rows, text: str) -> None:
     if wrong.any():
         columns = Columns(rows[starts[wrong][:1]])
-        name, side = int(columns.query[0]), _SIDES[int(columns.side[0])]
+        name, side = int(columns.query[0]), SIDES_BY_CODE[int(columns.side[0])]
         called = f"query {name}" if name >= 0 else "a query without a name"
         where = "" if side is None else f" of side {side!r}"
         raise ValueError(f"{int(wrong.sum())} queries {text}; the first is {called}{where}")

@@ -19,7 +19,7 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table import npz
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, SIDE_CODES, WIDTH, Columns, weights
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes, weights
 
 Array = npt.NDArray[Any]
 VERSIONS = (1, 2, 3)  # the second has queries, the third samples of tasks
@@ -83,11 +83,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     table.weight_bits = weight.view(np.int64)
     side, count = table.side_and_flags, table.count
     named = table.sample_id != ABSENT
-    _refuse(
-        (side < 0) | (side > max(SIDE_CODES.values())),
-        side,
-        "side must be 0 (none), 1 (head), 2 (tail) or 3 (relation)",
-    )
+    check_side_codes(side)
     _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
     _refuse(count < 1, count, "count must be at least 1")
     _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")

@@ -41,6 +41,8 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     bound = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
+    if grain == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
+        return bound
     bound = bound.masked_fill(~safe, torch.inf)
     # a query of zeros; a bias may have vanished
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)

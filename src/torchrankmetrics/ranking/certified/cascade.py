@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified import left_out as blocks
 from torchrankmetrics.ranking.certified import problem as sizes
-from torchrankmetrics.ranking.certified.levels import Level, cost, cost_of_candidates, levels
+from torchrankmetrics.ranking.certified.levels import Level, cost, cost_of_candidates, levels, worth
 from torchrankmetrics.ranking.certified.pairs import Pairs
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.specials import count_specials
@@ -24,6 +24,7 @@ _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
+_FEW = 64  # tasks for which it is guessed before
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
@@ -42,11 +43,12 @@ class Cascade:
     def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype], kept: bool) -> None:
         self._problem, self._tiles = problem, tiles
         self._kept, self._tally, self._truth = kept, Tally(problem.row), Truth(problem)
-        self._levels = levels(precisions, problem, self._truth)
+        self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
+        scores = len(self._ordinary) * len(problem.candidates)
+        self._levels = levels(worth(precisions, problem.width, scores), problem, self._truth)
         self._pairs = Pairs(problem, self._truth, self._tally)
         self._pair = cost(None, problem.width)
         self._in_pairs = cost(FLOAT32, problem.width) / self._pair  # a score
-        self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
         self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
 
     def counts(self) -> Tensor:
@@ -66,30 +68,35 @@ class Cascade:
         return torch.stack([above, above + tally.tied, others, tally.nan + kind.isnan()])
 
     def _plan(self) -> None:
-        """Choose the precision that each task begins with, by what those below float32 leave open in a sample."""
+        """Choose the precision that each task begins with, by what those below float32 may leave open in a sample."""
         coarse = [level for level in self._levels if level.is_coarse]
         held, width = self._problem.candidates, self._problem.width
         number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
         some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
-        bias = None if held.bias is None else held.bias[some]
-        tile = Tile(held.embeddings[some], bias, slice(0, number), self._problem.similarity)
+        bias = None if held.bias is None else held.bias.index_select(0, some)
+        tile = Tile(held.embeddings.index_select(0, some), bias, slice(0, number), self._problem.similarity)
         costs = torch.full((len(coarse) + 1, len(self._first)), torch.inf, dtype=torch.float64, device=some.device)
         costs[-1] = cost(self._levels[len(coarse)].dtype, width)
         prepared = [cost_of_candidates(level.dtype, width, len(held), self._kept) for level in coarse]
         for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
             alone = cost(level.dtype, width)
-            saved = costs.min(0).values - alone
-            asked = self._ordinary[saved[self._ordinary] > 0]
-            if float(saved[asked].sum()) * len(held) < prepared[place]:
+            saved = (costs.amin(0) - alone)[self._ordinary]
+            asked = self._ordinary[saved > 0]
+            if not len(asked) or float(saved.clamp(min=0).sum()) * len(held) < prepared[place]:
                 continue
-            for task in self._chunks(asked[level.ready(tile)[asked]], min(number, blocks.BLOCK), 1):
-                inside = self._scan(tile, task, level, 0, filled=False).inside
-                costs[place, task] = alone + (inside + 1).double() * (self._pair / number)
+            few = asked[:: max(1, len(asked) // _FEW)]  # they tell whether the others are worth a look
+            for looked in (few, asked):
+                for task in torch.split(looked, max(1, sizes.CELLS // number)):
+                    costs[place, task] = alone + (level.guess(tile, task) + 1) * (self._pair / number)
+                found = _saved(costs, place)[looked].sum() / len(looked) * len(asked)
+                if float(found) * len(held) < prepared[place]:
+                    break
         for place in range(len(coarse)):
-            others = torch.cat([costs[:place], costs[place + 1 :]]).min(0).values
-            if float((others - costs[place]).clamp(min=0).sum()) * len(held) < prepared[place]:
+            if float(_saved(costs, place).sum()) * len(held) < prepared[place]:
                 costs[place] = torch.inf
-        self._first.copy_(costs.argmin(0))
+        least = costs.amin(0)
+        for place in reversed(range(len(costs))):  # the first of equal ones
+            self._first.masked_fill_(costs[place] == least, place)
 
     def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary
@@ -99,8 +106,9 @@ class Cascade:
             asked = start[task] <= place
             if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
                 continue
-            ready = asked & level.ready(tile)[task]
-            left = [task[~ready], *self._count_tasks(tile, task[ready], level)]
+            ready = asked & level.ready(tile).index_select(0, task)
+            some, others = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
+            left = [others, *self._count_tasks(tile, some, level)]
             for open_ in left[1:]:
                 start[open_] = place + 1
             task = torch.cat(left).sort().values if len(left) > 1 else left[0]
@@ -139,25 +147,25 @@ class Cascade:
         limit = self._limit(tile)
         spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
         found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
-        if not level.is_coarse:
-            # what is equal where nothing is rounded is tied
-            exact = self._truth.error(tile, level.dtype)[task] == 0
-            if not self._truth.looked and bool(((found.inside > limit) & ~exact).any()):
-                self._truth.look()  # there may be a reason for so many
-                yield from self._count_tasks(tile, task, level)
-                return
-            if bool(exact.any()):
-                self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
-                self._tally.above.index_add_(0, task, found.above * exact)
-                task, found = task[~exact], found.of(~exact)
-        many = found.inside > limit
+        many, exact = found.inside > limit, None if level.is_coarse else self._truth.exact(tile, level.dtype)
+        if exact is not None:
+            exact = exact.index_select(0, task)
+            many &= ~exact
+        if not (level.is_coarse or self._truth.looked) and bool(many.any()):
+            self._truth.look()  # there may be a reason for so many
+            yield from self._count_tasks(tile, task, level)
+            return
+        if exact is not None:  # what is equal where nothing is rounded is tied
+            self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
+            self._tally.above.index_add_(0, task, found.above * exact)
+            task, found, many = task[~exact], found.of(~exact), many[~exact]
         if level.is_coarse and found.complete:  # few at all
             many.fill_(False)
         elif bool(many.any()):
             yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
             task, found = task[~many], found.of(~many)
         self._tally.above.index_add_(0, task, found.above)
-        self._pairs.add(tile, task[found.task], found.column)
+        self._pairs.add(tile, task.index_select(0, found.task), found.column)
 
     def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
@@ -185,22 +193,19 @@ class Cascade:
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
-    def _scan(
-        self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int = 0, *, filled: bool = True
-    ) -> Between:
+    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int) -> Between:
         """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
 
-        What is not to be counted is filled with the least number; ``filled=False``: all are counted.
+        What is not to be counted is filled with the least number.
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
-        fill = self._left_out(tile, rows) if filled else None
+        fill = self._left_out(tile, rows)
         width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
-            if fill is not None:
-                fill(scores, columns, level.nothing)
+            fill(scores, columns, level.nothing)
             counter.add(scores, left)
         return counter.found()
 
@@ -224,3 +229,9 @@ class Cascade:
     def _limit(self, tile: Tile) -> int:
         """How many open candidates are compared one by one: from here on another product costs less."""
         return max(_LEAST, int(len(tile) * self._in_pairs))
+
+
+def _saved(costs: Tensor, place: int) -> Tensor:
+    """How much less a precision costs each task than the others, (P,)."""
+    others = torch.cat([costs[:place], costs[place + 1 :]]).amin(0)
+    return (others - costs[place]).clamp(min=0)

@@ -98,12 +98,13 @@ def rulers_of(queries: Whole, columns: Columns, row: Tensor, true: Tensor, error
 
     Also whether the numbers of a task are such that the bound holds, bool (P,).
     """
-    scale, norm = queries.scale[row], queries.norm[row] + queries.error[row]
+    scale, norm, lost = (part.index_select(0, row) for part in (queries.scale, queries.norm, queries.error))
+    norm = norm + lost
     unit, by_error, by_norm = columns.largest
     spread = true.abs() + columns.bias
     slack = (error + columns.slack + _STEP * spread) / scale * _MORE + _STEP / columns.least_unit
     step = _STEP * norm
-    given = [true / scale, 1 / scale, (norm + step) / scale * _MORE, (queries.error[row] + step) / scale * _MORE, slack]
+    given = [true / scale, 1 / scale, (norm + step) / scale * _MORE, (lost + step) / scale * _MORE, slack]
     reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
     ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
     return Rulers(*(part.float() for part in given)), ready

@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import cached_property
 from typing import ClassVar
 
 import torch
@@ -38,6 +39,12 @@ def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) 
     return _BEGUN + (0 if kept else _PREPARED[dtype] * width * number)
 
 
+def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
+    """Precisions without those below float32 that would save little even if they left nothing open."""
+    full = cost(FLOAT32, width)
+    return [x for x in precisions if x not in _PREPARED or (full - cost(x, width)) * scores > 1.5 * _BEGUN]
+
+
 class Level(ABC):
     """One precision.
 
@@ -56,6 +63,23 @@ class Level(ABC):
     def is_coarse(self) -> bool:
         """Whether it is below float32, and decides nothing but what is far from the true score."""
         return self.dtype in (EIGHTHS, BFLOAT16)
+
+    def guess(self, tile: Tile, task: Tensor) -> Tensor:
+        """About how many candidates of a small tile are left open of some tasks, float64 (T,): by typical errors.
+
+        Nothing is prepared for it.
+        """
+        queries = self._problem.queries.given.index_select(0, self._problem.row.index_select(0, task)).float()
+        scores = tile.scores(queries, slice(0, len(tile)), queries.new_empty(len(task), len(tile)))
+        lengths = tile.length.float() if tile.similarity == "cosine" else 1.0
+        norms, own_norms = tile.norm.float() / lengths, torch.linalg.vector_norm(queries, dim=1)[:, None]
+        errors, own_errors = self._typical_errors(tile.given.float()) / lengths, self._typical_errors(queries)[:, None]
+        apart = (scores - self._truth.scores.index_select(0, task).float()[:, None]).abs()
+        return (apart < own_norms * errors + own_errors * norms).sum(1, dtype=torch.float64)
+
+    @abstractmethod
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """What rounding vectors (n, d) changes on average, as a norm, (n,)."""
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
@@ -84,6 +108,11 @@ class Floating(Level):
 
     nothing = -torch.inf
 
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """Half of a digit, evenly; of the longest, for the bound is of the tile."""
+        largest = torch.linalg.vector_norm(vectors, dim=1).amax()
+        return (largest * (torch.finfo(self.dtype).eps / 12**0.5)).expand(len(vectors))
+
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound is finite."""
         return self._truth.error(tile, self.dtype).isfinite()
@@ -99,7 +128,9 @@ class Floating(Level):
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By one bound for the tile."""
         low, high = self._truth.interval(tile, self.dtype)
-        return self._problem.intervals.counter(place, low[task], high[task], limit, spare)
+        return self._problem.intervals.counter(
+            place, low.index_select(0, task), high.index_select(0, task), limit, spare
+        )
 
 
 class Eighths(Level):
@@ -111,8 +142,15 @@ class Eighths(Level):
         super().__init__(dtype, problem, truth)
         assert problem.intervals.eighths is not None
         self._rounding = problem.intervals.eighths
-        self._queries = eighths.Whole.of(problem.queries.given, self._rounding)
         self._of: Tile | None = None
+
+    @cached_property
+    def _queries(self) -> eighths.Whole:
+        return eighths.Whole.of(self._problem.queries.given, self._rounding)
+
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """Half of a step, evenly."""
+        return vectors.abs().amax(1) * (vectors.shape[1] ** 0.5 / 127 / 12**0.5)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the numbers are in range."""
@@ -140,7 +178,7 @@ class Eighths(Level):
         """By a bound for every pair."""
         assert self._columns is not None
         assert self._problem.intervals.counter_of_eighths is not None
-        tasks = type(self._rulers)(*(part[task] for part in self._rulers))
+        tasks = type(self._rulers)(*(part.index_select(0, task) for part in self._rulers))
         return self._problem.intervals.counter_of_eighths(place, tasks, self._columns.scales, limit, spare)
 
 
@@ -152,4 +190,4 @@ def levels(precisions: Sequence[torch.dtype], problem: Problem, truth: Truth) ->
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
     """Rows in ascending order, without a copy where there is none between them."""
     first, last = int(rows[0]), int(rows[-1])
-    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix[rows]
+    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix.index_select(0, rows)

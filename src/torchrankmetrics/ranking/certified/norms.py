@@ -11,14 +11,19 @@ def rows_at_once(vectors: Tensor) -> int:
     return max(1, _NUMBERS // max(vectors.shape[1], 1))
 
 
+def are_finite(norms: Tensor) -> bool:
+    """Whether all norms (n,) are, which is one read of them."""
+    return not len(norms) or float(norms.amax()) < torch.inf
+
+
 def upper_norms(vectors: Tensor) -> Tensor:
     """Bounds of the norms of (n, d) floats: float64 (n,), 0 for zeros alone; inf or NaN where a number is."""
     wide = vectors if vectors.dtype == torch.float64 else vectors.float()
     norm = torch.linalg.vector_norm(wide, dim=1).double()
-    if wide.dtype == torch.float32 and not bool(norm.isfinite().all()):
+    if wide.dtype == torch.float32 and not are_finite(norm):
         norm = torch.linalg.vector_norm(wide.double(), dim=1)
     zeros = (norm == 0).nonzero()[:, 0]
-    return _bounds(norm, vectors.shape[1], wide.dtype, zeros[~(vectors[zeros] != 0).any(1)])
+    return _bounds(norm, vectors.shape[1], wide.dtype, zeros[~(vectors[zeros] != 0).any(1)] if len(zeros) else zeros)
 
 
 def rounding_norms(vectors: Tensor, dtype: torch.dtype, length: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -46,4 +51,4 @@ def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
     # the rounding of the sum, and squares that vanish
     step, lost = (2.0**-50, 2.0**-510) if dtype == torch.float64 else (2.0**-22, 2.0**-62)
     bound: Tensor = norm * (1 + (d + 4) * step) + lost * d**0.5
-    return bound.index_fill_(0, zeros, 0.0)
+    return bound.index_fill_(0, zeros, 0.0) if len(zeros) else bound

@@ -13,6 +13,7 @@ from torchrankmetrics.ranking.certified.truth import Truth, operands
 from torchrankmetrics.ranking.counting.plain_intervals import Sought
 
 _LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
+_MANY = 1 << 20  # numbers of pairs from where on a comparison in float32 before pays
 _OPEN = 1 << 20  # pairs of a tile that wait to be compared
 _PENDING = 1 << 20  # pairs that wait for the last level
 
@@ -45,7 +46,8 @@ class Pairs:
         self._open, self._num_open = [], 0
         given = operands(self._problem.queries, tile)
         # sums in float32 decide nearly all of them, in a third of the time
-        if self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
+        many = len(task) * self._problem.width > _MANY
+        if many and self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
             open_ = self._compare(tile, given, task, column, FLOAT32)
             task, column = task[open_], column[open_]
             if not len(task):

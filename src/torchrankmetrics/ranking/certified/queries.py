@@ -5,7 +5,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.certified.norms import rounding_norms, upper_norms
+from torchrankmetrics.ranking.certified.norms import are_finite, rounding_norms, upper_norms
 from torchrankmetrics.ranking.certified.tiles import _PARTS, BFLOAT16, FLOAT32, FLOAT64
 
 
@@ -24,8 +24,9 @@ class Queries:
     @cached_property
     def finite(self) -> Tensor:
         """Whether all numbers of a query are, bool (B,)."""
-        finite = self.norm.isfinite()
-        return finite if bool(finite.all()) else self.given.double().isfinite().all(1)
+        if are_finite(self.norm):
+            return torch.ones_like(self.norm, dtype=torch.bool)
+        return self.given.double().isfinite().all(1)
 
     @cached_property
     def wide(self) -> Tensor:

@@ -73,7 +73,7 @@ def rows_of(tables: Sequence[tuple[Tensor, Tensor | None]], index: Tensor) -> tu
     """Embeddings and biases of rows (n,) of one or two tables, those of the second after those of the first."""
     (embeddings, bias), *more = tables
     if not more:
-        return embeddings[index], None if bias is None else bias[index]
+        return embeddings.index_select(0, index), None if bias is None else bias[index]
     inside, beyond = index < len(embeddings), (index - len(embeddings)).clamp(min=0)
     found, added = rows_of(more, beyond)
     found[inside] = embeddings[index[inside]]

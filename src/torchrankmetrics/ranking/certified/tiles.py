@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.certified.norms import rounding_norms, rows_at_once, upper_norms
+from torchrankmetrics.ranking.certified.norms import are_finite, rounding_norms, rows_at_once, upper_norms
 from torchrankmetrics.ranking.counting.plain_intervals import Form
 
 EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
@@ -57,9 +57,11 @@ class Tile:
     @cached_property
     def special(self) -> Tensor | None:
         """Where scores are no numbers, whatever the query: int64 columns of the tile; None: nowhere."""
-        odd = ~self.norm.isfinite()
-        if bool(odd.any()):
+        odd = torch.zeros(len(self), dtype=torch.bool, device=self.given.device)
+        if not are_finite(self.norm):
             odd = ~self.given.double().isfinite().all(1)
+        elif self.similarity == "dot" and self._bias is None:
+            return None
         if self.similarity == "cosine":
             odd |= ~(self.given != 0).any(1) if not bool((self.length > 0).all()) else False
         if self._bias is not None:

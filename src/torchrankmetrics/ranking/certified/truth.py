@@ -30,6 +30,7 @@ class Truth:
         self._tile: Tile | None = None
         self.group: Tensor | None = None
         self._bounds: dict[torch.dtype, Tensor] = {}
+        self._exact: dict[torch.dtype, Tensor | None] = {}
         self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
@@ -48,7 +49,9 @@ class Truth:
         """Bound of the errors in float64 of the scores of rows with the candidates of a tile, or with some of them."""
         sizes = tile.each if column is None else Sizes(*(numbers[column] for numbers in tile.each))
         norm, error = self._problem.queries.sizes(FLOAT64)
-        return error_bound(FLOAT64, self._problem.width, sizes, norm[row], error[row], self._grain)
+        return error_bound(
+            FLOAT64, self._problem.width, sizes, norm.index_select(0, row), error.index_select(0, row), self._grain
+        )
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
@@ -57,18 +60,26 @@ class Truth:
         every = torch.arange(len(self._problem.row), device=self._problem.row.device)
         for task in torch.split(every, _TASKS):
             own = answers.place[task]
-            added = None if bias is None else bias[own]
-            yield task, Tile(given[own], added, slice(0, len(own)), self._problem.similarity), added
+            added = None if bias is None else bias.index_select(0, own)
+            yield task, Tile(given.index_select(0, own), added, slice(0, len(own)), self._problem.similarity), added
 
     def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
         if self._tile is not tile:  # of one tile at a time
-            self._tile, self._bounds, self._intervals = tile, {}, {}
+            self._tile, self._bounds, self._intervals, self._exact = tile, {}, {}, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._grain)
-            self._bounds[dtype] = bound[self._problem.row] + self._errors
+            self._bounds[dtype] = bound.index_select(0, self._problem.row) + self._errors
         return self._bounds[dtype]
+
+    def exact(self, tile: Tile, dtype: torch.dtype) -> Tensor | None:
+        """Of which tasks scores of the tile in a precision are not rounded, bool (P,); None: of none."""
+        error = self.error(tile, dtype)
+        if dtype not in self._exact:
+            exact = error == 0
+            self._exact[dtype] = exact if bool(exact.any()) else None
+        return self._exact[dtype]
 
     @property
     def scores(self) -> Tensor:

@@ -54,8 +54,8 @@ class TasksOfOneWeight:
     def lines(self, t0: float, reach: float, step: float, size: int) -> Iterator[Line]:
         """Yield functions that give the share of K(t0 + i (y + step j)) of one set of N each."""
         for anchor, c, stop, x, weights in self.scaled(t0, reach):
-            make = _condensed_line if self._condensed else _line
-            yield make(self.v * anchor * float(c.sum()), c, stop, self.v * x, weights, t0, step, size)
+            top = self.v * anchor * float(c.sum())
+            yield _line(top, c, stop, self.v * x, weights, t0, step, size, self._condensed)
 
     def num_nodes(self, reach: float) -> int:
         """Number of nodes of the rule."""
@@ -88,40 +88,37 @@ class TasksOfOneWeight:
 
 
 def _line(
-    top: float, c: FloatArray, stop: IntArray, x: FloatArray, weights: FloatArray, t0: float, step: float, size: int
+    top: float,
+    c: FloatArray,
+    stop: IntArray,
+    x: FloatArray,
+    weights: FloatArray,
+    t0: float,
+    step: float,
+    size: int,
+    condensed: bool,
 ) -> Line:
-    """K along a line for the tasks of one weight; ``top`` is the sum of their anchors, ``x`` lies below the anchor."""
+    """K along a line for the tasks of one weight; ``top`` is the sum of their anchors, ``x`` lies below the anchor.
+
+    For condensed counts, that are no integers, the logarithm is that about the mean, NaN if it has two values.
+    """
     N = prefix_sums(weights, stop)
     log_N = float(c @ np.log(N))
     mass = weights * np.exp(t0 * x)
+    mean = prefix_sums(mass * x, stop) / prefix_sums(mass, stop) if condensed else None
     turns = np.exp(1j * np.multiply.outer(step * np.arange(size), x))
 
     def evaluate_line(offset: float) -> ComplexArray:
-        start = mass * np.exp(1j * offset * x)
-        sums = (turns @ start)[:, None] if len(stop) == 1 else prefix_sums(turns * start, stop)
-        t = t0 + 1j * (offset + step * np.arange(size))
-        logarithm: ComplexArray = np.log(sums) @ c
-        return t * top + logarithm - log_N
-
-    return evaluate_line
-
-
-def _condensed_line(
-    top: float, c: FloatArray, stop: IntArray, x: FloatArray, weights: FloatArray, t0: float, step: float, size: int
-) -> Line:
-    """As ``_line``, for counts that are no integers: the logarithm is that about the mean, NaN if it has two values."""
-    N = prefix_sums(weights, stop)
-    log_N = float(c @ np.log(N))
-    mass = weights * np.exp(t0 * x)
-    mean = prefix_sums(mass * x, stop) / prefix_sums(mass, stop)
-    turns = np.exp(1j * np.multiply.outer(step * np.arange(size), x))
-
-    def evaluate_line(offset: float) -> ComplexArray:
-        y = offset + step * np.arange(size)
-        sums = prefix_sums(turns * (mass * np.exp(1j * offset * x)), stop)
-        logarithm = np.log(sums * np.exp(-1j * np.multiply.outer(y, mean)))
-        logarithm[np.abs(logarithm.imag) > _ONE_BRANCH] = complex(math.nan, math.nan)
-        result: ComplexArray = (t0 + 1j * y) * top + logarithm @ c + 1j * y * float(c @ mean) - log_N
+        start, y = mass * np.exp(1j * offset * x), offset + step * np.arange(size)
+        at_once = len(stop) == 1 and mean is None
+        sums = (turns @ start)[:, None] if at_once else prefix_sums(turns * start, stop)
+        drift = (t0 + 1j * y) * top
+        if mean is None:
+            result: ComplexArray = drift + np.log(sums) @ c - log_N
+        else:
+            logarithm = np.log(sums * np.exp(-1j * np.multiply.outer(y, mean)))
+            logarithm[np.abs(logarithm.imag) > _ONE_BRANCH] = complex(math.nan, math.nan)
+            result = drift + logarithm @ c + 1j * y * float(c @ mean) - log_N
         return result
 
     return evaluate_line

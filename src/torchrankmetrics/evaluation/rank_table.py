@@ -1,9 +1,7 @@
 """RankTable: the rows of an evaluation, apart from any metric."""
 
-import importlib
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +9,13 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
+from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.ranks import Ranks
@@ -18,16 +23,10 @@ from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import parquet, stored, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, WIDTH, Columns, HasRows, empty_rows
+from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, SIDE_WORDS, WIDTH, Columns, HasRows, empty_rows
 from torchrankmetrics.table.identity import with_ids_apart
-
-if TYPE_CHECKING:  # of what is looked up when it is asked
-    from torchrankmetrics.evaluation.breakdown import Breakdown, Names
-    from torchrankmetrics.evaluation.clusters import Cluster
-    from torchrankmetrics.evaluation.intervals import Intervals
-    from torchrankmetrics.evaluation.selection import Metrics
-    from torchrankmetrics.evaluation.summary import Summary
-    from torchrankmetrics.theory.inference.estimates import Method
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.inference.estimates import Method
 
 
 class RankTable(HasRows):
@@ -166,8 +165,8 @@ class RankTable(HasRows):
         return len(self.rows)
 
     def __repr__(self) -> str:
-        names = {code: name or "none" for name, code in SIDE_CODES.items()}
-        sides = [names[code] for code in sorted(set(Columns(self.rows).side.tolist()))]
+        there = set(Columns(self.rows).side.tolist())
+        sides = [word for word, code in SIDE_WORDS.items() if code in there]
         tasks = "tasks of a sample" if self.is_partial else "tasks"
         return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
 
@@ -243,34 +242,34 @@ class RankTable(HasRows):
         Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
         return RankTable(rows)
 
-    def summary(self, metrics: "Metrics | None" = None) -> "Summary":
+    def summary(self, metrics: Metrics | None = None) -> Summary:
         """Base value, adjusted index and z-score of metrics, by side: see ``RankCollection.summary``.
 
         Args:
             metrics: as in ``RankCollection``; None: its default ones. The same for what follows.
         """
-        found: Summary = _questions().summary(self, metrics)
-        return found
+        return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
 
-    def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
+    def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
         """Tabulate metrics by group: see ``RankCollection.breakdown``."""
-        found: Breakdown = _questions().breakdown(self, metrics, names)
-        return found
+        return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
 
     def confidence_intervals(
         self,
-        metrics: "Metrics | None" = None,
+        metrics: Metrics | None = None,
         level: float = 0.95,
-        method: "Method" = "normal",
-        cluster: "Cluster | None" = None,
+        method: Method = "normal",
+        cluster: Cluster | None = None,
         *,
         resamples: int = 2000,
         seed: int = 0,
-    ) -> "Intervals":
+    ) -> Intervals:
         """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
-        asked = {"level": level, "method": method, "resamples": resamples, "seed": seed}
-        found: Intervals = _questions().intervals(self, metrics, cluster, **asked)
-        return found
+        rows = self.rows.cpu().numpy()
+        if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
+            cluster = canonical_clusters(cluster, rows, "the table")
+        analysis, measures = Analysis([self.rows]), _measures(metrics)
+        return confidence_intervals(analysis, measures, level, method, cluster, resamples=resamples, seed=seed)
 
     def compact(self) -> "RankTable":
         """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""
@@ -286,6 +285,6 @@ class RankTable(HasRows):
         return bool((self.group != ABSENT).all())
 
 
-def _questions() -> Any:
-    """What can be asked of a table stands in a room above this one, and is there when somebody asks."""
-    return importlib.import_module("torchrankmetrics.evaluation.questions")
+def _measures(metrics: Metrics | None) -> dict[str, Measure]:
+    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
+    return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
