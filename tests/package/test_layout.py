@@ -150,13 +150,37 @@ def test_a_room_imports_its_neighbours_and_no_others(name: str) -> None:
 
 
 def test_no_files_import_each_other_in_a_circle() -> None:
+    """But for names that only type checkers read."""
     names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
     graph: dict[str, set[str]] = {}
     for name, path in names.items():
-        lines = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
-        taken = {f"{line.module}.{one.name}" for line in lines for one in line.names} | imported(path)
-        graph[name] = taken & names.keys()  # a room's __init__ is not among them: it stands for what it gathers
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        typed = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+        apart = {id(inner) for node in typed for inner in ast.walk(node)}
+        lines = [node for node in nodes if isinstance(node, ast.ImportFrom) and id(node) not in apart]
+        taken = {f"{line.module}.{one.name}" for line in lines for one in line.names}
+        graph[name] = (taken | {f"{line.module}" for line in lines}) & names.keys()
     TopologicalSorter(graph).prepare()  # names a circle where there is one
+
+
+def test_no_file_imports_a_private_name_of_another() -> None:
+    private = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("torchrankmetrics."):
+                private += [f"{path.name}: {one.name}" for one in node.names if re.match("_[^_]", one.name)]
+    assert not private
+
+
+def test_what_is_no_candidate_has_one_word_and_one_polarity() -> None:
+    others = r"_?(allowed|drop|dropped|keep|known|mask|restriction)(_|$)"
+    found = []
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())) if room(path) == "ranking" else ():
+            name = node.arg if isinstance(node, ast.arg) else getattr(getattr(node, "target", None), "id", "")
+            if re.match(others, name) and re.search("Tensor|Slices", ast.unparse(node)):
+                found.append(f"{path.name}: {name}")
+    assert not found
 
 
 def test_what_is_looked_up_late_is_told_of() -> None:

@@ -126,6 +126,16 @@ def open_parts(node: ast.FunctionDef, names: dict[str, Any]) -> Iterator[str]:
         yield "return"
 
 
+def test_counts_are_candidate_counts() -> None:
+    said = {
+        ast.unparse(argument.annotation or argument)
+        for node, _ in signatures().values()
+        for argument in (*node.args.args, *node.args.kwonlyargs)
+        if argument.arg == "counts"
+    }
+    assert said == {"npt.ArrayLike | CandidateCounts", "Counts"}  # with those of queries
+
+
 def test_no_public_signature_has_any_but_what_a_host_leaves_open() -> None:
     found = {f"{name} {part}" for name, read in signatures().items() for part in open_parts(*read)}
     assert found == HOSTS

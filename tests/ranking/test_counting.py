@@ -17,6 +17,7 @@ from torchrankmetrics.protocols.triples import rank_triples
 from torchrankmetrics.ranking import counting, flags
 from torchrankmetrics.ranking.chunks import rank_embeddings
 from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 
@@ -50,7 +51,7 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
         row = torch.randint(0, max(B, 1), (P,), generator=generator)
         column = torch.randint(0, N, (P,), generator=generator)
         mask = torch.rand(B, N, generator=generator) < 0.5
-        restriction = torch.rand(1, N, generator=generator) < 0.5
+        restriction = torch.rand(N, generator=generator) < 0.5
         pairs = (torch.rand(B, N, generator=generator) < 0.3).nonzero()
         known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))
         one = torch.randint(0, N, (B,), generator=generator)
@@ -58,14 +59,14 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
         for rows, columns in ((None, one), (row, column), (row, outside), (row, None)):
             lines, place = (torch.arange(B) if rows is None else rows), (column if columns is None else columns)
             true = scores[lines, place.clamp(min=0)]
-            for exclusion, drop in (
-                (None, None),
-                (known, None),
-                (None, mask),
-                (None, restriction),
-                (known, restriction),
+            for excluded in (
+                Excluded(),
+                Excluded(slices=known),
+                Excluded(cells=mask),
+                Excluded(columns=restriction),
+                Excluded(slices=known, columns=restriction),
             ):
-                arguments = (scores, true, rows, columns, exclusion, drop)
+                arguments = (scores, true, rows, columns, excluded)
                 assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
 
 
@@ -86,7 +87,7 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
                 cells = scores[i, kept].tolist()
                 better, not_worse = sum(not x <= own for x in cells), sum(not x < own for x in cells)  # NaN wins
                 expected.append([better, not_worse, len(cells), sum(x != x for x in [*cells, own])])
-            assert count(scores, true, None, column, None, excluded).T.tolist() == expected
+            assert count(scores, true, None, column, Excluded(cells=excluded)).T.tolist() == expected
 
 
 @needs_numba
@@ -102,8 +103,8 @@ def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
         scores[0, column[0]] = float("nan")
     pairs = (torch.rand(B, N, generator=generator) < 0.3).nonzero()
     known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B))
-    drop = torch.rand(1, N, generator=generator) < 0.3
-    arguments = (scores, scores[torch.arange(B), column], None, column, known, drop)
+    drop = torch.rand(N, generator=generator) < 0.3
+    arguments = (scores, scores[torch.arange(B), column], None, column, Excluded(slices=known, columns=drop))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(compiled, "_PER_THREAD", 1)
         patch.setattr(torch, "get_num_threads", lambda: threads)

@@ -91,7 +91,7 @@ def test_known_answers_and_a_restriction_at_once(problem, kind, outside):
     restriction = torch.tensor([c in outside for c in range(N)])
     scores = torch.tensor(rows).reshape(B, N)
     for counting in ("torch", "auto"):
-        both = check_exclude(exclude, (B, N), scores.device)._replace(restriction=restriction)
+        both = check_exclude(exclude, (B, N), scores.device)._replace(columns=restriction)
         ranks, *_ = rank_filtered(scores, as_target(form, tasks), both, counting)
         assert flagged_lines(ranks) == reference.ranks(rows, tasks, lambda row: gone(row) | outside)
 

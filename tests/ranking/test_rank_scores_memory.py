@@ -58,8 +58,9 @@ class TestAcceleratorPaths:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(plain, "_TILE_ACCELERATOR", tile)
             total = torch.zeros(4, len(tasks), dtype=torch.int64)
-            plain._add_known_masked(total, scores, true, row, column, known, None)
-        assert torch.equal(total, plain._count_known(scores, true, row, column, known, None))
+            compared = plain._Compared(scores, true, row, column, None)
+            plain._add_slices_masked(total, compared, known)
+        assert torch.equal(total, plain._count_slices(compared, known))
 
     @cases(30, 800)
     @given(problems())
@@ -98,4 +99,4 @@ class TestAcceleratorPaths:
             for tasks in (target, pairs):
                 ranks = rank_scores(scores, tasks, exclude=exclude)
                 assert ranks.optimistic.shape == ranks.flags.shape == (tasks.shape[-1],)
-        rank_filtered(scores, target, Excluded(known=known, restriction=scores[0] > 0), "auto")
+        rank_filtered(scores, target, Excluded(slices=known, columns=scores[0] > 0), "auto")

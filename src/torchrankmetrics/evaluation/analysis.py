@@ -47,7 +47,7 @@ class Analysis:
 
     Raises:
         IndexError: for ids out of range that an accelerator could only flag.
-        ValueError: for ranks, weights or restrictions that an accelerator could only flag; and for a sample of tasks
+        ValueError: for ranks, weights or targets that an accelerator could only flag; and for a sample of tasks
             that ended where something was decided, unless ``partial``: who asks then tells of it.
     """
 

@@ -13,7 +13,7 @@ from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import check_embeddings, rank_embeddings
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import ExcludedSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.sides import EntitySide
@@ -96,7 +96,7 @@ def rank_alignment(
     return RankTable.concatenate(tables)
 
 
-_Rank = Callable[[Tensor, Tensor, KnownSlices], Ranks]
+_Rank = Callable[[Tensor, Tensor, ExcludedSlices], Ranks]
 
 
 def _of_scores(scores: Tensor, query: int, ids: Tensor, counting: str) -> _Rank:

@@ -16,7 +16,7 @@ from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, e
 from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.protocols.triples import ScoreFunction
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import ExcludedSlices
 from torchrankmetrics.ranking.negatives import count_shared
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import EntitySide
@@ -128,7 +128,7 @@ class _Asked:
 
     side: EntitySide
     score: ScoreFunction
-    known: Callable[..., KnownSlices] | None
+    known: Callable[..., ExcludedSlices] | None
     candidates: Integers | None
     higher_is_better: bool
 

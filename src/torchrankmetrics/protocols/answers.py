@@ -127,16 +127,16 @@ class Best:
         Args:
             scores: (B, N), higher is better; not modified.
             targets: rows and columns of the answers that are evaluated, each (tasks,).
-            excluded: known answers of each row, and columns of all.
+            excluded: the known answers of each row as slices, and columns of all.
         """
         out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        if excluded.known is not None:
-            out[tuple(excluded.known.pairs())] = True
+        if excluded.slices is not None:
+            out[tuple(excluded.slices.pairs())] = True
         correct = torch.zeros_like(out)
         correct[targets] = True
         out &= ~correct
-        if excluded.restriction is not None:
-            out |= excluded.restriction
+        if excluded.columns is not None:
+            out |= excluded.columns
         floating = scores.is_floating_point()
         lowest = -torch.inf if floating else torch.iinfo(scores.dtype).min
         values = scores.masked_fill(out | scores.isnan() if floating else out, lowest)

@@ -11,7 +11,7 @@ from torchrankmetrics.protocols.known_triples import as_facts, asked_of
 from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import ExcludedSlices
 from torchrankmetrics.sides import ENTITY_SIDES
 
 _COLUMNS = ("head", "relation", "tail", "time")
@@ -47,11 +47,11 @@ class KnownFacts:
         known = known if time_aware else known[:, :3]
         self._heads, self._tails = (KnownAnswers(*asked_of(known, side)) for side in ENTITY_SIDES)
 
-    def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> KnownSlices:
+    def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
         """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
         return self._tails(self._queries(heads, relations, times))
 
-    def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> KnownSlices:
+    def heads(self, relations: Tensor, tails: Tensor, times: Tensor) -> ExcludedSlices:
         """Known heads of (?, relation, tail, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
         return self._heads(self._queries(relations, tails, times))
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import ExcludedSlices
 
 _LARGEST = 1 << 62
 
@@ -89,7 +89,7 @@ class KnownAnswers:
         self.index, self._limits = index, torch.tensor(index.sizes, device=index.key.device)
         self._copies: dict[torch.device, KnownAnswers] = {}
 
-    def __call__(self, queries: Integers) -> KnownSlices:
+    def __call__(self, queries: Integers) -> ExcludedSlices:
         """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
 
         Args:
@@ -105,7 +105,7 @@ class KnownAnswers:
             raise ValueError(f"queries must be (B, {len(self.index.sizes)}), got {tuple(queries.shape)}")
         here = self.to(queries.device)
         start, length = here._slices(queries)
-        return KnownSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
+        return ExcludedSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
 
     def pairs(self, queries: Integers) -> Tensor:
         """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row."""
@@ -159,7 +159,7 @@ class KnownAnswers:
         if not len(self.index.answers):
             return torch.zeros_like(answers, dtype=torch.bool)
         start, length = self._slices(queries)
-        slices = KnownSlices(self.index.answers, start, length, self.index.longest, self.index.num_answers)
+        slices = ExcludedSlices(self.index.answers, start, length, self.index.longest, self.index.num_answers)
         return slices.hold(torch.arange(len(answers), device=answers.device), answers)
 
     def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:

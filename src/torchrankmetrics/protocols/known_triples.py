@@ -14,7 +14,7 @@ from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.protocols import known_build, known_files
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import ExcludedSlices
 from torchrankmetrics.sides import ENTITY_SIDES, QUERY_AND_ANSWER, EntitySide
 from torchrankmetrics.theory.candidates import IntArray
 
@@ -150,15 +150,15 @@ class KnownTriples:
             return super().__reduce_ex__(protocol)
         return _open_again, (type(self), self._file.path, self._file.digest)
 
-    def tails(self, heads: Tensor, relations: Tensor) -> KnownSlices:
+    def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
         """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,)."""
         return self._tails(_stack(heads, relations, "heads", "relations"))
 
-    def heads(self, relations: Tensor, tails: Tensor) -> KnownSlices:
+    def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
         """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
         return self._heads(_stack(relations, tails, "relations", "tails"))
 
-    def relations(self, heads: Tensor, tails: Tensor) -> KnownSlices:
+    def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
         """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,)."""
         return self._relations(_stack(heads, tails, "heads", "tails"))
 

@@ -115,19 +115,19 @@ class QuerySide:
         ids = self.queries[first:last].unbind(1)
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
-        excluded = Excluded(known=None if self.known is None else self.known(*ids))
+        excluded = Excluded(slices=None if self.known is None else self.known(*ids))
         if isinstance(self.score, EmbeddingScorer) and self.is_exact:
             scorer, alone = self.score, self.slicing.process_group is None
             size = len(scorer.candidates)
             queries, part = self.slicing.join(lambda: scorer.embed(ids, some=alone), lambda _: size)
-            excluded = excluded._replace(restriction=excluded_by(candidates, part.total, target[1].device))
+            excluded = excluded._replace(columns=excluded_by(candidates, part.total, target[1].device))
             ranks = scorer.rank(queries, target, excluded, counting, part)
             table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
             return table, part.total, 0
         scores, part = self.slicing.join(
             lambda: score_queries(self.score, ids, self.name, self.higher_is_better), lambda scores: scores.shape[1]
         )
-        excluded = excluded._replace(restriction=excluded_by(candidates, part.total, scores.device))
+        excluded = excluded._replace(columns=excluded_by(candidates, part.total, scores.device))
         if part.is_whole:
             ranks, *_ = rank_filtered(scores, target, excluded, counting, self.tolerance)
             if self.near_ties is not None:

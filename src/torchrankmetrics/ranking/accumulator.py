@@ -1,7 +1,6 @@
 """RankAccumulator: ranks of candidates whose scores arrive in chunks of columns."""
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.counting.plain import _BITS
+from torchrankmetrics.ranking.counting.plain import BITS
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.parallel.part import Part, Slicing
 from torchrankmetrics.ranking.ranks import Ranks
@@ -104,10 +103,11 @@ class RankAccumulator:
         self._part, self._num_rows = part, num_rows
         self._seen = part.first
         self._counting = counting
-        self._known = excluded.known  # the columns that are still to come
-        if self._known is not None and part.first:
-            self._known = self._known.split(part.first)[1]
-        self._excluded = None if excluded.columns is None else excluded.columns[:, part.first : part.last].clone()
+        # of the columns that are still to come
+        excluded = excluded.split(part.first)[1] if part.first else excluded
+        cells, columns = excluded.cells, excluded.columns
+        cells = None if cells is None else cells[:, : len(part)].clone()
+        self._excluded = Excluded(excluded.slices, cells, None if columns is None else columns[: len(part)].clone())
         self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
         self._total: Tensor | None = None
 
@@ -130,21 +130,16 @@ class RankAccumulator:
             return
         column = self._tasks.column
         column = torch.where((column >= left) & (column < right), column - left, -1)
-        first = self._part.first
-        excluded = None if self._excluded is None else self._excluded[:, left - first : right - first]
-        known = rest = None
-        if self._known is not None:
-            known, rest = self._known.split(right)
-            known = replace(known, longest=min(known.longest, right - left), first=left)
+        excluded, rest = self._excluded.split(right - left)
         count = choose(scores, self._counting)
         # a new tensor: one made in inference mode must not be written outside
-        given = self._tasks.row, column, known, excluded
+        given = self._tasks.row, column, excluded
         if self._ends is None:
             counts = count(scores.detach(), self._true, *given)
         else:
             counts = count_within(count, scores.detach(), self._ends, *given)
         self._counts = self._counts + counts
-        self._known, self._seen = rest, right
+        self._excluded, self._seen = rest, right
 
     def compute(self) -> Ranks:
         """Ranks among all N columns."""
@@ -160,7 +155,7 @@ class RankAccumulator:
 
         if self._total is None:
             self._total = self._part.add_up(count, self._others)
-        ranks = Ranks.from_counts(self._total.clone(), self._flags)
+        ranks = Ranks.from_compared(self._total.clone(), self._flags)
         rows = None if self._tasks.row is None else (self._tasks.row, self._num_rows)
         return Ranks.trusted(ranks.columns, ranks.flags, rows)
 
@@ -240,7 +235,7 @@ def rank_part(
         check_tolerance(tolerance, scores.dtype)
         column = part.local(tasks.column)
         held = column >= 0
-        bits = scores.view(_BITS.get(scores.dtype, scores.dtype))
+        bits = scores.view(BITS.get(scores.dtype, scores.dtype))
         true = bits.new_zeros(len(column))
         true[held] = bits[tasks.rows[held], column[held]]
         return true.view(scores.dtype)

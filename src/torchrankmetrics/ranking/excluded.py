@@ -1,4 +1,4 @@
-"""Which columns of a score matrix are excluded: row slices of known answers, a mask, or a restriction. True = out."""
+"""What is excluded from a score matrix: slices of columns row by row, cells, or columns of all rows. True = out."""
 
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -10,8 +10,8 @@ from torchrankmetrics.ranking.arrays import Pairs, as_pairs, as_tensor, first_ou
 
 
 @dataclass(frozen=True, eq=False)
-class KnownSlices:
-    """Known answers of a batch of queries, as slices of one shared column tensor (nothing is copied per batch).
+class ExcludedSlices:
+    """Columns excluded row by row, as known answers are: slices of one shared tensor (nothing is copied per batch).
 
     Row i excludes ``columns[start[i] : start[i] + length[i]] - first``, distinct and ascending within a row.
 
@@ -34,12 +34,12 @@ class KnownSlices:
     def __len__(self) -> int:
         return len(self.start)
 
-    def split(self, column: int) -> "tuple[KnownSlices, KnownSlices]":
-        """Part every row before a column, by bisection: nothing waits for the device, nothing is copied."""
+    def split(self, column: int) -> "tuple[ExcludedSlices, ExcludedSlices]":
+        """Part every row before a column, by bisection, the rest counted from there; nothing waits or is copied."""
         end = self.start + self.length
-        place = self._bisect(self.start, end, column)
-        left = replace(self, length=place - self.start, longest=min(self.longest, max(column, 0)))
-        return left, replace(self, start=place, length=end - place)
+        place = self._bisect(self.start, end, column + self.first)
+        left = replace(self, length=place - self.start, longest=min(self.longest, column))
+        return left, replace(self, start=place, length=end - place, first=self.first + column)
 
     def hold(self, row: Tensor, column: Tensor) -> Tensor:
         """Whether a row holds a column, bool (tasks,), for int64 rows and columns (tasks,); bisects as ``split``."""
@@ -69,54 +69,70 @@ class KnownSlices:
         return task, start[task] + offset
 
 
-Exclude = Pairs | KnownSlices | None
+Exclude = Pairs | ExcludedSlices | None
 """What ``rank_scores`` takes as not a candidate: pairs, bool (B, N), bool (N,), or what ``KnownTriples`` returns."""
 
 
 class Excluded(NamedTuple):
-    """Checked union of what is not a candidate: known answers, a mask (B, N), a restriction (N,)."""
+    """What is not a candidate, checked: the union of its forms, of which cells come alone.
 
-    known: KnownSlices | None = None
-    mask: Tensor | None = None
-    restriction: Tensor | None = None
-    bad_pairs: Tensor | None = None  # bool 0-d, on an accelerator only
+    Attributes:
+        slices: of each row; the own column of a task is left in.
+        cells: bool (B, N); so it is here.
+        columns: bool (N,), of all rows; no task has its own among them.
+        bad_pairs: bool 0-d, whether pairs were out of range, on an accelerator only.
+    """
+
+    slices: ExcludedSlices | None = None
+    cells: Tensor | None = None
+    columns: Tensor | None = None
+    bad_pairs: Tensor | None = None
 
     def lists(self, row: Tensor | None, column: Tensor) -> Tensor:
-        """Whether the known answers and the mask hold the own column of each task, bool (tasks,); nothing waits."""
+        """Whether slices and cells hold the own column of each task, bool (tasks,); nothing waits."""
         if row is None:
             row = torch.arange(len(column), device=column.device)
-        listed = torch.zeros_like(column, dtype=torch.bool) if self.mask is None else self.mask[row, column]
-        if self.known is not None and len(self.known.columns):
-            listed = listed | self.known.hold(row, column)
+        listed = torch.zeros_like(column, dtype=torch.bool) if self.cells is None else self.cells[row, column]
+        if self.slices is not None and len(self.slices.columns):
+            listed = listed | self.slices.hold(row, column)
         return listed
 
     def hold(self, row: Tensor, column: Tensor) -> Tensor:
         """Whether cells in rows (n,) and columns (n,), int64, are excluded in any form, bool (n,)."""
         listed = self.lists(row, column)
-        return listed if self.restriction is None else listed | self.restriction[column]
+        return listed if self.columns is None else listed | self.columns[column]
+
+    def split(self, column: int) -> "tuple[Excluded, Excluded]":
+        """What is excluded before a column, and of the rest, counted from there; nothing is copied."""
+        before, rest = (None, None) if self.slices is None else self.slices.split(column)
+        cells, columns = self.cells, self.columns
+        return (
+            Excluded(
+                before, cells if cells is None else cells[:, :column], columns if columns is None else columns[:column]
+            ),
+            Excluded(
+                rest, cells if cells is None else cells[:, column:], columns if columns is None else columns[column:]
+            ),
+        )
 
     @property
-    def columns(self) -> Tensor | None:
-        """What ``counting`` leaves out beside the known answers: bool (B, N), or (1, N) for all rows."""
-        return self.mask if self.restriction is None else self.restriction[None]
+    def matrix(self) -> Tensor | None:
+        """Cells or columns as a matrix, bool (B, N), or (1, N) for all rows."""
+        return self.cells if self.columns is None else self.columns[None]
 
 
-_NOTHING = Excluded()
+NOTHING = Excluded()
 
 
-def check_exclude(
-    exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device, restriction: Tensor | None = None
-) -> Excluded:
+def check_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: torch.device) -> Excluded:
     """Read what is not a candidate, in any form or in several, for scores of a shape on a device."""
-    if restriction is not None:
-        return check_exclude(exclude, shape, device)._replace(restriction=restriction)
     if exclude is None:
-        return _NOTHING
+        return NOTHING
     if isinstance(exclude, Excluded):  # of a whole evaluation: known answers, and columns for all queries
-        check_exclude(exclude.known, shape, device)
+        check_exclude(exclude.slices, shape, device)
         return exclude
     B, N = shape
-    if isinstance(exclude, KnownSlices):
+    if isinstance(exclude, ExcludedSlices):
         if len(exclude) != B:
             raise ValueError(f"exclude must come from {B} queries, one per row of scores; it has {len(exclude)}")
         if exclude.num_columns > N:
@@ -125,19 +141,19 @@ def check_exclude(
             )
         if exclude.start.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
-        return Excluded(known=exclude)
+        return Excluded(slices=exclude)
     if not isinstance(exclude, Tensor):
         exclude = _read(exclude, device)
     if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
         if exclude.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.device}")
         if exclude.shape == shape:
-            return Excluded(mask=exclude)
+            return Excluded(cells=exclude)
         if exclude.shape == (N,):
-            return Excluded(restriction=exclude)
+            return Excluded(columns=exclude)
         raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(exclude.shape)}")
-    known, bad = slices_of_pairs(exclude, B, N, device)
-    return Excluded(known=known, bad_pairs=bad)
+    slices, bad = slices_of_pairs(exclude, B, N, device)
+    return Excluded(slices=slices, bad_pairs=bad)
 
 
 def _read(exclude: Any, device: torch.device) -> Pairs:
@@ -161,7 +177,7 @@ def _read(exclude: Any, device: torch.device) -> Pairs:
 
 def slices_of_pairs(
     pairs: Pairs, num_rows: int, num_columns: int, device: torch.device
-) -> tuple[KnownSlices, Tensor | None]:
+) -> tuple[ExcludedSlices, Tensor | None]:
     """Sort (row, column) pairs into slices; repeated pairs count once.
 
     Returns:
@@ -184,10 +200,12 @@ def slices_of_pairs(
     border = torch.searchsorted(key, torch.arange(num_rows + 1, device="cpu") * num_columns)
     length = border.diff()
     longest = int(length.max()) if num_rows else 0
-    return KnownSlices(key % num_columns, border[:-1], length, longest, num_columns), None
+    return ExcludedSlices(key % num_columns, border[:-1], length, longest, num_columns), None
 
 
-def slices_of_fixed_shape(row: Tensor, column: Tensor, num_rows: int, num_columns: int) -> tuple[KnownSlices, Tensor]:
+def slices_of_fixed_shape(
+    row: Tensor, column: Tensor, num_rows: int, num_columns: int
+) -> tuple[ExcludedSlices, Tensor]:
     """Sort pairs into slices where no shape may depend on the data, so that nothing waits for the device."""
     wrong = (row < 0) | (row >= num_rows) | (column < 0) | (column >= num_columns)
     last = num_rows * num_columns
@@ -197,4 +215,4 @@ def slices_of_fixed_shape(row: Tensor, column: Tensor, num_rows: int, num_column
     key = torch.where(repeated, last, key).sort().values  # repeats and wrong pairs go behind the last row
     border = torch.searchsorted(key, torch.arange(num_rows + 1, device=key.device) * num_columns)
     longest = min(len(key), num_columns)
-    return KnownSlices(key % num_columns, border[:-1], border.diff(), longest, num_columns), wrong.any()
+    return ExcludedSlices(key % num_columns, border[:-1], border.diff(), longest, num_columns), wrong.any()

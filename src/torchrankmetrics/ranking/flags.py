@@ -6,7 +6,7 @@ import numpy.typing as npt
 NAN = 1
 TARGET_RANGE = 2
 EXCLUDE_RANGE = 4
-TARGET_RESTRICTED = 8
+TARGET_EXCLUDED = 8
 RANK_RANGE = 16
 RANK_ORDER = 32
 NO_CANDIDATES = 64
@@ -25,7 +25,7 @@ PARTIAL = 8192
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),
-    TARGET_RESTRICTED: (ValueError, "target must not be excluded by the (N,) restriction: the true one is a candidate"),
+    TARGET_EXCLUDED: (ValueError, "target must not be excluded for all rows: the true one is a candidate"),
     RANK_RANGE: (ValueError, "ranks must lie between 1 and num_candidates"),
     RANK_ORDER: (ValueError, "optimistic ranks must not be above pessimistic ranks"),
     NO_CANDIDATES: (ValueError, "num_candidates must be at least 1 (the true candidate counts) and below 2^62"),

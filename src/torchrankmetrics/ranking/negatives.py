@@ -9,7 +9,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose, chosen
-from torchrankmetrics.ranking.counting.plain import _BITS, _order_of
+from torchrankmetrics.ranking.counting.plain import BITS, order_of
+from torchrankmetrics.ranking.excluded import NOTHING, Excluded
 
 Negatives = Numbers | Sequence[Tensor]
 """Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
@@ -89,7 +90,7 @@ def count_negatives(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    counts: Tensor = choose(negatives, counting)(negatives, positive, excluded=_mask_of(exclude, negatives))
+    counts: Tensor = choose(negatives, counting)(negatives, positive, excluded=_excluded_of(exclude, negatives))
     return counts
 
 
@@ -120,16 +121,16 @@ def _indexes_of(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tenso
     return owner
 
 
-def _mask_of(exclude: Numbers | None, negatives: Tensor) -> Tensor | None:
+def _excluded_of(exclude: Numbers | None, negatives: Tensor) -> Excluded:
     if exclude is None:
-        return None
-    mask = as_tensor(exclude, "exclude")
-    if mask.dtype != torch.bool or mask.shape != negatives.shape:
+        return NOTHING
+    cells = as_tensor(exclude, "exclude")
+    if cells.dtype != torch.bool or cells.shape != negatives.shape:
         raise ValueError(
             f"exclude must be bool {tuple(negatives.shape)}, True where a negative is none (padding); "
-            f"got {mask.dtype} {tuple(mask.shape)}"
+            f"got {cells.dtype} {tuple(cells.shape)}"
         )
-    return mask.to(negatives.device)
+    return Excluded(cells=cells.to(negatives.device))
 
 
 def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
@@ -161,5 +162,5 @@ def in_order(scores: Tensor) -> Tensor:
     """Numbers of the order of the scores, of a dtype that torch sorts and compares."""
     if scores.dtype == torch.bool:
         return scores.to(torch.uint8)
-    bits = _BITS.get(scores.dtype)
-    return _order_of(scores)(scores if bits is None else scores.view(bits))
+    bits = BITS.get(scores.dtype)
+    return order_of(scores)(scores if bits is None else scores.view(bits))

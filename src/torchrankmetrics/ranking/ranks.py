@@ -71,19 +71,19 @@ class Ranks:
         return self
 
     @classmethod
-    def from_counts(cls, counts: Tensor, flags: Tensor | None) -> "Ranks":
+    def from_compared(cls, compared: Tensor, flags: Tensor | None) -> "Ranks":
         """Take over what a way of counting returns, int64 (4, tasks), and the flags (tasks,) found before, if any."""
-        if counts.is_cpu:
-            numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
+        if compared.is_cpu:
+            numbers = compared.numpy()  # NumPy's calls cost a fifth of torch's
             ranked = numbers[:3]
             ranked += 1
             columns = torch.from_numpy(ranked)
             hit = bool(np.count_nonzero(numbers[3]))
         else:
-            columns = counts[:3] + 1
+            columns = compared[:3] + 1
             hit = True  # not to be asked here: that would wait for the device
         if hit:
-            told = (counts[3] > 0) * fault.NAN
+            told = (compared[3] > 0) * fault.NAN
             flags = told if flags is None else told + flags
         return cls.trusted(columns, flags)
 
@@ -125,8 +125,8 @@ class Ranks:
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
         if negatives is None:
             raise TypeError("negatives are missing: pass them beside positive, or both as a dict")
-        counts = count_negatives(positive, negatives, exclude, indexes, counting)
-        return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
+        compared = count_negatives(positive, negatives, exclude, indexes, counting)
+        return cls.from_compared(compared, torch.full_like(compared[0], fault.SAMPLED))
 
     @property
     def optimistic(self) -> Tensor:

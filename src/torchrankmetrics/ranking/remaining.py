@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.plain import _num_excluded
+from torchrankmetrics.ranking.counting.plain import num_excluded
 from torchrankmetrics.ranking.excluded import Excluded
 
 
@@ -15,7 +15,7 @@ class Remaining(NamedTuple):
     Attributes:
         own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
         others: int64 (P,), the candidates of a task in [left, right), its true one left out.
-        cells: rows and columns of the known answers in [left, right) that no restriction excludes, int64 (entries,).
+        cells: rows and columns of the slices in [left, right) that are not excluded for all rows, int64 (entries,).
     """
 
     own: Tensor
@@ -26,10 +26,10 @@ class Remaining(NamedTuple):
 def said_of(excluded: Excluded, num_columns: int) -> dict[str, Tensor | None]:
     """What is excluded, by name, in an order of its own: for processes that have to be given the same."""
     pairs = None
-    if excluded.known is not None:
-        rows, place = excluded.known.entries()
-        pairs = (rows * num_columns + excluded.known.columns[place]).sort().values
-    return {"exclude": pairs, "exclude, as a mask,": excluded.mask, "candidates of all queries": excluded.restriction}
+    if excluded.slices is not None:
+        rows, place = excluded.slices.entries()
+        pairs = (rows * num_columns + excluded.slices.columns[place]).sort().values
+    return {"exclude": pairs, "exclude, as a mask,": excluded.cells, "candidates of all queries": excluded.columns}
 
 
 def remaining(
@@ -37,27 +37,27 @@ def remaining(
 ) -> Remaining:
     """Count for tasks in rows (P,) with true candidates (P,), int64, columns of all N."""
     B, N = shape
-    mask, restriction, cells = excluded.mask, excluded.restriction, None
+    cells: tuple[Tensor, Tensor] | None = None
     number = torch.zeros(B, dtype=torch.int64, device=row.device)
     own = torch.zeros_like(row, dtype=torch.bool)
-    if excluded.known is not None:
-        rows, place = excluded.known.entries()
-        columns = excluded.known.columns[place]
+    if excluded.slices is not None:
+        rows, place = excluded.slices.entries()
+        columns = excluded.slices.columns[place]
         own |= _among(row * N + column, rows * N + columns)
-        if restriction is not None:
-            free = ~restriction[columns]
+        if excluded.columns is not None:
+            free = ~excluded.columns[columns]
             rows, columns = rows[free], columns[free]
         if right - left < N:
             here = (columns >= left) & (columns < right)
             rows, columns = rows[here], columns[here]
         number.index_add_(0, rows, torch.ones_like(rows))
         cells = rows, columns
-    if mask is not None:
-        number += _num_excluded(mask[:, left:right], None, B)
-        own |= mask[row, column]
-    if restriction is not None:
-        number += restriction[left:right].sum()
-        own |= restriction[column]
+    if excluded.cells is not None:
+        number += num_excluded(excluded.cells[:, left:right], None, B)
+        own |= excluded.cells[row, column]
+    if excluded.columns is not None:
+        number += excluded.columns[left:right].sum()
+        own |= excluded.columns[column]
     others = right - left - number[row]
     if right - left < N:
         held = (column >= left) & (column < right)

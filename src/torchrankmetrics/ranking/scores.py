@@ -40,8 +40,8 @@ def rank_scores(
             each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``); or several true candidates per
             row as bool (B, N) or as a list of columns for every row: one task each, row by row.
         exclude: what is not a candidate. Known answers, as int64 pairs (2, P) of (row, column), as bool (B, N), or as
-            ``KnownTriples`` returns them: there the target of a task is left in and repeats count once. Or a
-            restriction, bool (N,), True = not a candidate: there an excluded target is an error.
+            ``KnownTriples`` returns them: there the target of a task is left in and repeats count once. Or bool
+            (N,), True = no candidate of any row: there an excluded target is an error.
         counting: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
         tolerance: candidates whose scores are no further from the true one than this are ties; in the units of the
             scores, or a ``Tolerance``, which may be relative to the spread of a row.
@@ -51,7 +51,7 @@ def rank_scores(
 
     Raises:
         TypeError: if targets or pairs are not integers, scores are complex, or scores with a tolerance no floats.
-        ValueError: if shapes or devices do not match, or a restriction excludes a target.
+        ValueError: if shapes or devices do not match, or a target is excluded for all rows.
         IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last two are raised at
             ``compute`` of the metric that takes the ranks, without a synchronisation here.
 
@@ -111,7 +111,7 @@ def rank_filtered(
     if scores.requires_grad:
         scores = scores.detach()
     flags = flags_of(tasks, excluded)
-    count, given = choose(scores, counting), (tasks.row, tasks.column, excluded.known, excluded.columns)
+    count, given = choose(scores, counting), (tasks.row, tasks.column, excluded)
     absolute, relative = (
         (0.0, 0.0) if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
     )
@@ -121,7 +121,7 @@ def rank_filtered(
         counts = count_within(count, scores, within(scores[row, tasks.column], width), *given)
     else:
         counts = count(scores, None, *given)
-    return Ranks.from_counts(counts, flags), tasks, excluded
+    return Ranks.from_compared(counts, flags), tasks, excluded
 
 
 def said_of_answers(tasks: "Tasks", excluded: Excluded) -> Tensor:
@@ -148,10 +148,10 @@ def flags_of(tasks: Tasks, excluded: Excluded) -> Tensor | None:
     flags: Tensor | None = None
     if tasks.wrong is not None:
         flags = tasks.wrong * fault.TARGET_RANGE
-    if excluded.restriction is not None:
-        outside = excluded.restriction[tasks.column]
+    if excluded.columns is not None:
+        outside = excluded.columns[tasks.column]
         if outside.device.type != "cpu":
-            flags = outside * fault.TARGET_RESTRICTED + (0 if flags is None else flags)
+            flags = outside * fault.TARGET_EXCLUDED + (0 if flags is None else flags)
         elif outside.any():
             first = int(outside.nonzero()[0])
             column = int(tasks.column[first])

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.checks import one_number
 from torchrankmetrics.ranking.counting import Count
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import Excluded
 
 _TAKEN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CELLS = 1 << 20
@@ -59,13 +59,12 @@ def count_within(
     ends: tuple[Tensor, Tensor],
     row: Tensor | None,
     column: Tensor | None,
-    known: KnownSlices | None,
-    excluded: Tensor | None,
+    excluded: Excluded,
 ) -> Tensor:
     """Count as ``counting.plain.count`` does, where all scores between the two ends tie: two reads of the scores."""
     low, high = ends
-    better, _, others, nan = count(scores, high, row, column, known, excluded)
-    _, not_worse, _, _ = count(scores, low, row, column, known, excluded)
+    better, _, others, nan = count(scores, high, row, column, excluded)
+    _, not_worse, _, _ = count(scores, low, row, column, excluded)
     return torch.stack([better, not_worse, others, nan])
 
 

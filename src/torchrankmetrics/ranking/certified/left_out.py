@@ -22,9 +22,9 @@ class LeftOut:
     """
 
     def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, width: int, part: Part) -> None:
-        shape, here = (num_rows, part.total), slice(part.first, part.last)
-        self._mask = None if excluded.mask is None else excluded.mask[:, here]
-        self._restriction = None if excluded.restriction is None else excluded.restriction[here]
+        shape = num_rows, part.total
+        _, here = excluded._replace(slices=None).split(part.first)
+        self._excluded, _ = here.split(len(part))
         self._cells: list[tuple[Tensor, Tensor]] = []
         self._width = width
         self.own, self.others, cells = remaining(excluded, row, column, shape, part.first, part.last)
@@ -44,10 +44,14 @@ class LeftOut:
     def of(self, columns: slice, rows: Tensor) -> "Cells":
         """The cells of a tile, its columns given, and of some rows, ascending."""
         cells = self._cells[columns.start // self._width] if self._cells else None
-        restriction = None if self._restriction is None else self._restriction[columns]
-        mask = None if self._mask is None else self._mask[rows, columns]
+        by_row, of_all = self._excluded.cells, self._excluded.columns
+        by_row, of_all = (
+            by_row if by_row is None else by_row[rows, columns],
+            of_all if of_all is None else of_all[columns],
+        )
+        excluded = Excluded(cells=by_row, columns=of_all)
         if cells is None or not len(rows):
-            return Cells(restriction, mask, None)
+            return Cells(excluded, None)
         row, column = cells
         first, last = rows[0], rows[-1]
         if int(last - first) + 1 == len(rows):
@@ -60,23 +64,21 @@ class LeftOut:
             place = torch.arange(len(row), device=rows.device) + (begin - number.cumsum(0) + number)[row]
             column = column[place] - columns.start
         blocks = -(-(columns.stop - columns.start) // BLOCK)
-        return Cells(restriction, mask, _parted(column // BLOCK, blocks, row, column))
+        return Cells(excluded, _parted(column // BLOCK, blocks, row, column))
 
 
 class Cells:
     """Excluded cells of some rows of a tile, block by block."""
 
-    def __init__(
-        self, restriction: Tensor | None, mask: Tensor | None, parts: list[tuple[Tensor, Tensor]] | None
-    ) -> None:
-        self._restriction, self._mask, self._parts = restriction, mask, parts
+    def __init__(self, excluded: Excluded, parts: list[tuple[Tensor, Tensor]] | None) -> None:
+        self._excluded, self._parts = excluded, parts
 
     def fill(self, scores: Tensor, columns: slice, value: float) -> None:
         """Write a value into those of the scores (rows, n) of some columns of the tile, from one block to another."""
-        if self._restriction is not None:
-            scores.masked_fill_(self._restriction[columns], value)
-        if self._mask is not None:
-            scores.masked_fill_(self._mask[:, columns], value)
+        if self._excluded.columns is not None:
+            scores.masked_fill_(self._excluded.columns[columns], value)
+        if self._excluded.cells is not None:
+            scores.masked_fill_(self._excluded.cells[:, columns], value)
         if self._parts is not None:
             for row, column in self._parts[columns.start // BLOCK : -(-columns.stop // BLOCK)]:
                 scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.certified.norms import are_finite, rounding_norms, upper_norms
-from torchrankmetrics.ranking.certified.tiles import _PARTS, BFLOAT16, FLOAT32, FLOAT64
+from torchrankmetrics.ranking.certified.tiles import BFLOAT16, FLOAT32, FLOAT64, PARTS
 
 
 class Queries:
@@ -48,6 +48,6 @@ class Queries:
         if dtype not in self._rounded:
             matrix, error = rounding_norms(self.given, dtype)
             if dtype == BFLOAT16 and self._has_bias:
-                matrix = torch.cat([matrix, matrix.new_ones(len(matrix), _PARTS)], 1)
+                matrix = torch.cat([matrix, matrix.new_ones(len(matrix), PARTS)], 1)
             self._rounded[dtype] = matrix, error
         return self._rounded[dtype]

@@ -26,8 +26,7 @@ def rank_exactly(
     queries: Tensor,
     candidates: Candidates,
     target: Target,
-    exclude: Exclude,
-    restriction: Tensor | None,
+    exclude: Exclude | Excluded,
     *,
     similarity: str,
     chunk_size: int | None,
@@ -36,7 +35,7 @@ def rank_exactly(
     say_rows: bool = False,
     part: Part | None = None,
 ) -> Ranks:
-    """Rank as ``rank_embeddings`` does, by known answers (pairs or slices) and a restriction at once if both are given.
+    """Rank as ``rank_embeddings`` does, with what is excluded in one form or in several.
 
     ``kept`` says that the candidates serve more calls, and keep what is worked out for them; ``say_rows`` that the
     ranks are to say which answers are of one query; ``part`` which of all candidates these are, if not all.
@@ -48,7 +47,7 @@ def rank_exactly(
     def read() -> _Asked:
         candidates.check_unchanged()
         chosen(queries, counting)
-        return _read(queries, target, exclude, restriction, width, part)
+        return _read(queries, target, exclude, width, part)
 
     def said(asked: _Asked) -> dict[str, object]:
         embeddings, bias = candidates.embeddings, candidates.bias
@@ -83,7 +82,7 @@ def rank_exactly(
         counts = part.add_up(count, asked.left_out.total)
     if asked.order is not None:
         counts = torch.empty_like(counts).index_copy_(1, asked.order, counts)
-    ranks = Ranks.from_counts(counts, asked.flags)
+    ranks = Ranks.from_compared(counts, asked.flags)
     return with_rows(ranks, asked.tasks, asked.excluded, len(queries)) if say_rows else ranks
 
 
@@ -99,12 +98,10 @@ class _Asked(NamedTuple):
     left_out: LeftOut
 
 
-def _read(
-    queries: Tensor, target: Target, exclude: Exclude, restriction: Tensor | None, width: int, part: Part
-) -> _Asked:
+def _read(queries: Tensor, target: Target, exclude: Exclude | Excluded, width: int, part: Part) -> _Asked:
     shape = (len(queries), part.total)
     tasks = check_target(target, shape, queries.device)
-    excluded = check_exclude(exclude, shape, queries.device, restriction)
+    excluded = check_exclude(exclude, shape, queries.device)
     flags = flags_of(tasks, excluded)
     row, column, order = tasks.row, tasks.column, None
     if row is None:

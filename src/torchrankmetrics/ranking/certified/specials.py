@@ -7,6 +7,7 @@ from torchrankmetrics.ranking.certified import problem as sizes
 from torchrankmetrics.ranking.certified.problem import Problem, Tally
 from torchrankmetrics.ranking.certified.tiles import Tile
 from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.excluded import Excluded
 
 
 def count_specials(problem: Problem, kind: Tensor, tally: Tally, tile: Tile) -> None:
@@ -40,7 +41,7 @@ def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tenso
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
         count = choose(scores, problem.counting)
-        better, not_worse, others, nan = count(scores, kind[task], place, own, None, out[:, columns] != 0)
+        better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
         tally.above[task] += better
         tally.tied[task] += not_worse - better
         tally.special[task] += others

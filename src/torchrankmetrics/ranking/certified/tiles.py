@@ -10,7 +10,7 @@ from torchrankmetrics.ranking.certified.norms import are_finite, rounding_norms,
 from torchrankmetrics.ranking.counting.plain_intervals import Form
 
 EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
-_PARTS = 3  # bfloat16 numbers that a bias is the sum of
+PARTS = 3  # bfloat16 numbers that a bias is the sum of
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
 
@@ -114,7 +114,7 @@ class Tile:
         if self.bias is None:
             return matrix, error, None
         parts, rest = [], self.bias
-        for _ in range(_PARTS):
+        for _ in range(PARTS):
             parts.append(rest.to(BFLOAT16))
             rest = rest - parts[-1].double()
         return torch.cat([matrix, torch.stack(parts, 1)], 1), error, rest.abs()

@@ -1,4 +1,4 @@
-"""Counting compiled by Numba, for the CPU: each row is read once, and its known answers while it is in the cache.
+"""Counting compiled by Numba, for the CPU: each row is read once, and what is excluded of it while it is in the cache.
 
 Read natively: float32, float64, integers with a sign and bytes; float16 and bfloat16 as the integers their bits stand
 for, in the order of the numbers. Row-major scores only (any slice of them); all else is counted in plain torch.
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.counting.threads import side_by_side
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import NOTHING, Excluded, ExcludedSlices
 
 if numba.config.DISABLE_JIT:
     raise ImportError("NUMBA_DISABLE_JIT is set")
@@ -46,8 +46,8 @@ class _Tasks(NamedTuple):
     order: Any
 
 
-class _Known(NamedTuple):
-    """The known answers of every row; no rows at all for None."""
+class _Slices(NamedTuple):
+    """What is excluded of every row; no rows at all for None."""
 
     start: Any
     length: Any
@@ -56,8 +56,8 @@ class _Known(NamedTuple):
 
 
 # plain tuples cross into compiled code, which names them: a named one takes microseconds there
-_NO_MASK = (np.empty(0, np.uint8), 0)
-_NOTHING_KNOWN = (_NO_ROWS, _NO_ROWS, _NO_ROWS, 0)
+_NO_CELLS = (np.empty(0, np.uint8), 0)
+_NO_SLICES = (_NO_ROWS, _NO_ROWS, _NO_ROWS, 0)
 
 
 def count(
@@ -65,34 +65,33 @@ def count(
     true: Tensor | None,
     row: Tensor | None = None,
     column: Tensor | None = None,
-    known: KnownSlices | None = None,
-    excluded: Tensor | None = None,
+    excluded: Excluded = NOTHING,
 ) -> Tensor:
     """As ``plain.count``, bit for bit."""
-    N = scores.shape[1]
+    N, matrix = scores.shape[1], excluded.matrix
     tasks = (scores if row is None else row).shape[0] if true is None else true.shape[0]
     half = _HALVES.get(scores.dtype, 0)
-    by_row = N == 1 or (scores.stride(1) == 1 and (excluded is None or excluded.stride(1) == 1))
+    by_row = N == 1 or (scores.stride(1) == 1 and (matrix is None or matrix.stride(1) == 1))
     read = (half or scores.dtype in _NUMBERS) and by_row and not scores.is_neg()
     if tasks == 0 or not 0 < N < 1 << 31 or not read:  # 32-bit counters
-        return plain.count(scores, true, row, column, known, excluded)
+        return plain.count(scores, true, row, column, excluded)
     result = np.empty((4, tasks), np.int64)
     order = _NO_ROWS
     if row is not None:
         order = row.argsort(stable=True).numpy()  # tasks of a row one after the other find it in the cache
-    matrix = _flat(scores)
+    flat = _flat(scores)
     arguments = (
-        matrix,
+        flat,
         N,
         half,
         (
-            matrix[0][:0] if true is None else _numbers(true.contiguous()),
+            flat[0][:0] if true is None else _numbers(true.contiguous()),
             _NO_ROWS if row is None else row.contiguous().numpy(),
             _NO_ROWS if column is None else column.contiguous().numpy(),
             order,
         ),
-        _slices(known),
-        _NO_MASK if excluded is None else _flat(excluded),
+        _slices(excluded.slices),
+        _NO_CELLS if matrix is None else _flat(matrix),
     )
     threads = max(1, min(torch.get_num_threads(), tasks * N // _PER_THREAD))
     if threads == 1:
@@ -110,17 +109,17 @@ def count(
     return torch.from_numpy(result)
 
 
-def _slices(known: KnownSlices | None) -> tuple[Any, Any, Any, int]:
-    """What ``_Known`` names."""
-    if known is None:
-        return _NOTHING_KNOWN
-    return known.start.numpy(), known.length.numpy(), known.columns.numpy(), known.first
+def _slices(slices: ExcludedSlices | None) -> tuple[Any, Any, Any, int]:
+    """What ``_Slices`` names."""
+    if slices is None:
+        return _NO_SLICES
+    return slices.start.numpy(), slices.length.numpy(), slices.columns.numpy(), slices.first
 
 
 def _flat(matrix: Tensor) -> tuple[Any, int]:
     """What ``_Matrix`` names."""
     rows, width = matrix.shape
-    step = matrix.stride(0) if rows > 1 else 0  # the one row of a restriction serves every task
+    step = matrix.stride(0) if rows > 1 else 0  # one row of excluded columns serves every task
     if matrix.is_contiguous():
         return _numbers(matrix).ravel(), step
     return _numbers(matrix.as_strided(((rows - 1) * step + width,), (1,))), step
@@ -244,9 +243,9 @@ def _choose_is_nan(number, half):
 
 
 @numba.njit(nogil=True, cache=True)
-def _count_tasks(scores, N, half, tasks, known, excluded, first, last, left, right, out):
+def _count_tasks(scores, N, half, tasks, slices, excluded, first, last, left, right, out):
     """Tasks [first, last) of the order over columns [left, right) into out (4, P)."""
-    scores, tasks, known, excluded = _Matrix(*scores), _Tasks(*tasks), _Known(*known), _Matrix(*excluded)
+    scores, tasks, slices, excluded = _Matrix(*scores), _Tasks(*tasks), _Slices(*slices), _Matrix(*excluded)
     cells = scores.cells
     for place in range(first, last):
         task = tasks.order[place] if len(tasks.order) else place
@@ -257,27 +256,27 @@ def _count_tasks(scores, N, half, tasks, known, excluded, first, last, left, rig
         true = cells[base + column] if read else tasks.true[task]
         below, not_above, nan, number = 0, 0, 0, 0
         if len(excluded.cells) == 0:
-            mask = excluded.cells
+            gone = excluded.cells
             a, b, c = _count(cells[base + left : base + right], true, half, int(read and left <= column < right))
             below, not_above, nan, number = below + a, not_above + b, nan + c, right - left
         else:
-            mask = excluded.cells[row * excluded.step : row * excluded.step + N]
+            gone = excluded.cells[row * excluded.step : row * excluded.step + N]
             begin = left
             while begin < right:
-                # runs between excluded columns, read at full speed: masks that exclude much are slower
+                # runs between excluded columns, read at full speed: matrices that exclude much are slower
                 end = begin
-                while end < right and not mask[end]:
+                while end < right and not gone[end]:
                     end += 1
                 a, b, c = _count(cells[base + begin : base + end], true, half, int(read and begin <= column < end))
                 below, not_above, nan, number = below + a, not_above + b, nan + c, number + end - begin
                 begin = end + 1
-        if left <= column < right and not (len(mask) and mask[column]):
+        if left <= column < right and not (len(gone) and gone[column]):
             a, b, c = _count(cells[base + column : base + column + 1], true, half, 0)
             below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
-        if len(known.length):
-            for position in range(known.start[row], known.start[row] + known.length[row]):
-                other = known.columns[position] - known.first
-                if left <= other < right and other != column and not (len(mask) and mask[other]):
+        if len(slices.length):
+            for position in range(slices.start[row], slices.start[row] + slices.length[row]):
+                other = slices.columns[position] - slices.first
+                if left <= other < right and other != column and not (len(gone) and gone[other]):
                     a, b, c = _count(cells[base + other : base + other + 1], true, half, 0)
                     below, not_above, nan, number = below - a, not_above - b, nan - c, number - 1
         if right == N:

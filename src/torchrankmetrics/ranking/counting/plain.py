@@ -4,22 +4,23 @@ Nothing of the size of the scores is allocated. float32 sums of ones are exact b
 """
 
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.excluded import KnownSlices
+from torchrankmetrics.ranking.excluded import NOTHING, Excluded, ExcludedSlices
 
 _TILE = 1 << 18  # a thread
 _MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
 _TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
-_ENTRIES = 1 << 18  # known answers looked at in one go
+_ENTRIES = 1 << 18  # of excluded slices, looked at in one go
 
 Map = Callable[[Tensor], Tensor]
 # what torch neither gathers nor compares, and the type its bits are gathered as
 _EIGHTHS = {getattr(torch, name) for name in dir(torch) if name.startswith("float8_")}
-_BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
-_BITS |= dict.fromkeys(_EIGHTHS, torch.uint8)
+BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+BITS |= dict.fromkeys(_EIGHTHS, torch.uint8)
 
 
 def count(
@@ -27,8 +28,7 @@ def count(
     true: Tensor | None,
     row: Tensor | None = None,
     column: Tensor | None = None,
-    known: KnownSlices | None = None,
-    excluded: Tensor | None = None,
+    excluded: Excluded = NOTHING,
 ) -> Tensor:
     """Compare every candidate of a task, its own column left out, with its true score: the reference of all counting.
 
@@ -37,15 +37,15 @@ def count(
         true: (P,) the true score of each task, same dtype; None: what stands in its own column.
         row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
         column: (P,) int64, its own column, negative where the matrix does not hold it; None: held nowhere.
-        known: known answers of the B rows, not counted.
-        excluded: bool (B, N) or (1, N), True where a column is not counted; None: all count.
+        excluded: what is not counted in the B rows.
 
     Returns:
         int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
         score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
     """
-    bits = _BITS.get(scores.dtype)
-    in_order = _order_of(scores)
+    slices, matrix = excluded.slices, excluded.matrix
+    bits = BITS.get(scores.dtype)
+    in_order = order_of(scores)
     if bits is not None:
         scores, true = scores.view(bits), None if true is None else true.view(bits)
     at_own: Tensor | None = None
@@ -59,13 +59,13 @@ def count(
     compare = [torch.lt, torch.gt]
     if reference.is_floating_point() and not on_cpu:
         compare.append(torch.ne)
-    swept = _sweep(scores, reference, row, excluded, compare, in_order)
+    swept = _sweep(scores, reference, row, matrix, compare, in_order)
     others = torch.zeros_like(swept[0]) + scores.shape[1]
-    if excluded is not None:
-        others -= _num_excluded(excluded, row, len(others))
+    if matrix is not None:
+        others -= num_excluded(matrix, row, len(others))
     own_nan = others * 0
     if column is not None and at_own is not None:
-        own = ((column >= 0) if excluded is None else _own_counts(excluded, row, column)).long()
+        own = ((column >= 0) if matrix is None else _own_counts(matrix, row, column)).long()
         others, own_nan = others - own, (at_own != at_own) * own
         if true is not None:  # one that was computed elsewhere may be rounded otherwise than the cell in its column
             swept[0] -= (at_own < reference) * own
@@ -78,23 +78,22 @@ def count(
         if reference.is_floating_point() and on_cpu:
             suspect = rest.nonzero()[:, 0]
             rows = suspect if row is None else row[suspect]
-            nan[suspect] = (
-                _sweep(scores, reference[suspect], rows, excluded, [torch.ne], in_order)[0] - own_nan[suspect]
-            )
+            nan[suspect] = _sweep(scores, reference[suspect], rows, matrix, [torch.ne], in_order)[0] - own_nan[suspect]
         not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
     counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
-    if known is not None:
+    if slices is not None:
         task_row = torch.arange(len(reference), device=scores.device) if row is None else row
-        counts -= _count_known(scores, reference, task_row, column, known, excluded, in_order)
+        own_column = torch.full_like(task_row, -1) if column is None else column
+        counts -= _count_slices(_Compared(scores, reference, task_row, own_column, excluded.columns, in_order), slices)
     return counts
 
 
-def _order_of(scores: Tensor) -> Map:
-    """How cells of the scores, their bits where ``_BITS`` says so, become numbers of the same order for torch."""
+def order_of(scores: Tensor) -> Map:
+    """How cells of the scores, their bits where ``BITS`` says so, become numbers of the same order for torch."""
     dtype = scores.dtype
     if dtype in _EIGHTHS:
         return lambda cells: cells.view(dtype).float()
-    if dtype in _BITS:
+    if dtype in BITS:
         return lambda cells: cells ^ torch.iinfo(cells.dtype).min  # the lowest number becomes the lowest with a sign
     # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
     if dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu":
@@ -157,8 +156,8 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
     return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
-def _num_excluded(excluded: Tensor, row: Tensor | None, tasks: int) -> Tensor:
-    """How many columns a mask takes from each task, int64 (P,)."""
+def num_excluded(excluded: Tensor, row: Tensor | None, tasks: int) -> Tensor:
+    """How many columns a matrix, bool (B, N) or (1, N), takes from each task, int64 (P,)."""
     # in tiles, for torch sums booleans through an int64 copy
     number = torch.zeros(len(excluded), dtype=torch.int64, device=excluded.device)
     width = max(1, min(excluded.shape[1], _TILE))
@@ -181,70 +180,50 @@ def _own_counts(excluded: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
     return (column >= 0) & ~excluded[row, place]
 
 
-def _count_known(
-    scores: Tensor,
-    true: Tensor,
-    row: Tensor,
-    column: Tensor | None,
-    known: KnownSlices,
-    excluded: Tensor | None,
-    in_order: Map = Tensor.resolve_neg,
-) -> Tensor:
-    """What `count` counted among the known answers of each task other than its own: int64 (4, P)."""
-    total = torch.zeros(4, len(row), dtype=torch.int64, device=scores.device)
-    column = torch.full_like(row, -1) if column is None else column
-    restriction = None if excluded is None else excluded[0]
-    if scores.device.type != "cpu":
-        _add_known_masked(total, scores, true, row, column, known, restriction, in_order)
+class _Compared(NamedTuple):
+    """Tasks, and what their entries are compared with: as in ``count``, with a row and a column for each."""
+
+    scores: Tensor
+    true: Tensor
+    row: Tensor
+    column: Tensor
+    excluded_columns: Tensor | None
+    in_order: Map = Tensor.resolve_neg
+
+
+def _count_slices(tasks: _Compared, slices: ExcludedSlices) -> Tensor:
+    """What ``count`` counted among the excluded slices of each task, its own column left out: int64 (4, P)."""
+    total = torch.zeros(4, len(tasks.row), dtype=torch.int64, device=tasks.row.device)
+    if tasks.scores.device.type != "cpu":
+        _add_slices_masked(total, tasks, slices)
         return total
-    task, position = known.entries(row)
+    task, position = slices.entries(tasks.row)
     for some, where in zip(torch.split(task, _ENTRIES), torch.split(position, _ENTRIES), strict=True):
-        entry = known.columns[where] - known.first
-        _tally(total, scores, true, row, column, some, entry, None, restriction, in_order)
+        _tally(total, tasks, some, slices.columns[where] - slices.first, None)
     return total
 
 
-def _add_known_masked(
-    total: Tensor,
-    scores: Tensor,
-    true: Tensor,
-    row: Tensor,
-    column: Tensor,
-    known: KnownSlices,
-    restriction: Tensor | None,
-    in_order: Map = Tensor.resolve_neg,
-) -> None:
-    """Count known answers where their total is not known without waiting: blocks of the longest slice, masked."""
+def _add_slices_masked(total: Tensor, tasks: _Compared, slices: ExcludedSlices) -> None:
+    """Count them where their number is not known without waiting: blocks of the longest slice, masked."""
+    row, device = tasks.row, tasks.row.device
     step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
-    start, length = known.start[row][:, None], known.length[row][:, None]
-    task = torch.arange(len(row), device=scores.device)[:, None]
-    for left in range(0, known.longest, step):
-        offset = torch.arange(left, min(left + step, known.longest), device=scores.device)
+    start, length = slices.start[row][:, None], slices.length[row][:, None]
+    task = torch.arange(len(row), device=device)[:, None]
+    for left in range(0, slices.longest, step):
+        offset = torch.arange(left, min(left + step, slices.longest), device=device)
         inside = offset < length
-        entry = known.columns[(start + offset).clamp(max=len(known.columns) - 1)] - known.first
+        entry = slices.columns[(start + offset).clamp(max=len(slices.columns) - 1)] - slices.first
         entry = entry.masked_fill(~inside, 0).reshape(-1)  # those of other rows or chunks may lie outside the matrix
-        tasks = task.expand_as(inside).reshape(-1)
-        _tally(total, scores, true, row, column, tasks, entry, inside.reshape(-1), restriction, in_order)
+        _tally(total, tasks, task.expand_as(inside).reshape(-1), entry, inside.reshape(-1))
 
 
-def _tally(
-    total: Tensor,
-    scores: Tensor,
-    true: Tensor,
-    row: Tensor,
-    column: Tensor,
-    task: Tensor,
-    entry: Tensor,
-    inside: Tensor | None,
-    restriction: Tensor | None,
-    in_order: Map = Tensor.resolve_neg,
-) -> None:
-    other = entry != column[task]
+def _tally(total: Tensor, tasks: _Compared, task: Tensor, entry: Tensor, inside: Tensor | None) -> None:
+    other = entry != tasks.column[task]
     if inside is not None:
         other &= inside
-    if restriction is not None:
-        other &= ~restriction[entry]
-    value, reference = in_order(scores[row[task], entry]), true[task]
+    if tasks.excluded_columns is not None:
+        other &= ~tasks.excluded_columns[entry]
+    value, reference = tasks.in_order(tasks.scores[tasks.row[task], entry]), tasks.true[task]
     better, not_worse = ~(value <= reference), ~(value < reference)
     for line, holds in zip(total, (better & other, not_worse & other, other, (value != value) & other), strict=True):
         line.index_add_(0, task, holds.long())
