@@ -141,8 +141,8 @@ def unique_rows(rows: Tensor) -> tuple[Tensor, Tensor]:
     (tensor([[0, 5],
             [2, 1]]), tensor([1, 0, 1]))
     """
-    if not rows.numel():
-        return torch.unique(rows, dim=0, return_inverse=True)
+    if not len(rows):
+        return rows, rows.new_empty(0)
     low, high = torch.stack([rows.amin(0), rows.amax(0)]).tolist()
     wide = [b - a + 1 for a, b in zip(low, high, strict=True)]
     if math.prod(wide) < 1 << 63:  # a row is the digits of one number

@@ -15,6 +15,8 @@ from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
 from torchrankmetrics.theory.views import value_bounds
 
+_FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 3
+
 
 @dataclass(frozen=True)
 class Estimate:
@@ -116,9 +118,9 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
     p, n, _ = _share(units, level)
     low, high = wilson(units, level)
     few, many = p * n, (1 - p) * n
-    if 0 < few <= 3:
+    if 0 < few <= _FEW:
         low = min(low, float(chi2.ppf(1 - level, 2 * few)) / 2 / n)
-    if 0 < many <= 3:
+    if 0 < many <= _FEW:
         high = max(high, 1 - float(chi2.ppf(1 - level, 2 * many)) / 2 / n)
     return low, high
 

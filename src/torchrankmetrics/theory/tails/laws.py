@@ -6,16 +6,14 @@ in the complex plane (to invert it). K is closed for ranks and hits; for every o
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
+from torchrankmetrics.theory.definitions import Transform
 from torchrankmetrics.theory.tails.lattice import common_span
-
-if TYPE_CHECKING:
-    from torchrankmetrics.theory.tails.ranges import RangeSumLaw
 
 ComplexArray = npt.NDArray[np.complex128]
 Line = Callable[[float], ComplexArray]
@@ -36,6 +34,27 @@ class Atoms:
     shortfall: FloatArray
     probability: FloatArray
     count: int
+
+
+@dataclass(frozen=True, eq=False)
+class RankRanges:
+    """Groups of tasks whose ranks are uniform on {low..high}.
+
+    Attributes:
+        low, high: (groups,) int64, 1 <= low <= high.
+        weight: (groups,) float64 > 0, v.
+        count: (groups,) int64, tasks in the group.
+    """
+
+    low: IntArray
+    high: IntArray
+    weight: FloatArray
+    count: IntArray
+
+    @property
+    def size(self) -> FloatArray:
+        """Number of ranks in each range."""
+        return (self.high - self.low + 1).astype(np.float64)
 
 
 class SumLaw(Protocol):
@@ -76,8 +95,8 @@ class SumLaw(Protocol):
         """A law of the same P(S >= s) that costs less, if there is one; not of its top."""
         return self
 
-    def by_ranges(self) -> "RangeSumLaw | None":
-        """The same law, its tasks one by one; None if they are too many, or if f is not known to be monotone."""
+    def by_ranges(self) -> "tuple[Transform, RankRanges, int] | None":
+        """F, the tasks one by one, and the sign; None if they are too many, or if f is not known to be monotone."""
         return None
 
     def atoms(self, most: int) -> list[Atoms] | None:

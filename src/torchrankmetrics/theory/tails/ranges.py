@@ -5,7 +5,7 @@ it by themselves. What is left spans as far as s is from an end of the support: 
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -13,34 +13,13 @@ import numpy.typing as npt
 from torchrankmetrics.theory.candidates import FloatArray, IntArray, distinct_rows
 from torchrankmetrics.theory.definitions import Transform
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, panel_rule
-from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, SumLaw
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, RankRanges, SumLaw
 from torchrankmetrics.theory.tails.prefix import RADIANS
 from torchrankmetrics.theory.transforms import apply_transform
 
 _STRIDE = 8  # points of a line taken at once; the next ones cost a multiplication
 _NODES = 1 << 16  # at once
 _MULTIPLICATION = 4  # how many are worth an exponential
-
-
-@dataclass(frozen=True, eq=False)
-class RankRanges:
-    """Groups of tasks whose ranks are uniform on {low..high}.
-
-    Attributes:
-        low, high: (groups,) int64, 1 <= low <= high.
-        weight: (groups,) float64 > 0, v.
-        count: (groups,) int64, tasks in the group.
-    """
-
-    low: IntArray
-    high: IntArray
-    weight: FloatArray
-    count: IntArray
-
-    @property
-    def size(self) -> FloatArray:
-        """Number of ranks in each range."""
-        return (self.high - self.low + 1).astype(np.float64)
 
 
 class RangeSumLaw(SumLaw):

@@ -13,9 +13,8 @@ from torchrankmetrics.theory.definitions import Transform
 from torchrankmetrics.theory.quadrature.panels import TABLED_RANKS
 from torchrankmetrics.theory.tails.condensed import FEWEST_TURNS, Shared, by_weight, condense
 from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS, common_span
-from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, SumLaw
+from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, RankRanges, SumLaw
 from torchrankmetrics.theory.tails.prefix import Rules, TasksOfOneWeight, prefix_sums, running_maximum
-from torchrankmetrics.theory.tails.ranges import RangeSumLaw, RankRanges
 from torchrankmetrics.theory.transforms import apply_transform, known
 
 _MOST_RANGES = 1 << 14  # groups of tasks that may be taken one by one
@@ -67,12 +66,12 @@ class TransformSumLaw(SumLaw):
             return self
         return TransformSumLaw(self._f, self._counts, self._sign, cap)
 
-    def by_ranges(self) -> RangeSumLaw | None:
+    def by_ranges(self) -> tuple[Transform, RankRanges, int] | None:
         """See ``SumLaw``."""
         N, weight, count = self._counts.num_candidates, self._counts.weight, self._counts.count
         if not self._smooth or len(N) > _MOST_RANGES:
             return None
-        return RangeSumLaw(self._f, RankRanges(np.ones_like(N), N, weight, count), self._sign)
+        return self._f, RankRanges(np.ones_like(N), N, weight, count), self._sign
 
     def cumulants(self, t: float) -> tuple[float, float]:
         """See ``SumLaw``."""

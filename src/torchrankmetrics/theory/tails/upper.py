@@ -7,6 +7,7 @@ from torchrankmetrics.theory.tails.grid import log_tail_on_grid
 from torchrankmetrics.theory.tails.inversion import away_from_pole, log_tail_by_inversion
 from torchrankmetrics.theory.tails.laws import SumLaw
 from torchrankmetrics.theory.tails.narrowing import narrowed
+from torchrankmetrics.theory.tails.ranges import RangeSumLaw
 
 _COARSE = 1e-4  # a lattice whose span is this share of the range is inverted with a few thousand nodes at most
 _FEW = 1 << 14  # atoms that are convolved in a moment
@@ -50,7 +51,7 @@ def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> floa
 def _log_tail_off_atoms(law: SumLaw, s: float, slack: float, *, below: bool = False) -> float:
     """Log P(S >= s) for s above the mean and no atom within ``slack`` of it that matters; there is no lattice."""
     ranges = law.by_ranges()
-    left = None if ranges is None else narrowed(ranges, s, slack / 8, below=below)
+    left = None if ranges is None else narrowed(RangeSumLaw(*ranges), s, slack / 8, below=below)
     if left is None:
         return _log_tail_above_mean(law.reaching(s, slack), s, 0.0, below=below)
     if left.log_open == -math.inf:
