@@ -181,9 +181,17 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="only compiled counting knows integers of eight bits: needs numba")
 @pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
-def test_how_much_a_precision_leaves_open_is_known_within_a_factor_of_two_before_it_is_used(similarity, monkeypatch):
+@pytest.mark.parametrize("kind", ["alike", "of unequal lengths", "not finite"])
+def test_how_much_a_precision_leaves_open_is_known_within_a_factor_of_two(similarity, kind, monkeypatch):
     generator = torch.Generator().manual_seed(0)
     queries, candidates = torch.randn(60, 128, generator=generator), torch.randn(2000, 128, generator=generator)
+    target = torch.randint(0, 2000, (60,), generator=generator)
+    if kind == "of unequal lengths":
+        queries[::2] *= 1000
+        candidates *= (0.3 * torch.randn(2000, 1, generator=generator)).exp()
+    elif kind == "not finite":
+        others = torch.ones(2000, dtype=torch.bool).index_fill_(0, target, False).nonzero()[:, 0]
+        candidates[others[-2:], :2] = torch.tensor([[torch.nan, 1.0], [torch.inf, -torch.inf]])
     held, found = Candidates(candidates), {}
 
     def look(self):
@@ -196,11 +204,10 @@ def test_how_much_a_precision_leaves_open_is_known_within_a_factor_of_two_before
     monkeypatch.setattr(rank, "precisions", lambda *args, **options: LADDERS[0])
     monkeypatch.setattr(levels, "_BEGUN", -(1 << 26))
     monkeypatch.setattr(cascade.Cascade, "_plan", look)
-    target = torch.randint(0, 2000, (60,), generator=generator)
     rank_embeddings(queries, held, target, similarity=similarity)
     for dtype in (EIGHTHS, BFLOAT16):
         guessed, open_ = (float(number.sum()) for number in found[dtype])
-        assert 1000 < open_ < 30000
+        assert 500 < open_ < 90000
         assert 0.5 < guessed / open_ < 2
 
 

@@ -192,17 +192,12 @@ def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, part: Part
         true = buffer.new_zeros(len(column))
         row, column = row[held], column[held]
     found, width = buffer.new_empty(len(column)), buffer.shape[1]
-    columns, place = column, torch.arange(len(column), device=column.device)
-    if column.is_cpu:  # an accelerator would be waited for, to say how many there are
-        columns, place = torch.unique(column, return_inverse=True)
-    every = torch.arange(width, device=column.device)
-    for first in range(0, len(columns), width):
-        some = columns[first : first + width]
-        here: Tensor | slice = slice(first, first + width)
-        if column.is_cpu:
-            here = ((place >= first) & (place < first + width)).nonzero()[:, 0]
+    place = torch.arange(width, device=column.device)
+    for first in range(0, len(column), width):
+        here = slice(first, first + width)
+        some = column[here]
         # repeated up to the width of a tile, for a narrower product may round differently
-        found[here] = scores_of(some[every % len(some)])[row[here], place[here] - first]
+        found[here] = scores_of(some[place % len(some)])[row[here], place[: len(some)]]
     if part.is_whole:
         return found
     true[held] = found

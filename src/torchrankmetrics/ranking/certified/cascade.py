@@ -85,7 +85,7 @@ class Cascade:
             if not len(asked) or float(saved.clamp(min=0).sum()) * len(held) < prepared[place]:
                 continue
             few = asked[:: max(1, len(asked) // _FEW)]  # they tell whether the others are worth a look
-            for looked in (few, asked):
+            for looked in (few, asked) if len(few) < len(asked) else (asked,):
                 for task in torch.split(looked, max(1, sizes.CELLS // number)):
                     costs[place, task] = alone + (level.guess(tile, task) + 1) * (self._pair / number)
                 found = _saved(costs, place)[looked].sum() / len(looked) * len(asked)

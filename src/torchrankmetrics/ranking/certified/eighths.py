@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.counting.plain_intervals import Rulers, Scales
 LEAST = -(1 << 31)  # a cell that is not counted
 _MORE = 1 + 2.0**-18  # for the rounding of what is worked out in float32
 _STEP = 2.0**-20  # relative error of a score and of a true one, as the compiled way works them out
-_RANGE = 2.0**60  # scales between its inverse and it neither overflow nor vanish
+RANGE = 2.0**60  # scales between its inverse and it neither overflow nor vanish
 _LARGEST = 2.0**29  # so that a cell that is not counted stays below everything
 _RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
 
@@ -73,7 +73,7 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
         scale, norm, error = (part.index_fill(0, tile.special, 0.0) for part in (scale, norm, error))
     scale = torch.where(whole.norm > 2.0**-99, scale, 0.0)  # zeros have a scale of 1, which is no length
     longest = float(scale.max())
-    if not 1 / _RANGE < longest < _RANGE or not wide.error < torch.inf:
+    if not 1 / RANGE < longest < RANGE or not wide.error < torch.inf:
         return None
     short = scale < longest * _RATIO
     if bool(short.any()):
@@ -106,5 +106,5 @@ def rulers_of(queries: Whole, columns: Columns, row: Tensor, true: Tensor, error
     step = _STEP * norm
     given = [true / scale, 1 / scale, (norm + step) / scale * _MORE, (lost + step) / scale * _MORE, slack]
     reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
-    ready = (reach < _LARGEST) & (scale > 1 / _RANGE) & (scale < _RANGE) & norm.isfinite()
+    ready = (reach < _LARGEST) & (scale > 1 / RANGE) & (scale < RANGE) & norm.isfinite()
     return Rulers(*(part.float() for part in given)), ready

@@ -70,17 +70,24 @@ class Level(ABC):
         Nothing is prepared for it.
         """
         queries = self._problem.queries.given.index_select(0, self._problem.row.index_select(0, task)).float()
-        scores = tile.scores(queries, slice(0, len(tile)), queries.new_empty(len(task), len(tile)))
-        lengths = tile.length.float() if tile.similarity == "cosine" else 1.0
-        norms, own_norms = tile.norm.float() / lengths, torch.linalg.vector_norm(queries, dim=1)[:, None]
-        errors, own_errors = self._typical_errors(tile.given.float()) / lengths, self._typical_errors(queries)[:, None]
-        apart = (scores - self._truth.scores.index_select(0, task).float()[:, None]).abs()
-        number: Tensor = (apart < own_norms * errors + own_errors * norms).sum(1, dtype=torch.float64)
-        return number
+        vectors, bias = tile.given.float(), torch.zeros(len(tile), device=queries.device)
+        if tile.bias is not None:
+            bias = tile.bias.float()
+        if tile.similarity == "cosine":
+            vectors = vectors / tile.length.float()[:, None]
+        if tile.special is not None:  # not counted here
+            vectors, bias = (part.index_fill(0, tile.special, 0.0) for part in (vectors, bias))
+        norms, errors = torch.linalg.vector_norm(vectors, dim=1), self._typical_errors(vectors)
+        if self.dtype != EIGHTHS:  # one bound for the tile
+            norms, errors = norms.amax(), errors.amax()
+        own_norms, own_errors = torch.linalg.vector_norm(queries, dim=1), self._typical_errors(queries)
+        apart = torch.addmm(bias, queries, vectors.T).sub_(self._truth.scores.index_select(0, task).float()[:, None])
+        number: Tensor = apart.abs_() < own_norms[:, None] * errors + own_errors[:, None] * norms
+        return number.sum(1, dtype=torch.float64)
 
     @abstractmethod
     def _typical_errors(self, vectors: Tensor) -> Tensor:
-        """What rounding vectors (n, d) changes on average, as a norm, (n,)."""
+        """What rounding float32 vectors (n, d) changes on average, as a norm, (n,); inf: they cannot be rounded so."""
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
@@ -110,9 +117,9 @@ class Floating(Level):
     nothing = -torch.inf
 
     def _typical_errors(self, vectors: Tensor) -> Tensor:
-        """Half of a digit, evenly; of the longest, for the bound is of the tile."""
-        largest: Tensor = torch.linalg.vector_norm(vectors, dim=1).amax()
-        return (largest * (torch.finfo(self.dtype).eps / 12**0.5)).expand(len(vectors))
+        """Half of a digit at most, evenly."""
+        error: Tensor = torch.linalg.vector_norm(vectors, dim=1) * (torch.finfo(self.dtype).eps / 12**0.5)
+        return error
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound is finite."""
@@ -150,9 +157,10 @@ class Eighths(Level):
         return eighths.Whole.of(self._problem.queries.given, self._rounding)
 
     def _typical_errors(self, vectors: Tensor) -> Tensor:
-        """Half of a step, evenly."""
-        error: Tensor = vectors.abs().amax(1) * (vectors.shape[1] / 12) ** 0.5 / 127
-        return error
+        """Half of a step at most, evenly."""
+        step = vectors.abs().amax(1) / 127
+        error: Tensor = step * (vectors.shape[1] / 12) ** 0.5
+        return error.masked_fill((step > eighths.RANGE) | ((step > 0) & (step < 1 / eighths.RANGE)), torch.inf)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the numbers are in range."""

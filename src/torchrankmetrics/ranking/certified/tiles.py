@@ -57,11 +57,10 @@ class Tile:
     @cached_property
     def special(self) -> Tensor | None:
         """Where scores are no numbers, whatever the query: int64 columns of the tile; None: nowhere."""
-        odd = torch.zeros(len(self), dtype=torch.bool, device=self.given.device)
-        if not are_finite(self.norm):
-            odd = ~self.given.double().isfinite().all(1)
-        elif self.similarity == "dot" and self._bias is None:
+        finite = are_finite(self.norm)
+        if finite and self.similarity != "cosine" and self._bias is None:
             return None
+        odd = torch.zeros_like(self.norm, dtype=torch.bool) if finite else ~self.given.double().isfinite().all(1)
         if self.similarity == "cosine":
             odd |= ~(self.given != 0).any(1) if not bool((self.length > 0).all()) else False
         if self._bias is not None:
