@@ -13,7 +13,7 @@ from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS
 from torchrankmetrics.theory.tails.ranges import RangeSumLaw
 
 _ROUNDS = 4  # of both; each narrows less than the one before
-_FEW = 16  # groups of tasks that are always taken one by one
+_FEW = 16  # groups of tasks that are taken one by one wherever anything is left out
 _SOME = 512  # groups that are where their widest range becomes much narrower; more only if sums cannot be shared
 _NARROWER = 0.5
 _IMPOSSIBLE = -60.0  # log of a probability that is as good as none where a smaller value is sought
@@ -40,7 +40,7 @@ class Narrowed:
 
 
 def narrowed(law: RangeSumLaw, s: float, rounding: float, *, below: bool = False) -> Narrowed | None:
-    """Leave out of a law what does not matter to P(S >= s); None where a law of many groups remains wide.
+    """Leave out of a law what does not matter to P(S >= s); None where that is nothing, or many groups remain wide.
 
     Args:
         law: the law of S.
@@ -62,6 +62,8 @@ def narrowed(law: RangeSumLaw, s: float, rounding: float, *, below: bool = False
             break
     if below and result.log_tail(0.0) < _IMPOSSIBLE:
         return Narrowed(-math.inf, -math.inf, result.law)
+    if result.law.ranges.size.sum() == law.ranges.size.sum():
+        return None
     groups, weights = len(result.law.ranges.count), len(np.unique(result.law.ranges.weight))
     if groups <= _FEW:
         return result
