@@ -24,9 +24,13 @@ BAD_UPDATES = {
     "target of bools": (TypeError, "target must hold integers.*bool", lambda m: m.update(SCORES, TARGET.bool())),
     "target missing": (ValueError, "target is missing", lambda m: m.update(SCORES)),
     "target on another device": (ValueError, "target must be on .*cpu", lambda m: m.update(SCORES, TARGET.to("meta"))),
-    "scores of one dimension": (ValueError, r"scores must be \(B, N\)", lambda m: m.update(SCORES[0], TARGET)),
-    "scores without candidates": (ValueError, "at least one candidate", lambda m: m.update(SCORES[:, :0], TARGET)),
-    "scores complex": (TypeError, "scores must be real", lambda m: m.update(SCORES.cfloat(), TARGET)),
+    "scores of one dimension": (ValueError, r"preds must be \(B, N\)", lambda m: m.update(SCORES[0], TARGET)),
+    "scores without candidates": (
+        ValueError,
+        "preds must have at least one candidate",
+        lambda m: m.update(SCORES[:, :0], TARGET),
+    ),
+    "scores complex": (TypeError, "preds must be real", lambda m: m.update(SCORES.cfloat(), TARGET)),
     "scores of another type": (
         TypeError,
         "preds must be a torch.Tensor or an array of scores .* got list: pass torch.tensor",

@@ -145,7 +145,7 @@ def evaluate(
     if isinstance(side, str):
         side = selection.labels.get(side, side)
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-    block = make_block(given, target, exclude, indexes=indexes, counting=counting, **about)
+    block = make_block(given, target, exclude, indexes=indexes, counting=counting, name="scores", **about)
     analysis = Analysis([block])
     if scored and is_reversed(analysis):
         warn(REVERSED)

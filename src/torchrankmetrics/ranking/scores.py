@@ -75,12 +75,14 @@ def rank_with_rows(
     named: bool = False,
     counting: str = "auto",
     tolerance: float | Tolerance = 0.0,
+    name: str = "scores",
 ) -> Ranks:
     """Rank as ``rank_scores``, for queries that may have several answers: with pairs, and where they are ``named``.
 
-    There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out.
+    There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out. Errors call the
+    scores by their ``name``.
     """
-    ranks, tasks, excluded = rank_filtered(scores, target, exclude, counting, tolerance)
+    ranks, tasks, excluded = rank_filtered(scores, target, exclude, counting, tolerance, name)
     if tasks.row is None and not named:
         return ranks
     return with_rows(ranks, tasks, excluded, len(scores), named=named)
@@ -101,10 +103,11 @@ def rank_filtered(
     exclude: Exclude | Excluded,
     counting: str,
     tolerance: float | Tolerance = 0.0,
+    name: str = "scores",
 ) -> "tuple[Ranks, Tasks, Excluded]":
     """Rank as ``rank_scores`` does, with what is excluded in one form or in several."""
     # asked once per batch, when the scores have driven everything else out of the caches: each call costs microseconds
-    check_scores(scores)
+    check_scores(scores, name)
     shape, device = scores.shape, scores.device
     tasks = check_target(target, shape, device)
     excluded = check_exclude(exclude, shape, device)
@@ -161,16 +164,16 @@ def flags_of(tasks: Tasks, excluded: Excluded) -> Tensor | None:
     return flags
 
 
-def check_scores(scores: Tensor, *, some: bool = True) -> None:
+def check_scores(scores: Tensor, name: str = "scores", *, some: bool = True) -> None:
     """Refuse scores that cannot be ranked; ``some`` candidates are needed where there are no other slices."""
     if not isinstance(scores, Tensor):
-        raise TypeError(f"scores must be a torch.Tensor of shape (B, N), got {type(scores).__name__}")
+        raise TypeError(f"{name} must be a torch.Tensor of shape (B, N), got {type(scores).__name__}")
     if scores.ndim != 2:
-        raise ValueError(f"scores must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
+        raise ValueError(f"{name} must be (B, N): one row of candidate scores per query; got {tuple(scores.shape)}")
     if some and scores.shape[1] == 0:
-        raise ValueError(f"scores must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
+        raise ValueError(f"{name} must have at least one candidate (N >= 1), got shape {tuple(scores.shape)}")
     if scores.is_complex():
-        raise TypeError(f"scores must be real numbers, got {scores.dtype}")
+        raise TypeError(f"{name} must be real numbers, got {scores.dtype}")
 
 
 def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -> Tasks:

@@ -43,16 +43,19 @@ def make_block(
     indexes: Integers | None = None,
     counting: str = "auto",
     tolerance: float | Tolerance = 0.0,
+    name: str = "preds",
 ) -> Tensor:
     """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
 
-    Arguments and errors as ``RankMetric.update``; what ranks or a table have already must not be given.
+    Arguments and errors as ``RankMetric.update``; what ranks or a table have already must not be given. ``name`` is
+    what errors call scores by.
     """
     # asked in every update: keywords by name, for a dict of them that is passed on costs as much as a column
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         about: dict[str, Any] = {"side": side, "group": group, "query": query, "weight": weight, "sample_id": sample_id}
         with torch.inference_mode(False):
-            return make_block(preds, target, exclude, **about, indexes=indexes, counting=counting, tolerance=tolerance)
+            about.update(indexes=indexes, counting=counting, tolerance=tolerance, name=name)
+            return make_block(preds, target, exclude, **about)
     if one_number(tolerance) != 0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
         what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
         raise ValueError(f"tolerance is for scores (B, N) and must not be given with {what}")
@@ -67,7 +70,7 @@ def make_block(
         return preds.rows.clone()
     else:
         if not isinstance(preds, Tensor):
-            preds = read_scores(preds, "preds")
+            preds = read_scores(preds, name)
         if target is None:
             raise ValueError(
                 "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are "
@@ -81,12 +84,14 @@ def make_block(
             sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
         elif preds.ndim == 1:
             raise ValueError(
-                f"scores must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores "
+                f"{name} must be (B, N): one row of candidate scores per query; got {tuple(preds.shape)}. Flat scores "
                 "(T,) need indexes (T,), the query of each; ranks go in as Ranks(ranks, None, num_candidates)"
             )
         else:
             named = query is not None
-            ranks = rank_with_rows(preds, target, exclude, named=named, counting=counting, tolerance=tolerance)
+            ranks = rank_with_rows(
+                preds, target, exclude, named=named, counting=counting, tolerance=tolerance, name=name
+            )
             if ranks.rows is not None:
                 row = ranks.rows[0]
                 query = _at(query, "query", row, preds)
