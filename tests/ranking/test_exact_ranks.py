@@ -12,8 +12,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
-from torchrankmetrics.ranking.certified import cascade, levels, pairs, problem, rank
-from torchrankmetrics.ranking.certified import left_out as left_out_cells
+from torchrankmetrics.ranking.certified import cascade, excluded_tiles, levels, pairs, problem, rank
 from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 from torchrankmetrics.ranking.counting import choose_intervals
 from torchrankmetrics.ranking.counting.plain_intervals import Form, Sought
@@ -117,7 +116,7 @@ def test_ranks_are_those_of_rational_numbers(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
-        patch.setattr(left_out_cells, "BLOCK", [1024, 3][seed // 13 % 2])
+        patch.setattr(excluded_tiles, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
         patch.setattr(levels, "_BEGUN", -(1 << 26))  # below zero: every precision is worth it
         if seed % 3:  # all begin with the first

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.certified import left_out as blocks
+from torchrankmetrics.ranking.certified import excluded_tiles as blocks
 from torchrankmetrics.ranking.certified import problem as sizes
 from torchrankmetrics.ranking.certified.levels import Level, cost, cost_of_candidates, levels, worth
 from torchrankmetrics.ranking.certified.pairs import Pairs
@@ -62,7 +62,7 @@ class Cascade:
             count_specials(self._problem, self._truth.kind, self._tally, tile)
             self._count_tile(tile, start)
         self._pairs.finish()
-        tally, kind, others = self._tally, self._truth.kind, self._problem.left_out.others
+        tally, kind, others = self._tally, self._truth.kind, self._problem.excluded.others
         # a true score that is no finite number is above all of them or below
         above = tally.above + (others - tally.special) * ~(kind > -torch.inf)
         return torch.stack([above, above + tally.tied, others, tally.nan + kind.isnan()])
@@ -189,7 +189,7 @@ class Cascade:
         """All candidates of a tile as single pairs."""
         one = torch.tensor([task], device=self._first.device)
         cells = torch.zeros(1, len(tile), device=one.device)
-        self._left_out(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
+        self._excluded(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
         column = (cells[0] == 0).nonzero()[:, 0]
         self._pairs.add(tile, one.expand(len(column)), column)
 
@@ -200,7 +200,7 @@ class Cascade:
         """
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
-        fill = self._left_out(tile, rows)
+        fill = self._excluded(tile, rows)
         width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
@@ -209,9 +209,9 @@ class Cascade:
             counter.add(scores, left)
         return counter.found()
 
-    def _left_out(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
+    def _excluded(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
         """What writes a value where nothing is to be counted: excluded candidates, and those of special scores."""
-        cells = self._problem.left_out.of(slice(tile.left, tile.right), rows)
+        cells = self._problem.excluded.of(slice(tile.left, tile.right), rows)
 
         def fill(scores: Tensor, columns: slice, value: float) -> None:
             cells.fill(scores, columns, value)
@@ -224,7 +224,7 @@ class Cascade:
     def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
         column = self._problem.column[task]
         inside = (column >= tile.left) & (column < tile.right)
-        return (inside & ~self._problem.left_out.own[task]).to(torch.int64)
+        return (inside & ~self._problem.excluded.own[task]).to(torch.int64)
 
     def _limit(self, tile: Tile) -> int:
         """How many open candidates are compared one by one: from here on another product costs less."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.certified.candidates import Candidates
-from torchrankmetrics.ranking.certified.left_out import LeftOut
+from torchrankmetrics.ranking.certified.excluded_tiles import ExcludedTiles
 from torchrankmetrics.ranking.certified.queries import Queries
 from torchrankmetrics.ranking.certified.structure import Structure
 from torchrankmetrics.ranking.counting.plain_intervals import Intervals
@@ -40,7 +40,7 @@ class Problem(NamedTuple):
         row: int64 (P,), ascending.
         column: int64 (P,), the true candidates, negative where they are not among these candidates.
         answers: what they are.
-        left_out: what is no candidate.
+        excluded: what is no candidate, tile by tile.
         intervals: how cells and pairs are counted.
         counting: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
     """
@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     row: Tensor
     column: Tensor
     answers: Answers
-    left_out: LeftOut
+    excluded: ExcludedTiles
     intervals: Intervals
     counting: str
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.cascade import Cascade
-from torchrankmetrics.ranking.certified.left_out import LeftOut
+from torchrankmetrics.ranking.certified.excluded_tiles import ExcludedTiles
 from torchrankmetrics.ranking.certified.precisions import precisions
 from torchrankmetrics.ranking.certified.problem import Answers, Problem
 from torchrankmetrics.ranking.certified.queries import Queries
@@ -71,7 +71,7 @@ def rank_exactly(
                 asked.row,
                 part.local(asked.column),
                 _answers(candidates, tables, place),
-                asked.left_out,
+                asked.tiles,
                 choose_intervals(queries, counting),
                 counting,
             )
@@ -79,7 +79,7 @@ def rank_exactly(
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
             return Cascade(problem, candidates.tiles(similarity, width, kept), ladder, kept).counts()
 
-        counts = part.add_up(count, asked.left_out.total)
+        counts = part.add_up(count, asked.tiles.total)
     if asked.order is not None:
         counts = torch.empty_like(counts).index_copy_(1, asked.order, counts)
     ranks = Ranks.from_compared(counts, asked.flags)
@@ -95,7 +95,7 @@ class _Asked(NamedTuple):
     row: Tensor
     column: Tensor
     order: Tensor | None
-    left_out: LeftOut
+    tiles: ExcludedTiles
 
 
 def _read(queries: Tensor, target: Target, exclude: Exclude | Excluded, width: int, part: Part) -> _Asked:
@@ -109,8 +109,8 @@ def _read(queries: Tensor, target: Target, exclude: Exclude | Excluded, width: i
     else:
         row, order = row.sort(stable=True)
         column = column[order]
-    left_out = LeftOut(excluded, row, column, len(queries), width, part)
-    return _Asked(tasks, excluded, flags, row, column, order, left_out)
+    tiles = ExcludedTiles(excluded, row, column, len(queries), width, part)
+    return _Asked(tasks, excluded, flags, row, column, order, tiles)
 
 
 def _answers(candidates: Candidates, tables: list[Tensor | None], place: Tensor) -> Answers:

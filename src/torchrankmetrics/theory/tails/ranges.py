@@ -51,8 +51,8 @@ class RangeSumLaw(SumLaw):
             inside = self._best - self._values(middle) <= short
             near, far = np.where(inside, middle, near), np.where(inside, far, middle)
         kept = replace(self.ranges, high=near) if self._falls else replace(self.ranges, low=near)
-        size, left_out = self.ranges.size, self.ranges.size - kept.size
-        log_share = np.where(left_out < kept.size, np.log1p(-left_out / size), np.log(kept.size / size))
+        size, lost = self.ranges.size, self.ranges.size - kept.size
+        log_share = np.where(lost < kept.size, np.log1p(-lost / size), np.log(kept.size / size))
         return float(self.ranges.count @ log_share), RangeSumLaw(self._f, kept, self._sign)
 
     def effort(self, reach: float) -> int:

@@ -12,7 +12,7 @@ from torchrankmetrics.ranking.remaining import remaining
 BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
 
 
-class LeftOut:
+class ExcludedTiles:
     """Excluded cells of a (B, n) part of a matrix that never exists, for tiles of so many columns.
 
     Attributes:
@@ -41,7 +41,7 @@ class LeftOut:
             number = -(-len(part) // width)
             self._cells = _parted(columns // width, number, rows, columns)
 
-    def of(self, columns: slice, rows: Tensor) -> "Cells":
+    def of(self, columns: slice, rows: Tensor) -> "ExcludedCells":
         """The cells of a tile, its columns given, and of some rows, ascending."""
         cells = self._cells[columns.start // self._width] if self._cells else None
         by_row, of_all = self._excluded.cells, self._excluded.columns
@@ -51,7 +51,7 @@ class LeftOut:
         )
         excluded = Excluded(cells=by_row, columns=of_all)
         if cells is None or not len(rows):
-            return Cells(excluded, None)
+            return ExcludedCells(excluded, None)
         row, column = cells
         first, last = rows[0], rows[-1]
         if int(last - first) + 1 == len(rows):
@@ -64,10 +64,10 @@ class LeftOut:
             place = torch.arange(len(row), device=rows.device) + (begin - number.cumsum(0) + number)[row]
             column = column[place] - columns.start
         blocks = -(-(columns.stop - columns.start) // BLOCK)
-        return Cells(excluded, _parted(column // BLOCK, blocks, row, column))
+        return ExcludedCells(excluded, _parted(column // BLOCK, blocks, row, column))
 
 
-class Cells:
+class ExcludedCells:
     """Excluded cells of some rows of a tile, block by block."""
 
     def __init__(self, excluded: Excluded, parts: list[tuple[Tensor, Tensor]] | None) -> None:
