@@ -41,8 +41,15 @@ from scipy import special, stats
 from tqdm import tqdm
 
 from torchrankmetrics import KnownTriples, Ranks, RankTable, compare, evaluate, rank_answers, rank_triples
-from torchrankmetrics.inference import equivalence, full_bounds, plan, sampled_metric, superiority
-from torchrankmetrics.significance import clustered_p_value, permutation_p_value
+from torchrankmetrics.inference import (
+    clustered_p_value,
+    equivalence,
+    full_bounds,
+    permutation_p_value,
+    plan,
+    sampled_metric,
+    superiority,
+)
 
 LEVEL, DEALS, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 99, 19, 999, 14_505
 OF_GRAPHS, MOST_BOUNDS, MOST_SEEDS = 5, 60, 40

@@ -1,5 +1,6 @@
-"""How far a value can be trusted: what intervals and comparisons return, and tasks that share their negatives."""
+"""p-values of values that you have, intervals, comparisons, and tasks that share their negatives."""
 
+from torchrankmetrics.evaluation.chance import PermutationTest, clustered_p_value, permutation_p_value, permutation_test
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.equivalence import Equivalence, equivalence
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
@@ -8,6 +9,7 @@ from torchrankmetrics.evaluation.sampled import FullBounds, full_bounds, sampled
 from torchrankmetrics.evaluation.superiority import Superiority, superiority
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.testing import holm
+from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 
 __all__ = [
     "Comparison",
@@ -18,11 +20,18 @@ __all__ = [
     "Interval",
     "Intervals",
     "PairwiseComparisons",
+    "PermutationTest",
     "Plan",
     "Superiority",
+    "clustered_p_value",
     "equivalence",
     "full_bounds",
+    "has_p_value",
     "holm",
+    "log_p_value",
+    "p_value",
+    "permutation_p_value",
+    "permutation_test",
     "plan",
     "sampled_metric",
     "superiority",
