@@ -10,10 +10,10 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.evaluation.selection import Metrics
 from torchrankmetrics.files import write_whole
+from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.protocols.answers import Names
 from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
-from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.contents import Contents, OfOneMetric, protocol_of
 from torchrankmetrics.study.differences import Differences, differences
 from torchrankmetrics.study.hardest import HardestTasks, Triples, hardest
