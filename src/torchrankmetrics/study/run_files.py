@@ -86,7 +86,7 @@ def _matching(
         if (folder / first).exists():
             yield from _matching(folder / first, rest, (*names, first), fields)
         return
-    expression = re.compile(_expression(first, fields))
+    expression = re.compile(_expression(first, fields), re.DOTALL)  # names may hold line breaks
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := expression.fullmatch(entry.name):
             yield from _matching(entry, rest, (*names, entry.name), fields | match.groupdict())
