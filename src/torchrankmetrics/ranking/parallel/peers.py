@@ -164,4 +164,4 @@ def _told(value: object) -> str:
         return str(value)
     dtype = str(value.dtype).removeprefix("torch.")
     content = value.detach().resolve_neg().flatten().cpu().view(torch.uint8).numpy()
-    return f"{dtype} {tuple(value.shape)} of digest {blake2b(content, digest_size=8).hexdigest()}"
+    return f"{dtype} {tuple(value.shape)} of digest {blake2b(content.data, digest_size=8).hexdigest()}"
