@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Pairs, as_pairs, as_tensor, first_outside
+from torchrankmetrics.ranking.arrays import Pairs, as_pairs, as_tensor, check_dense, first_outside
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +142,9 @@ def check_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: t
         if exclude.start.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
         return Excluded(slices=exclude)
-    if not isinstance(exclude, Tensor):
+    if isinstance(exclude, Tensor):
+        check_dense(exclude, "exclude")
+    else:
         exclude = _read(exclude, device)
     if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
         if exclude.device != device:

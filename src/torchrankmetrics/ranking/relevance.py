@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor, check_dense
 from torchrankmetrics.ranking.negatives import in_order
 from torchrankmetrics.ranking.ranks import Ranks
 
@@ -32,9 +32,10 @@ def as_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Any:
     """
     if isinstance(target, tuple) and len(target) == 2:
         return tuple(part if isinstance(part, Tensor) else as_tensor(part, "target").to(device) for part in target)
-    if isinstance(target, np.ndarray) and target.dtype != object:
+    if not isinstance(target, Tensor) and hasattr(target, "__array__") and np.asarray(target).dtype != object:
         target = as_tensor(target, "target").to(device)
     if isinstance(target, Tensor):
+        check_dense(target, "target")
         return _of_matrix(target, shape, device) if target.ndim == 2 else target
     if not isinstance(target, list | tuple | np.ndarray) or _is_pair(target):
         return target
@@ -84,15 +85,16 @@ def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> 
 def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
     if len(target) != num_rows:
         raise ValueError(f"target as lists must have one for each of {num_rows} rows of scores, got {len(target)}")
-    if any(isinstance(value, bool) for part in target for value in list(part)[:1]):
-        raise TypeError("target as lists must hold columns, got bool: relevance is bool (B, N), torch.tensor(target)")
-    parts = [
-        as_ids(sorted(part) if isinstance(part, set | frozenset) else part, f"target[{i}]")
-        for i, part in enumerate(target)
-    ]
-    for i, part in enumerate(parts):
+    parts = []
+    for i, given in enumerate(target):
+        part = as_tensor(sorted(given) if isinstance(given, set | frozenset) else given, f"target[{i}]")
+        if part.dtype == torch.bool:
+            raise TypeError(
+                "target as lists must hold columns, got bool: relevance is bool (B, N), torch.tensor(target)"
+            )
         if part.ndim != 1:
             raise ValueError(f"target[{i}] must be a list of columns, got shape {tuple(part.shape)}")
+        parts.append(as_ids(part, f"target[{i}]"))
     length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
     _tell_of_none(length > 0)
     row = torch.arange(len(parts), device="cpu").repeat_interleave(length)
