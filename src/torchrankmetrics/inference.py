@@ -5,7 +5,6 @@ from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, Pair
 from torchrankmetrics.evaluation.equivalence import Equivalence, equivalence
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
 from torchrankmetrics.evaluation.planning import Plan, plan
-from torchrankmetrics.evaluation.sampled import FullBounds, full_bounds, sampled_metric
 from torchrankmetrics.evaluation.superiority import Superiority, superiority
 from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.testing import holm
@@ -15,7 +14,6 @@ __all__ = [
     "Comparison",
     "Comparisons",
     "Equivalence",
-    "FullBounds",
     "InflatedExpectation",
     "Interval",
     "Intervals",
@@ -25,7 +23,6 @@ __all__ = [
     "Superiority",
     "clustered_p_value",
     "equivalence",
-    "full_bounds",
     "has_p_value",
     "holm",
     "log_p_value",
@@ -33,7 +30,6 @@ __all__ = [
     "permutation_p_value",
     "permutation_test",
     "plan",
-    "sampled_metric",
     "superiority",
     "variance_inflation",
 ]

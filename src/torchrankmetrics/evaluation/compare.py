@@ -69,9 +69,9 @@ def compare(
 
     p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: the differences that
     the same test does not reject (for hits with Tango's test), so it contains 0 exactly where p is above 1 - level;
-    bootstrap percentiles for the median and its kin, which have no p. Lists of runs generalise to other training seeds: Student's t for both, and
-    ``seeds`` splits the variance. Warns where so few tasks make up the error that the interval may well miss. Nothing
-    is synchronised across processes.
+    bootstrap percentiles for the median and its kin, which have no p. Lists of runs generalise to other training
+    seeds: Student's t for both, and ``seeds`` splits the variance. Warns where so few tasks make up the error that the
+    interval may well miss. Nothing is synchronised across processes.
 
     Args:
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed; or a dict of
