@@ -13,7 +13,7 @@ from torchrankmetrics import QueryDefinition, RankCollection, RankDefinition, Ra
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
 from torchrankmetrics.evaluation.names import _DEFINITIONS
 from torchrankmetrics.evaluation.query_names import CUT, WHOLE
-from torchrankmetrics.significance import clustered_p_value, has_p_value
+from torchrankmetrics.inference import clustered_p_value, has_p_value
 
 OWN = [
     RankDefinition("step", f=lambda r: (r <= 2).double()),
