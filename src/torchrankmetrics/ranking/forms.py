@@ -131,6 +131,10 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
     for i, part in enumerate(values):
         if not isinstance(part, Collection | Tensor) or isinstance(part, str | dict):
             raise TypeError(f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}")
+        if not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool):
+            raise TypeError(
+                f"{name} as a list must hold columns, got bool in entry {i}: pass labels (B, N) as torch.tensor({name})"
+            )
     if len(values) != num_rows:
         raise ValueError(
             f"{name} as a list must have one entry for each of {num_rows} rows of scores, got {len(values)}"
