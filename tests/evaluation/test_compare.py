@@ -52,7 +52,7 @@ def table(ranks, order=None, **columns):
 
 def test_values_and_difference_are_those_of_evaluate():
     names = ["mr", "mrr", "hits_at_3", "gmr", "hmr", "amri", "adjusted_mrr", "z_mrr", "z_mr", "amr"]
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, resamples=200)
+    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, n_resamples=200)
     a, b = evaluate(A, 40, names), evaluate(B, 40, names)
     for row in result.rows:
         assert (row.a, row.b) == pytest.approx((a[row.metric], b[row.metric]))
@@ -76,8 +76,8 @@ def test_a_task_of_no_weight_is_not_compared():
     whole = [table(ranks, weight=weight, sample_id=ids) for ranks in (A, B)]
     part = [table(ranks, ids[kept], weight=weight, sample_id=ids) for ranks in (A, B)]
     keys = ids % 5
-    expected = compare(*part, "mrr", cluster=keys[kept], resamples=200)
-    assert compare(*whole, "mrr", cluster=keys, resamples=200) == expected
+    expected = compare(*part, "mrr", cluster=keys[kept], n_resamples=200)
+    assert compare(*whole, "mrr", cluster=keys, n_resamples=200) == expected
     assert expected.num_tasks == 8
 
 
@@ -92,11 +92,11 @@ def paired_ranks(draw):
     paired_ranks(), st.sampled_from(["mr", "mrr", "gmr", "hmr", "imr", "hits@3", "amri"]), st.sampled_from([0.8, 0.95])
 )
 @cases(50, 1500)
-def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric, level):
+def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric, confidence_level):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankMetricWarning)
-        found = compare(*(Ranks(r, None, 30) for r in ranks), metric, level=level)
-    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - level + 1e-9)
+        found = compare(*(Ranks(r, None, 30) for r in ranks), metric, confidence_level=confidence_level)
+    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - confidence_level + 1e-9)
     assert found.low <= found.difference + 1e-12
     assert found.high >= found.difference - 1e-12
 
@@ -198,15 +198,15 @@ def test_the_number_of_flips_and_their_error_are_told():
 
 
 def test_many_hypotheses_draw_more_flips():
-    """So that Holm's correction can still reject: 50 times m / (1 - level), the floor a fiftieth of the level."""
+    """So that Holm's correction can still reject: 50 times m / (1 - confidence_level), the floor a fiftieth of it."""
     a = np.arange(1, 41)
     names = ["mr", "mrr", "gmr", "hmr", "imr"]
     found = compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), names, permutations=99)
     assert {row.permutations for row in found.rows} == {4999}
     assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
     assert compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=99).permutations == 99
-    with pytest.raises(ValueError, match=r"permutations must be at least 999 for level=0\.999"):
-        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, level=0.999)
+    with pytest.raises(ValueError, match=r"permutations must be at least 999 for confidence_level=0\.999"):
+        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, confidence_level=0.999)
 
 
 def test_extremes_are_refused():
@@ -325,7 +325,7 @@ def test_repeats_that_differ_warn():
 
 
 def test_median_has_an_interval_and_no_test():
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), ["median", "mr"], resamples=400)
+    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), ["median", "mr"], n_resamples=400)
     assert result["median_rank"].p_value is None
     assert result["median_rank"].low <= result["median_rank"].difference == 2 - 4.5 <= result["median_rank"].high
     assert result["mr"].p_adjusted == result["mr"].p_value
@@ -334,7 +334,7 @@ def test_median_has_an_interval_and_no_test():
 
 def test_equal_models_do_not_differ():
     with pytest.warns(RankMetricWarning, match=r"'mrr' \(no spread at all\)"):
-        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], resamples=100)
+        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], n_resamples=100)
     assert all((row.low, row.high) == (0, 0) for row in result.rows if row.metric != "hits_at_3")
     assert result["mrr"].p_value == result["hits_at_3"].p_value == 1
 
@@ -383,7 +383,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     rng = np.random.default_rng(5)
     runs = [np.clip(np.round(np.exp(rng.normal(2, 1, 60))), 1, 40).astype(np.int64) for _ in range(4)]
     tables = [Ranks(run, None, 40) for run in runs]
-    result = compare(tables[:2], tables[2:], "mr", resamples=300)
+    result = compare(tables[:2], tables[2:], "mr", n_resamples=300)
     assert result.a == pytest.approx(np.mean([runs[0].mean(), runs[1].mean()]))
     y = np.stack(runs, 1).astype(float)
     interaction = seeds = 0.0
@@ -398,7 +398,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     assert split.num_seeds == (2, 2)
     assert split.seed_share == pytest.approx(seeds / (seeds + tasks + interaction))
     assert "of the variance is training seeds" in str(result)
-    index = compare(tables[:2], tables[2:], "amri", resamples=300)
+    index = compare(tables[:2], tables[2:], "amri", n_resamples=300)
     assert index.seeds.total == pytest.approx(split.total / 19.5**2)
     assert index.p_value == result.p_value
     with pytest.raises(ValueError, match="over several seeds has no variance formula"):

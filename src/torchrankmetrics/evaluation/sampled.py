@@ -6,7 +6,7 @@ import numpy as np
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
@@ -24,7 +24,7 @@ class FullBounds:
     Attributes:
         metric: canonical key.
         low, high: the bounds.
-        level: of confidence that they hold the value of the full ranks of these tasks.
+        confidence_level: of confidence that they hold the value of the full ranks of these tasks.
         sampled: value of the metric on the sampled ranks, which is no estimate of the full one.
         num_negatives, num_candidates: m of N - 1.
         num_tasks: number of tasks.
@@ -33,7 +33,7 @@ class FullBounds:
     metric: str
     low: float
     high: float
-    level: float
+    confidence_level: float
     sampled: float
     num_negatives: int
     num_candidates: int
@@ -41,8 +41,9 @@ class FullBounds:
 
     def __str__(self) -> str:
         return (
-            f"full {self.metric} in [{self.low:.4f}, {self.high:.4f}] at {100 * self.level:g} %, from {self.num_tasks} "
-            f"ranks among {self.num_negatives} of {self.num_candidates - 1} negatives (there {self.sampled:.4f})"
+            f"full {self.metric} in [{self.low:.4f}, {self.high:.4f}] at {100 * self.confidence_level:g} %, from "
+            f"{self.num_tasks} ranks among {self.num_negatives} of {self.num_candidates - 1} "
+            f"negatives (there {self.sampled:.4f})"
         )
 
 
@@ -66,7 +67,9 @@ def sampled_metric(metric: Asked, num_negatives: int, *, with_replacement: bool 
     return sampled_mean(_mean(metric)[1], num_negatives, with_replacement=with_replacement)
 
 
-def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: int, level: float = 0.95) -> FullBounds:
+def full_bounds(
+    sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: int, confidence_level: float = 0.95
+) -> FullBounds:
     """Bound a full metric by what ranks among sampled negatives leave possible, with no model of the ranks.
 
     Both ends are linear programs over all laws of full ranks: those under which the sampled ranks would be distributed
@@ -78,7 +81,7 @@ def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: i
         sampled: ranks among m negatives drawn uniformly without replacement, apart for every task; the same m for all.
         metric: one that is a mean of f, or a monotone function of one, in its base view.
         num_candidates: N, all candidates of a task after filtering, the same for all tasks.
-        level: of confidence that the full value of these very tasks lies between.
+        confidence_level: of confidence that the full value of these very tasks lies between.
 
     Raises:
         TypeError: for other sources.
@@ -92,7 +95,7 @@ def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: i
     >>> print(full_bounds(Ranks(ranks, None, 101), "mrr", num_candidates=1001))
     full mrr in [0.0871, 0.1547] at 95 %, from 5000 ranks among 100 of 1000 negatives (there 0.6205)
     """
-    level = check_level(level)
+    confidence_level = check_confidence_level(confidence_level)
     check_int("num_candidates", num_candidates, 2)
     check_evaluation(sampled, "sampled")
     measure, definition = _mean(metric)
@@ -102,7 +105,7 @@ def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: i
     counts = np.full(num_candidates, num_candidates)
     values = apply_transform(definition.f, ranks, num_candidates=counts)
     tied = bool((sample.pessimistic > sample.optimistic).any())
-    each = (1 + level) / 2 if tied else level
+    each = (1 + confidence_level) / 2 if tied else confidence_level
     better = [np.repeat(part - 1, sample.count) for part in (sample.pessimistic, sample.optimistic)]
     # f falls where small ranks are large values: then many better ones make its mean small
     worst, best = better if values[0] >= values[-1] else better[::-1]
@@ -114,7 +117,7 @@ def full_bounds(sampled: Evaluation, metric: Asked = "mrr", *, num_candidates: i
         metric=measure.key,
         low=ends[0],
         high=ends[1],
-        level=level,
+        confidence_level=confidence_level,
         sampled=here,
         num_negatives=m,
         num_candidates=num_candidates,
