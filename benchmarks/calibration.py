@@ -46,8 +46,7 @@ from torchrankmetrics.theory.inference.mean_intervals import (
     normal_interval,
 )
 from torchrankmetrics.theory.inference.seeds import seeded_difference
-from torchrankmetrics.theory.inference.shares import clopper_pearson, share_difference
-from torchrankmetrics.theory.inference.testing import mcnemar_p_value
+from torchrankmetrics.theory.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.theory.inference.units import task_values, units_of
 from torchrankmetrics.theory.sample import RankSample
 
@@ -381,7 +380,7 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
     if only_a < only_b:  # the mirror image
         low, high, p = _outcome(only_b, only_a, size)
         return -high, -low, p
-    return *share_difference(only_a, only_b, size, LEVEL), mcnemar_p_value(only_a, only_b)
+    return *share_difference(only_a, only_b, size, LEVEL), share_difference_p_value(only_a, only_b, size, 0.0)
 
 
 def tables(results: Row) -> str:

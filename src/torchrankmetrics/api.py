@@ -73,7 +73,6 @@ from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
-from torchrankmetrics.theory.sampled_hits import sampled_hits_at
 
 __all__ = [
     "RELATION_CATEGORIES",
@@ -146,6 +145,5 @@ __all__ = [
     "rank_sequentially",
     "rank_triples",
     "relation_categories",
-    "sampled_hits_at",
     "weight_by_popularity",
 ]

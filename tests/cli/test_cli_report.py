@@ -202,6 +202,33 @@ def test_an_ascii_terminal_gets_escapes(cli_folder):
     assert [rows.count(text) for text in ("\\xe9", "\\u4e2d", "\\U0001f600")] == [2] * 3  # table and csv
 
 
+@pytest.mark.parametrize(
+    "command", [["metrics"], ["report", "a.npz"], ["report", "a.npz", "-o", "out.csv"], ["--help"]]
+)
+def test_output_to_a_closed_stdout_is_discarded(command, cli_folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdout", None)
+    assert main(command) == 0
+    assert sys.stdout is None
+    assert "Traceback" not in capsys.readouterr().err
+    assert Path("out.csv").exists() == ("-o" in command)
+
+
+def test_messages_to_a_closed_stderr_are_not_printed_to_stdout(cli_folder, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    assert main(["report", "missing.npz"]) == 2
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])  # the second is that of LC_ALL=C
+def test_stdout_in_ascii_gets_escapes_and_its_error_handler_back(errors, cli_folder, monkeypatch):
+    Path("names.txt").write_text("†\né\n😀\n", encoding="utf-8")
+    stream = io.TextIOWrapper(io.BytesIO(), "ascii", errors)
+    monkeypatch.setattr(sys, "stdout", stream)
+    assert main(["report", "a.npz", "-m", "mrr", "--by-group", "--names", "names.txt"]) == 0
+    assert rb"\u2020" in stream.buffer.getvalue()
+    assert stream.errors == errors
+
+
 def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
     table_of(7, 30).save("c.npz")
     files = ["a.npz", "b.npz", "c.npz"]

@@ -26,7 +26,7 @@ from torchrankmetrics.theory.definitions import IDENTITY, Exponential
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
+from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.inference.units import units_of
 
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]
@@ -65,7 +65,7 @@ def test_values_and_difference_are_those_of_evaluate():
     assert slope < 0
     assert result["amri"].low == pytest.approx(slope * result["mr"].high)
     assert result["hits_at_3"].test == "exact McNemar"
-    assert result["hits_at_3"].p_value == mcnemar_p_value(4, 0)
+    assert result["hits_at_3"].p_value == pytest.approx(stats.binomtest(4, 4).pvalue)
     adjusted = holm([row.p_value for row in result.rows])
     assert [row.p_adjusted for row in result.rows] == pytest.approx(adjusted.tolist())
 
@@ -88,17 +88,54 @@ def paired_ranks(draw):
     return a, b
 
 
+AGREEING = [
+    *("mr", "mrr", "gmr", "hmr", "imr", "power_mean_rank_2", "amri", "z_mrr", "auc", "hits@1", "hits@3"),
+    *("adjusted_hits_at_3", "expected_hits_at_3", "success@3", "recall@3", "rr", "ap", "ndcg"),
+]
+
+
 @given(
-    paired_ranks(), st.sampled_from(["mr", "mrr", "gmr", "hmr", "imr", "hits@3", "amri"]), st.sampled_from([0.8, 0.95])
+    st.sampled_from(["equal", "weighted", "clustered", "weighted and clustered", "two runs each"]),
+    st.sampled_from(AGREEING),
+    st.sampled_from([0.8, 0.9375, 0.95, 0.999]),  # p of five discordant tasks is 1 - 0.9375
+    st.integers(0, 1 << 30),
 )
-@cases(50, 1500)
-def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric, confidence_level):
+@cases(250, 5000)
+def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric, confidence_level, seed):
+    rng = np.random.default_rng(seed)
+    size, shift = int(rng.integers(4, 45)), rng.choice([0, 0.5, 2])
+    weight = rng.choice([0.1, 1.0, 2.0, 7.5], size) if "weighted" in tasks else np.ones(size)
+    keys = np.r_[0, 1, rng.integers(0, rng.integers(2, size), size - 2)] if "clustered" in tasks else None
+    hardness = rng.normal(1, 1, size)
+
+    def run(shift):
+        ranks = np.clip(np.exp(hardness + shift * rng.random(size)), 1, 30).astype(np.int64)
+        return RankTable.from_ranks(Ranks(ranks, None, 30), sample_id=range(size), weight=weight)
+
+    several = 2 if tasks == "two runs each" else 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankMetricWarning)
-        found = compare(*(Ranks(r, None, 30) for r in ranks), metric, confidence_level=confidence_level)
-    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - confidence_level + 1e-9)
+        a, b = ([run(shift) for _ in range(several)] for shift in (0, shift))
+        found = compare(a, b, metric, confidence_level=confidence_level, cluster=keys, permutations=1999)
+    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - confidence_level + 1e-11)
     assert found.low <= found.difference + 1e-12
     assert found.high >= found.difference - 1e-12
+
+
+def test_many_discordant_tasks_of_one_sign_agree_at_any_level():
+    """Far out the exact binomial tail is below that of Tango's score: p is the larger, as the interval is the wider."""
+    found = compare(Ranks([1] * 12, None, 30), Ranks([9] * 12, None, 30), "hits@3", confidence_level=0.9995)
+    assert stats.binomtest(12, 12).pvalue < 0.0005 < found.p_value
+    assert found.low < 0 < found.high
+
+
+def test_two_runs_without_spread_on_few_tasks_are_unbounded():
+    """Flips of four tasks reject nothing at 5 %: neither may an interval without width."""
+    a, b = ([Ranks([r] * 4, None, 30)] * 2 for r in (2, 3))
+    with pytest.warns(RankMetricWarning, match="nothing can be rejected at level 0.95"):
+        found = compare(a, b, "mr")
+    assert (found.p_value, found.low, found.high, found.bounded) == (0.125, -math.inf, math.inf, False)
+    assert compare(a, b, "mr", confidence_level=0.8).low == compare(a, b, "mr", confidence_level=0.8).high == -1
 
 
 @given(paired_ranks())

@@ -67,11 +67,11 @@ def compare(
     metrics are one family, whose p-values are adjusted by max-T over sign flips of the tasks, or by Holm where some
     have another test (several runs) or none (the median).
 
-    p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: what the same test
-    does not reject (for hits with Tango's), so it holds 0 where p is above 1 - confidence_level; bootstrap percentiles
-    for the median and its kin, which have no p. Lists of runs generalise to other training seeds: Student's t for
-    both, and ``seeds`` splits the variance. Warns where so few tasks make up the error that the interval may well miss.
-    Nothing is synchronised across processes.
+    p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: the differences that
+    the same test does not reject (for hits with Tango's test), so it contains 0 exactly where p is above
+    1 - confidence_level; bootstrap percentiles for the median and its kin, which have no p. Lists of runs generalise
+    to other training seeds: Student's t for both, and ``seeds`` splits the variance. Warns where so few tasks
+    make up the error that the interval may well miss. Nothing is synchronised across processes.
 
     Args:
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed; or a dict of
@@ -83,7 +83,7 @@ def compare(
             definition, else of their first.
         baseline: beside a dict, None: all pairs; the name of a model: it against each other one; "best": the best of
             each metric, which is seen in the data, so that the family is that of all pairs.
-        confidence_level: in (0, 1).
+        confidence_level: of confidence.
         cluster: what is drawn together: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the
             rows of its ``table()`` if it is a collection with sample ids, else in the order given.
         n_resamples: of the bootstrap.

@@ -19,7 +19,6 @@ from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
-from torchrankmetrics.metrics.keywords import without_by
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.store import RowStore, as_values
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -196,7 +195,6 @@ class RankCollection(HoldingCollection):
         analysis = self._synced_analysis()
         return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 
-    @without_by
     def breakdown(self, names: Names = None) -> Breakdown:
         """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""
         return break_down(self._synced_analysis(), self.measures.values(), names)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from torchrankmetrics.errors import told
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
-from torchrankmetrics.metrics.keywords import with_host_keywords
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.excluded import Exclude
 from torchrankmetrics.ranking.parallel.peers import group_device
@@ -154,7 +154,7 @@ class TakesBatches:
         """Take the rows of a batch."""
         raise NotImplementedError
 
-    @with_host_keywords
+    @told
     def update(
         self,
         preds: Preds,

@@ -21,7 +21,6 @@ from torchrankmetrics.theory.inference.mean_intervals import mean_limits, wilson
 from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
-from torchrankmetrics.theory.inference.testing import mcnemar_p_value
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -85,8 +84,6 @@ class Joint:
             return self.models.difference(a, b, 0.5).p_value_of(null)
         differences = units.sums[:, a] - units.sums[:, b]
         only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
-        if null == 0:
-            return mcnemar_p_value(only_a, only_b)
         return share_difference_p_value(only_a, only_b, units.size, null)
 
 

@@ -71,8 +71,8 @@ class Differences(Rendered):
     @property
     def about(self) -> str:
         """What was subtracted, and which direction is better for whom."""
-        level = f"{100 * self.confidence_level:g} % intervals"
-        return f"{self.metric} of {self.a} less that of {self.b}, {level}; {self._better} of 0 is better for {self.a}."
+        what = f"{self.metric} of {self.a} less that of {self.b}"
+        return f"{what}, {100 * self.confidence_level:g} % intervals; {self._better} of 0 is better for {self.a}."
 
     @property
     def _better(self) -> str:

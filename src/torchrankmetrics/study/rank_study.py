@@ -10,6 +10,7 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.evaluation.selection import Metrics
 from torchrankmetrics.files import write_whole
+from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.protocols.answers import Names
 from torchrankmetrics.study.averages import Averages, averages
 from torchrankmetrics.study.cells import Measured, measured
@@ -214,7 +215,7 @@ class RankStudy(RunStore):
 
         Raises:
             ImportError: without matplotlib.
-            OSError, ValueError: as ``table``, and if the path cannot be written to.
+            OSError, ValueError: as ``table``, and if the path, or any cache directory of matplotlib, is not writable.
         """
         check_int("tasks", tasks, 0)
         if not isinstance(title, str):
@@ -227,6 +228,7 @@ class RankStudy(RunStore):
         options = Options(
             tuple(measures_of(metrics, view)), confidence_level, cluster, check_margin(margin), tasks, names
         )
+        pyplot()  # raises now instead of after the computation
         content = page_of(self, options, contents_of(self, options), title)
         if path is None:
             return content

@@ -1,5 +1,6 @@
 """Two models, or several runs of each, on the same tasks: the interval and the test that serve the metric."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -63,7 +64,9 @@ class PairedRuns:
             return self._by_bootstrap(level, n_resamples, seed), None
         if len(self.samples) > 2:
             result = seeded_difference(self.units, self.num_a, smooth_of(self.definition), level)
-            return Difference(result.low, result.high, result.p_value, "t over seeds and tasks"), result.split
+            bounded = math.isfinite(result.low)
+            found = Difference(result.low, result.high, result.p_value, "t over seeds and tasks", bounded=bounded)
+            return found, result.split
         return self._by_flips(level, permutations, seed), None
 
     def p_value_of(self, null: float, n_resamples: int, permutations: int, seed: int) -> float:

@@ -61,7 +61,7 @@ class SeededEstimate:
     """A value or a difference over seeds and tasks, with its interval; ``freedom``: of its error.
 
     An error up to ``rounding``, that of the values it is made of, is none: then no p-value is below ``least``, that of
-    flips of the signs, for without any spread t would be sure.
+    flips of the signs, for without any spread t would be sure. A difference that these cannot reject is unbounded.
     """
 
     value: float
@@ -152,7 +152,10 @@ class SeededModels:
         error, rounding = math.sqrt(split.total), 1e-12 * max(abs(float(self.value[i])) for i in models)
         told = rounding, max(2.0 ** (1 - self.units.size), sys.float_info.min)
         if error <= rounding:
-            return SeededEstimate(value, 0.0, math.inf, value, value, SeedSplit(0.0, 0.0, 0.0, sizes), *told)
+            value = value if abs(value) > rounding else 0.0
+            reach = math.inf if value and len(models) > 1 and told[1] > 1 - level else 0.0
+            ends = value - reach, value + reach
+            return SeededEstimate(value, 0.0, math.inf, *ends, SeedSplit(0.0, 0.0, 0.0, sizes), *told)
         parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
         squares = sum(v**2 / dof for v, dof in parts)
         # runs of equal value on tasks of equal mean: what is left is of a run on a task

@@ -10,7 +10,6 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import (
     AUC,
@@ -48,7 +47,6 @@ def has_p_value(definition: Definition) -> bool:
     return definition.aggregation == "mean" and _direction(definition) != 0
 
 
-@renamed(weights="weight")
 def p_value(
     definition: RankDefinition,
     value: float,
@@ -66,7 +64,6 @@ def p_value(
     return math.exp(log_p_value(definition, value, counts, weight))
 
 
-@renamed(weights="weight")
 def log_p_value(
     definition: RankDefinition,
     value: float,
