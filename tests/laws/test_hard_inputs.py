@@ -86,7 +86,7 @@ class TestWhatIsHandedOut:
         scores = torch.tensor([[3.0, 1, 2, 4], [1.0, 2, 3, 0]])
         mask = torch.zeros(2, 4).bool()
         mask[0, 3] = True
-        for exclude in (mask, mask[1], mask.nonzero().T):
+        for exclude in (mask, mask[1], mask.nonzero().T.repeat(1, 2)):
             given = [torch.tensor([0, 1]), scores[[0, 1], [0, 1]], exclude.clone()]
             ranks = RankAccumulator(given[1], given[0], (2, 4), exclude=given[2])
             for chunk in scores.split(2, dim=1):

@@ -34,7 +34,7 @@ def tasks_and_exclusions(generator, B, N, several):
     restriction[target[1] if several else target] = False
     pairs = mask.nonzero()
     known = KnownAnswers(pairs[:, 0], pairs[:, 1])(torch.arange(B).flip(0))
-    return target, {"none": None, "mask": mask, "pairs": pairs.T, "known": known, "restriction": restriction}
+    return target, {"none": None, "mask": mask, "pairs": tuple(pairs.T), "known": known, "restriction": restriction}
 
 
 EXCLUSIONS = ["none", "mask", "pairs", "known", "restriction"]

@@ -179,7 +179,7 @@ class TakesBatches:
             target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
-            group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
+            group: (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per row; (T,) with ``indexes``.
             query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come apart;
                 then exclude lists them all, the own one too, or none. None: the answers of a row are a whole query.
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.

@@ -1,7 +1,7 @@
 """Complex queries: hard answers ranked among non-answers, averaged per query and then per pattern."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeGuard, cast
+from collections.abc import Callable, Collection
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 
-Answers = Integers | Sequence[Collection[int]]
+Answers = Integers | list[Collection[int]]
 """Pairs of (query, answer), or the answers of every query."""
 
 
@@ -79,11 +79,11 @@ def rank_complex_queries(
 
 def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     """Queries and answers, each int64 (P,)."""
-    if isinstance(given, Sequence) and all(isinstance(part, Collection) for part in given) and not _is_pair(given):
+    if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
-        pair: Tensor | tuple[Tensor, Tensor] = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
+        pair: Any = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
     else:
-        pair = given if _is_pair(given) else as_ids(cast("Integers", given), name)
+        pair = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
     if len(pair) != 2:
         raise ValueError(f"{name} must be (2, P) pairs of (query, answer), or a list of answers per query")
     query_ids, answer_ids = (as_ids(part, name) for part in pair)
@@ -92,10 +92,6 @@ def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     if len(query_ids) and min(int(query_ids.min()), int(answer_ids.min())) < 0:
         raise IndexError(f"{name} must hold queries and answers of at least 0")
     return query_ids, answer_ids
-
-
-def _is_pair(given: object) -> TypeGuard[tuple[Tensor, Tensor]]:
-    return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given)
 
 
 def _pattern_of(pattern: Integers, asked: Tensor) -> Tensor:

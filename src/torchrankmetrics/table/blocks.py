@@ -12,8 +12,9 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
+from torchrankmetrics.ranking.relevance import rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
