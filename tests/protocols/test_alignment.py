@@ -80,16 +80,16 @@ def test_similarities_rank_as_brute_force(pairs, known, candidates, dtype):
     assert rows_of(rank_alignment(pairs, scores, known=known or None, candidates=candidates)) == expected
 
 
-@pytest.mark.parametrize("counting", ["torch", "numba"])
-def test_every_way_of_counting_gives_the_same_ranks(counting):
-    if counting == "numba":
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+def test_every_way_of_counting_gives_the_same_ranks(backend):
+    if backend == "numba":
         pytest.importorskip("numba")
     left, right = embeddings()
     for arguments in ((left, right), (left @ right.T,)):
         expected = rank_alignment(SEVERAL, *arguments)
-        assert torch.equal(rank_alignment(SEVERAL, *arguments, counting=counting).rows, expected.rows)
-        with pytest.raises(ValueError, match="counting must be one of"):
-            rank_alignment(SEVERAL, *arguments, counting="fast")
+        assert torch.equal(rank_alignment(SEVERAL, *arguments, backend=backend).rows, expected.rows)
+        with pytest.raises(ValueError, match="backend must be one of"):
+            rank_alignment(SEVERAL, *arguments, backend="fast")
 
 
 def query_values(scores, pairs, known, candidates, side):

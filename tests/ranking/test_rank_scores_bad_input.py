@@ -62,13 +62,13 @@ BAD = {
         IndexError,
         "exclude.*5",
     ),
-    "counting": (
+    "backend": (
         (SCORES, torch.arange(3)),
-        {"counting": "fast"},
+        {"backend": "fast"},
         ValueError,
-        "counting must be one of 'auto', .*'fast'",
+        "backend must be one of 'auto', .*'fast'",
     ),
-    "triton": ((SCORES, torch.arange(3)), {"counting": "triton"}, ValueError, "counting"),
+    "triton": ((SCORES, torch.arange(3)), {"backend": "triton"}, ValueError, "backend"),
     "wrong device": ((SCORES, torch.arange(3, device="meta")), {}, ValueError, "target.*device.*cpu"),
     "exclude elsewhere": (
         (SCORES, torch.arange(3)),

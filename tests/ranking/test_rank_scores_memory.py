@@ -33,7 +33,7 @@ def test_the_scores_are_never_copied(kind, layout):
     if kind == "several":
         target = (torch.arange(2 * B) // 2, torch.arange(2 * B))
     with Allocations() as seen:
-        rank_scores(scores, target, exclude=exclude, counting="torch")
+        rank_scores(scores, target, exclude=exclude, backend="torch")
     assert 0 < seen.largest <= 2 << 20
     rank_scores(scores, target, exclude=exclude)  # compiled, if Numba is there, before NumPy's memory is watched
     tracemalloc.start()

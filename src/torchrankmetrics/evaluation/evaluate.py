@@ -62,7 +62,7 @@ def evaluate(
     sides: str | Sequence[str] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
@@ -85,7 +85,7 @@ def evaluate(
         sides: as there.
         average: as there.
         expectation: as there.
-        counting: of scores, as ``rank_scores`` takes it.
+        backend: of scores, as ``rank_scores`` takes it.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronised across processes.
@@ -116,7 +116,7 @@ def evaluate(
         )
     if isinstance(ranks, Mapping):
         negative = cast("Numbers | None", exclude)
-        given, exclude = Ranks.from_negatives(ranks, exclude=negative, counting=counting), None
+        given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None
     elif isinstance(ranks, Ranks | RankTable):
         given = ranks
     else:
@@ -144,7 +144,7 @@ def evaluate(
         side = selection.labels.get(side, side)
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
     block = make_block(
-        given, target, cast("Exclude", exclude), indexes=indexes, counting=counting, name="scores", **about
+        given, target, cast("Exclude", exclude), indexes=indexes, backend=backend, name="scores", **about
     )
     analysis = Analysis([block])
     if scored and is_reversed(analysis):

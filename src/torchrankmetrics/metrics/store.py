@@ -167,7 +167,7 @@ class TakesBatches:
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
         indexes: Integers | None = None,
-        counting: str = "auto",
+        backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
@@ -185,7 +185,7 @@ class TakesBatches:
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
             sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
             indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
-            counting: as in ``rank_scores``.
+            backend: as in ``rank_scores``.
             tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
@@ -199,7 +199,7 @@ class TakesBatches:
             target,
             exclude,
             indexes=indexes,
-            counting=counting,
+            backend=backend,
             tolerance=tolerance,
             side=known,
             group=group,

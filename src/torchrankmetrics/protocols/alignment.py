@@ -31,7 +31,7 @@ def rank_alignment(
     candidates: Literal["test", "all"] = "test",
     similarity: str | None = None,
     known: Integers | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     arithmetic: str | None = None,
 ) -> RankTable:
     """Rank the counterpart of every aligned entity, in both directions.
@@ -50,7 +50,7 @@ def rank_alignment(
             every metric but AMRI: tell which (Berrendorf et al. 2020, arXiv 2002.06914, section 3).
         similarity: "dot", "cosine", "l2" or "l1", as ``rank_embeddings``; None: dot.
         known: (m, 2) further true pairs, such as the training alignment.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
         arithmetic: as ``rank_embeddings`` takes it.
 
     Returns:
@@ -91,9 +91,9 @@ def rank_alignment(
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
         if right is None:
-            rank = _of_scores(left, query, ids, counting)
+            rank = _of_scores(left, query, ids, backend)
         else:
-            rank = _of_embeddings((left, right), query, ids, similarity, counting, arithmetic)
+            rank = _of_embeddings((left, right), query, ids, similarity, backend, arithmetic)
         size = max(1, min(_QUERIES, _SCORES // max(len(ids), 1))) if right is None else _QUERIES
         for first in range(0, len(test), size):
             task = torch.arange(first, min(first + size, len(test)), device=device)
@@ -108,10 +108,10 @@ def rank_alignment(
 _Rank = Callable[[Tensor, Tensor, ExcludedSlices], Ranks]
 
 
-def _of_scores(scores: Tensor, query: int, ids: Tensor, counting: str) -> _Rank:
+def _of_scores(scores: Tensor, query: int, ids: Tensor, backend: str) -> _Rank:
     rows = scores.T if query else scores
     return lambda queries, target, exclude: rank_scores(
-        rows.index_select(0, queries).index_select(1, ids), target, exclude=exclude, counting=counting
+        rows.index_select(0, queries).index_select(1, ids), target, exclude=exclude, backend=backend
     )
 
 
@@ -120,14 +120,14 @@ def _of_embeddings(
     query: int,
     ids: Tensor,
     similarity: str | None,
-    counting: str,
+    backend: str,
     arithmetic: str | None,
 ) -> _Rank:
     here = graphs[query].detach()
     check_embeddings(here, graphs[1 - query])
     # gathered once, for all batches of queries; without test pairs there is nothing to gather
     there = Candidates(graphs[1 - query].detach()[ids if len(ids) else slice(None)])
-    options: dict[str, Any] = {"similarity": similarity or "dot", "counting": counting, "arithmetic": arithmetic}
+    options: dict[str, Any] = {"similarity": similarity or "dot", "backend": backend, "arithmetic": arithmetic}
     return lambda queries, target, exclude: rank_embeddings(here[queries], there, target, exclude=exclude, **options)
 
 

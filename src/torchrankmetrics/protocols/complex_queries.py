@@ -24,7 +24,7 @@ def rank_complex_queries(
     *,
     pattern: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
@@ -40,7 +40,7 @@ def rank_complex_queries(
         easy: the same of easy answers; None: there are none.
         pattern: (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
         batch_size: as ``rank_triples`` takes it, like what follows.
-        counting: as there.
+        backend: as there.
         higher_is_better: as there.
         progress: as there.
 
@@ -72,7 +72,7 @@ def rank_complex_queries(
     group = torch.zeros_like(asked) if pattern is None else _pattern_of(pattern, asked)
     known = KnownAnswers(queries, answers)
     side = QuerySide(None, score, asked[:, None], own, known)
-    ranked = rank_sides([side], group, None, batch_size, counting, higher_is_better, progress)
+    ranked = rank_sides([side], group, None, batch_size, backend, higher_is_better, progress)
     weight = 1 / torch.bincount(asked)[asked].double()
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 

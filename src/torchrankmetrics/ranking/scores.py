@@ -25,7 +25,7 @@ def rank_scores(
     target: Target,
     *,
     exclude: Exclude = None,
-    counting: str = "auto",
+    backend: str = "auto",
     tolerance: float | Tolerance = 0.0,
 ) -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
@@ -43,7 +43,7 @@ def rank_scores(
         exclude: what is not a candidate. Known positives, in every form of target except (B,) integers and floating
             labels, or as ``KnownTriples`` returns them: the target of a task is never excluded, and repeats count
             once. Or bool (N,), True = not a candidate of any row: there an excluded target is an error.
-        counting: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
+        backend: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
         tolerance: candidates whose scores are no further from the true one than this are ties; in the units of the
             scores, or a ``Tolerance``, which may be relative to the spread of a row.
 
@@ -65,7 +65,7 @@ def rank_scores(
     """
     if not isinstance(scores, Tensor):
         scores = read_scores(scores, "scores")
-    return rank_with_rows(scores, target, exclude, counting=counting, tolerance=tolerance)
+    return rank_with_rows(scores, target, exclude, backend=backend, tolerance=tolerance)
 
 
 def rank_with_rows(
@@ -74,7 +74,7 @@ def rank_with_rows(
     exclude: Exclude,
     *,
     named: bool = False,
-    counting: str = "auto",
+    backend: str = "auto",
     tolerance: float | Tolerance = 0.0,
     name: str = "scores",
 ) -> Ranks:
@@ -83,7 +83,7 @@ def rank_with_rows(
     There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out. Errors call the
     scores by their ``name``.
     """
-    ranks, tasks, excluded = rank_filtered(scores, target, exclude, counting, tolerance, name)
+    ranks, tasks, excluded = rank_filtered(scores, target, exclude, backend, tolerance, name)
     if tasks.row is None and not named:
         return ranks
     return with_rows(ranks, tasks, excluded, len(scores), named=named)
@@ -102,7 +102,7 @@ def rank_filtered(
     scores: Tensor,
     target: Target,
     exclude: Exclude | Excluded,
-    counting: str,
+    backend: str,
     tolerance: float | Tolerance = 0.0,
     name: str = "scores",
 ) -> "tuple[Ranks, Tasks, Excluded]":
@@ -115,7 +115,7 @@ def rank_filtered(
     if scores.requires_grad:
         scores = scores.detach()
     flags = flags_of(tasks, excluded)
-    count, given = choose(scores, counting), (tasks.row, tasks.column, excluded)
+    count, given = choose(scores, backend), (tasks.row, tasks.column, excluded)
     absolute, relative = (
         (0.0, 0.0) if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
     )
