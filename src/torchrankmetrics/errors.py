@@ -72,28 +72,11 @@ def is_told_here() -> bool:
     return bool(distributed.get_rank() == 0)
 
 
-def renamed(**names: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Take keywords by their old names too, ``renamed(old="new")``, with a ``FutureWarning`` that names the new one."""
-
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        @functools.wraps(function)
-        def called(*args: P.args, **kwargs: P.kwargs) -> R:
-            for old in names.keys() & kwargs.keys() if kwargs else ():
-                new = names[old]
-                if new in kwargs:
-                    raise TypeError(f"{function.__qualname__}() got {new}= and {old}=, its name up to 0.1; pass {new}=")
-                warn(f"{function.__qualname__}({old}=...) is deprecated and goes with 0.3: pass {new}=", FutureWarning)
-                kwargs[new] = kwargs.pop(old)
-            return function(*args, **kwargs)
-
-        return called
-
-    return decorate
-
-
 def told(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a call whose keywords do not fit say which are meant."""
+    """Add the keyword that was probably meant to errors of calls that do not fit; a call that fits costs nothing."""
     signature = inspect.signature(function)
+    is_method = next(iter(signature.parameters)) == "self"
+    known = list(signature.parameters)[is_method:]
 
     @functools.wraps(function)
     def called(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -103,8 +86,9 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as misfit:
-                hint = hint_of(kwargs, signature.parameters)
-                raise TypeError(f"{function.__name__}() {misfit}{hint and f'; {hint}'}") from None
+                hint = hint_of(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
+                name = f"{type(args[0]).__name__}." * is_method + function.__name__
+                raise TypeError(f"{name}() {misfit}{hint and f'; {hint}'}") from None
             raise
 
     return called

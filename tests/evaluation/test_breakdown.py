@@ -1,6 +1,5 @@
 """The table by group: each row is what the metrics say of that group alone."""
 
-import inspect
 import math
 import sys
 
@@ -189,24 +188,9 @@ def test_no_tasks_no_rows():
 
 def test_what_cannot_be_broken_down_is_refused():
     collection = filled()
-    with pytest.raises(ValueError, match="by must be one of 'group'; got 'relation'"):
-        collection.breakdown(by="relation")
     collection.update(Ranks([1], None, 3), side="head")
     with pytest.raises(ValueError, match="a breakdown needs a group for every task: pass group= to every update"):
         collection.breakdown()
-
-
-def test_the_option_with_one_value_is_still_taken():
-    collection = filled()
-    assert list(inspect.signature(collection.breakdown).parameters) == ["names"]
-    names = {5: "a", -2: "b", 7: "c"}
-    for args, options in (
-        ((), {"by": "group", "names": names}),
-        (("group", names), {}),
-        (("group",), {"names": names}),
-    ):
-        with pytest.warns(FutureWarning, match="by group"):
-            assert str(collection.breakdown(*args, **options)) == str(collection.breakdown(names))
 
 
 @pytest.mark.parametrize(

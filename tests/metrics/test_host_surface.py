@@ -78,14 +78,10 @@ def test_a_mixed_collection_is_called_by_keyword(compute_groups: bool) -> None:
 
 
 @every_kind
-def test_the_old_keyword_works_with_a_warning_and_other_misfits_name_the_right_one(make: Callable[..., Any]) -> None:
+def test_keywords_that_do_not_fit_name_the_right_one(make: Callable[..., Any]) -> None:
     metric = make()
     name = type(metric).__name__
     for call in (metric.update, metric):
-        with pytest.warns(FutureWarning, match=rf"{name}.update\(scores=...\) is deprecated .* called preds"):
-            call(scores=PREDS, target=TARGET)
-        assert bits(metric) == expected(make, 1)
-        metric.reset()
         for keywords, message in {
             "sampleid": "unexpected keyword argument 'sampleid'; did you mean 'sample_id'?",
             "scores": "unexpected keyword argument 'scores'; did you mean 'preds'?",
@@ -102,7 +98,7 @@ def test_the_old_keyword_works_with_a_warning_and_other_misfits_name_the_right_o
     assert all(member.update_count == 0 and not member.rows for member in members)
 
 
-def test_a_plain_collection_that_filters_the_old_keyword_away_names_the_new_one() -> None:
+def test_a_plain_collection_that_filters_an_unknown_keyword_away_names_the_right_one() -> None:
     with pytest.raises(TypeError, match=r"MeanRank.*missing a required .*'preds'"):
         MetricCollection([MeanRank()]).update(scores=PREDS, target=TARGET)
 
@@ -381,7 +377,6 @@ def job_told() -> list[str]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         metric.compute()
-        metric.update(scores=PREDS, target=TARGET)
     return sorted(entry.category.__name__ for entry in caught)
 
 
@@ -389,11 +384,7 @@ def test_warnings_come_once_in_a_job_of_processes() -> None:
     pool = WorkerPool(2)
     first, second = pool.run(job_told, [(), ()])
     pool.close()
-    assert first == [
-        "FutureWarning",
-        "RankMetricWarning",
-        "RankMetricWarning",
-    ]  # old keyword; ids that repeat, and that differ
+    assert first == ["RankMetricWarning", "RankMetricWarning"]  # ids that repeat, and that differ
     assert second == []
 
 

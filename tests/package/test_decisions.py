@@ -26,7 +26,7 @@ def found(part: str, **about: object) -> list[dict[str, float]]:
 
 
 def test_what_is_promised_was_found() -> None:
-    """Margins keep 5 %, bounds and intervals cover, the sampled expectation is that of the draws.
+    """Margins keep 5%, intervals cover.
 
     Dealt triples keep it for scores that are independent; for others the page tells what was found.
     """
@@ -35,8 +35,6 @@ def test_what_is_promised_was_found() -> None:
         assert all(row["far"] < 3 for row in found("margins", kind="size", called=called))
     assert all(row["share"] + 3 * row["error"] > 0.95 for row in found("superiority", of="coverage"))
     assert all(row["far"] < 3 for row in found("superiority", of="p", equal=True))
-    assert all(row["share"] + 3 * row["error"] > 0.95 for row in found("bounds"))
-    assert all(abs(row["gap"]) < 4 * row["error"] for row in RESULTS["expected"])
 
 
 def test_few_draws_have_every_method(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin
 
 import torchrankmetrics
 
-SHALLOW = ("audit", "datasets", "definitions", "inference", "plots", "significance", "study")
+SHALLOW = ("audit", "datasets", "definitions", "inference", "plots", "study")
 STARS = ("*args", "**kwargs")
 # what torchmetrics and PyKEEN leave open: keywords that go on to them, and methods that are theirs
 HOSTS = {

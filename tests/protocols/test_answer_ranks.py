@@ -9,7 +9,7 @@ import torch
 from scipy.stats import chisquare
 
 from torchrankmetrics import KnownTriples, permutation_p_value, rank_answers, rank_triples
-from torchrankmetrics.significance import permutation_test
+from torchrankmetrics.inference import permutation_test
 
 ENTITIES, RELATIONS = 9, 2
 

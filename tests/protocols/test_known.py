@@ -81,15 +81,13 @@ def test_keys_of_any_width(width, lines):
 
 @cases(15, 400)
 @given(TRIPLES, st.lists(st.booleans(), min_size=7, max_size=7))
-def test_excluded_answers_do_not_count_and_keep_says_the_opposite(train, excluded):
+def test_excluded_answers_do_not_count(train, excluded):
     triples, excluded = as_tensor(train), torch.tensor(excluded)
     known, own = KnownAnswers(triples[:, :2], triples[:, 2]), triples[:, 2]
     expected = [
         len({t for h, r, t in train if (h, r) == query[:2] and not excluded[t]} - {query[2]}) for query in train
     ]
     assert known.count(triples[:, :2], own, excluded=excluded).tolist() == expected
-    with pytest.warns(FutureWarning, match="excluded=~keep"):
-        assert known.count(triples[:, :2], own, keep=~excluded).tolist() == expected
 
 
 def test_figure_1_of_berrendorf_et_al():

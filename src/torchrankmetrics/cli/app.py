@@ -7,8 +7,8 @@ import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Annotated, TextIO
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from typing import Annotated
 
 import typer
 
@@ -40,7 +40,7 @@ app = typer.Typer(
         "says how sure it is that there is skill at all, and grows with the number of tasks.\n\n"
         "Start with\n\n"
         "`torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`\n\n"
-        "`torchrankmetrics report ranks.npz --view base,adjusted_index --level 0.95`\n\n"
+        "`torchrankmetrics report ranks.npz --view base,adjusted_index --confidence-level 0.95`\n\n"
         "What is wrong with an input is told in one line, with exit code 2, and nothing is written."
     ),
     epilog="Ranks are saved with RankTable.save (docs/format.md). Any synonym of a metric is taken.",
@@ -83,7 +83,7 @@ for name, command in (
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command: what is wrong with its input is told in one line, exit code 2; warnings are notes on stderr."""
-    with warnings.catch_warnings(record=True) as caught, _escaping(sys.stdout):
+    with warnings.catch_warnings(record=True) as caught, _standard_streams():
         warnings.simplefilter("always", RankMetricWarning)
         try:
             code = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
@@ -119,16 +119,17 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextmanager
-def _escaping(stream: TextIO) -> Iterator[None]:
-    """Let a stream write what its encoding lacks as an escape."""
-    if not isinstance(stream, io.TextIOWrapper) or stream.errors != "strict":
+def _standard_streams() -> Iterator[None]:
+    """Discard output to closed streams, which are None; escape characters that the encoding of stdout lacks."""
+    with ExitStack() as stack:
+        for name, redirect in (("stdout", redirect_stdout), ("stderr", redirect_stderr)):
+            if getattr(sys, name) is None:
+                stack.enter_context(redirect(stack.enter_context(open(os.devnull, "w", encoding="utf-8"))))
+        stream = sys.stdout
+        if isinstance(stream, io.TextIOWrapper) and stream.errors in ("strict", "surrogateescape"):
+            stack.callback(stream.reconfigure, errors=stream.errors)
+            stream.reconfigure(errors="backslashreplace")
         yield
-        return
-    stream.reconfigure(errors="backslashreplace")
-    try:
-        yield
-    finally:
-        stream.reconfigure(errors="strict")
 
 
 def _os_message(error: OSError) -> str:

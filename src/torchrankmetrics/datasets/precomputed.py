@@ -3,7 +3,6 @@
 import numpy.typing as npt
 
 from torchrankmetrics.datasets import candidate_counts
-from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -33,7 +32,6 @@ class PrecomputedExpectation:
     7153.31
     """
 
-    @renamed(weights="weight", counts="count")
     def __init__(
         self,
         num_candidates: npt.ArrayLike | CandidateCounts | str,
@@ -47,7 +45,6 @@ class PrecomputedExpectation:
         self.counts = CandidateCounts.of(num_candidates, weight, count)
         self._provider: ExpectationProvider = DEFAULT_EXPECTATION if provider is None else provider
 
-    @renamed(weights="weight")
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:

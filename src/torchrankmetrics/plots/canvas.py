@@ -102,6 +102,8 @@ def pyplot() -> Any:
         return importlib.import_module("matplotlib.pyplot")
     except ImportError as error:
         raise ImportError("plots need matplotlib: pip install 'torchrankmetrics[plot]'") from error
+    except OSError as error:
+        raise OSError("matplotlib needs a writable directory for its cache: set MPLCONFIGDIR to one") from error
 
 
 def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = None) -> "tuple[Figure, list[Axes]]":

@@ -7,7 +7,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import ExcludedSlices
 
@@ -132,20 +131,14 @@ class KnownAnswers:
             self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
 
-    def count(
-        self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None, keep: Tensor | None = None
-    ) -> Tensor:
+    def count(self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None) -> Tensor:
         """Count the known answers other than one's own, (B,) int64.
 
         Args:
             queries: (B, k) integers.
             own: (B,) the answer that is not counted, known or not.
             excluded: bool (num_answers or more,), True = the answer does not count; None: all count.
-            keep: the opposite of ``excluded``, its name up to 0.1.
         """
-        if keep is not None:
-            warn("KnownAnswers.count(keep=...) is deprecated and goes with 0.3: pass excluded=~keep", FutureWarning)
-            excluded = ~keep
         start, length = self._slices(queries)
         stop = start + length
         own_known = self.contains(queries, own)

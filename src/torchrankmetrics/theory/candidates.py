@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.errors import renamed
-
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 MOST_CANDIDATES = (1 << 62) - 1  # sums of two ranks, and of a rank and one, stay inside int64
@@ -64,7 +62,6 @@ class CandidateCounts:
         return CandidateCounts, tuple(self._columns().values())  # what NumPy restores alone can be written to
 
     @classmethod
-    @renamed(weights="weight", counts="count")
     def of(
         cls,
         num_candidates: "npt.ArrayLike | CandidateCounts",

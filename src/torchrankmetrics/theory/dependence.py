@@ -3,7 +3,6 @@
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments, integers
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -11,7 +10,6 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.transforms import known
 
 
-@renamed(weights="weight")
 def variance_inflation(
     definition: RankDefinition, num_candidates: npt.ArrayLike, query: npt.ArrayLike, weight: npt.ArrayLike | None = None
 ) -> float:
@@ -84,7 +82,6 @@ class InflatedExpectation:
         self.inflation = float(inflation)
         self.expectation = DEFAULT_EXPECTATION if expectation is None else expectation
 
-    @renamed(weights="weight")
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:

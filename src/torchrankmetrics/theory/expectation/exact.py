@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy.typing as npt
 
-from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.enumeration import LIMIT, enumeration
@@ -50,7 +49,6 @@ class ExactExpectation:
         self._cache_size = cache_size
         self._cached = functools.lru_cache(cache_size)(_first_answer)
 
-    @renamed(weights="weight")
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:

@@ -7,7 +7,6 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.errors import renamed
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
@@ -47,7 +46,6 @@ class MonteCarloExpectation:
     def __repr__(self) -> str:
         return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
 
-    @renamed(weights="weight")
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
