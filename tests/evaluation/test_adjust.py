@@ -129,8 +129,8 @@ def test_own_metrics_and_expectations_are_taken():
 
     class Doubled(ExactExpectation):
         def moments(self, definition, counts, weight=None):
-            mean, variance = super().moments(definition, counts, weight)
-            return Moments(mean, 4 * variance)
+            exact = super().moments(definition, counts, weight)
+            return Moments(exact.mean, 4 * exact.variance)
 
     doubled = adjust(0.4, "mrr", COUNTS, view="z_score", expectation=Doubled())
     assert doubled == pytest.approx(plain / 2)
