@@ -52,7 +52,7 @@ def table(ranks, order=None, **columns):
 
 def test_values_and_difference_are_those_of_evaluate():
     names = ["mr", "mrr", "hits_at_3", "gmr", "hmr", "amri", "adjusted_mrr", "z_mrr", "z_mr", "amr"]
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, resamples=200)
+    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, n_resamples=200)
     a, b = evaluate(A, 40, names), evaluate(B, 40, names)
     for row in result.rows:
         assert (row.a, row.b) == pytest.approx((a[row.metric], b[row.metric]))
@@ -76,8 +76,8 @@ def test_a_task_of_no_weight_is_not_compared():
     whole = [table(ranks, weight=weight, sample_id=ids) for ranks in (A, B)]
     part = [table(ranks, ids[kept], weight=weight, sample_id=ids) for ranks in (A, B)]
     keys = ids % 5
-    expected = compare(*part, "mrr", cluster=keys[kept], resamples=200)
-    assert compare(*whole, "mrr", cluster=keys, resamples=200) == expected
+    expected = compare(*part, "mrr", cluster=keys[kept], n_resamples=200)
+    assert compare(*whole, "mrr", cluster=keys, n_resamples=200) == expected
     assert expected.num_tasks == 8
 
 
@@ -101,7 +101,7 @@ AGREEING = [
     st.integers(0, 1 << 30),
 )
 @cases(250, 5000)
-def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric, level, seed):
+def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric, confidence_level, seed):
     rng = np.random.default_rng(seed)
     size, shift = int(rng.integers(4, 45)), rng.choice([0, 0.5, 2])
     weight = rng.choice([0.1, 1.0, 2.0, 7.5], size) if "weighted" in tasks else np.ones(size)
@@ -116,15 +116,15 @@ def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric,
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankMetricWarning)
         a, b = ([run(shift) for _ in range(several)] for shift in (0, shift))
-        found = compare(a, b, metric, level=level, cluster=keys, permutations=1999)
-    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - level + 1e-11)
+        found = compare(a, b, metric, confidence_level=confidence_level, cluster=keys, permutations=1999)
+    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - confidence_level + 1e-11)
     assert found.low <= found.difference + 1e-12
     assert found.high >= found.difference - 1e-12
 
 
 def test_many_discordant_tasks_of_one_sign_agree_at_any_level():
     """Far out the exact binomial tail is below that of Tango's score: p is the larger, as the interval is the wider."""
-    found = compare(Ranks([1] * 12, None, 30), Ranks([9] * 12, None, 30), "hits@3", level=0.9995)
+    found = compare(Ranks([1] * 12, None, 30), Ranks([9] * 12, None, 30), "hits@3", confidence_level=0.9995)
     assert stats.binomtest(12, 12).pvalue < 0.0005 < found.p_value
     assert found.low < 0 < found.high
 
@@ -135,7 +135,7 @@ def test_two_runs_without_spread_on_few_tasks_are_unbounded():
     with pytest.warns(RankMetricWarning, match="nothing can be rejected at level 0.95"):
         found = compare(a, b, "mr")
     assert (found.p_value, found.low, found.high, found.bounded) == (0.125, -math.inf, math.inf, False)
-    assert compare(a, b, "mr", level=0.8).low == compare(a, b, "mr", level=0.8).high == -1
+    assert compare(a, b, "mr", confidence_level=0.8).low == compare(a, b, "mr", confidence_level=0.8).high == -1
 
 
 @given(paired_ranks())
@@ -235,15 +235,15 @@ def test_the_number_of_flips_and_their_error_are_told():
 
 
 def test_many_hypotheses_draw_more_flips():
-    """So that Holm's correction can still reject: 50 times m / (1 - level), the floor a fiftieth of the level."""
+    """So that Holm's correction can still reject: 50 times m / (1 - confidence_level), the floor a fiftieth of it."""
     a = np.arange(1, 41)
     names = ["mr", "mrr", "gmr", "hmr", "imr"]
     found = compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), names, permutations=99)
     assert {row.permutations for row in found.rows} == {4999}
     assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
     assert compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=99).permutations == 99
-    with pytest.raises(ValueError, match=r"permutations must be at least 999 for level=0\.999"):
-        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, level=0.999)
+    with pytest.raises(ValueError, match=r"permutations must be at least 999 for confidence_level=0\.999"):
+        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, confidence_level=0.999)
 
 
 def test_extremes_are_refused():
@@ -362,7 +362,7 @@ def test_repeats_that_differ_warn():
 
 
 def test_median_has_an_interval_and_no_test():
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), ["median", "mr"], resamples=400)
+    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), ["median", "mr"], n_resamples=400)
     assert result["median_rank"].p_value is None
     assert result["median_rank"].low <= result["median_rank"].difference == 2 - 4.5 <= result["median_rank"].high
     assert result["mr"].p_adjusted == result["mr"].p_value
@@ -371,7 +371,7 @@ def test_median_has_an_interval_and_no_test():
 
 def test_equal_models_do_not_differ():
     with pytest.warns(RankMetricWarning, match=r"'mrr' \(no spread at all\)"):
-        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], resamples=100)
+        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], n_resamples=100)
     assert all((row.low, row.high) == (0, 0) for row in result.rows if row.metric != "hits_at_3")
     assert result["mrr"].p_value == result["hits_at_3"].p_value == 1
 
@@ -420,7 +420,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     rng = np.random.default_rng(5)
     runs = [np.clip(np.round(np.exp(rng.normal(2, 1, 60))), 1, 40).astype(np.int64) for _ in range(4)]
     tables = [Ranks(run, None, 40) for run in runs]
-    result = compare(tables[:2], tables[2:], "mr", resamples=300)
+    result = compare(tables[:2], tables[2:], "mr", n_resamples=300)
     assert result.a == pytest.approx(np.mean([runs[0].mean(), runs[1].mean()]))
     y = np.stack(runs, 1).astype(float)
     interaction = seeds = 0.0
@@ -435,7 +435,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     assert split.num_seeds == (2, 2)
     assert split.seed_share == pytest.approx(seeds / (seeds + tasks + interaction))
     assert "of the variance is training seeds" in str(result)
-    index = compare(tables[:2], tables[2:], "amri", resamples=300)
+    index = compare(tables[:2], tables[2:], "amri", n_resamples=300)
     assert index.seeds.total == pytest.approx(split.total / 19.5**2)
     assert index.p_value == result.p_value
     with pytest.raises(ValueError, match="over several seeds has no variance formula"):

@@ -64,7 +64,7 @@ def test_evaluations_take_opened_triples_unchanged(path):
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(7, 2, 7, generator=generator)
     scorers = (lambda h, r: table[h, r], lambda r, t: table[:, r, t].T)
-    tables = [rank_triples(*scorers, TRIPLES, each, counting="torch", progress=False).rows for each in (known, opened)]
+    tables = [rank_triples(*scorers, TRIPLES, each, backend="torch", progress=False).rows for each in (known, opened)]
     assert torch.equal(*tables)
     queries, candidates = torch.randn(6, 4, generator=generator), torch.randn(7, 4, generator=generator)
     h, r, t = TRIPLES.unbind(1)

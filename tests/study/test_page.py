@@ -179,7 +179,7 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "where"),
     [
-        (("options", "level"), "tables: values: mrr a small: low"),
+        (("options", "confidence_level"), "tables: values: mrr a small: low"),
         (("options", "margin"), "tables: values: mrr a small: p_within"),
         (("options", "tasks"), "tables: tasks small"),
         (("files", 3, "sha256"), "files: b small 1: sha256"),
@@ -191,8 +191,8 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
 )
 def test_a_single_changed_entry_is_found(path: tuple[Any, ...], where: str, copy: Path) -> None:
     manifest = manifest_in(copy / "report.html")
-    if path == ("options", "level"):
-        manifest["options"]["level"] = 0.9
+    if path == ("options", "confidence_level"):
+        manifest["options"]["confidence_level"] = 0.9
     else:
         change(manifest, path)
     forge(copy / "report.html", manifest)
@@ -238,7 +238,7 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
         (lambda manifest: manifest["files"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
         (lambda manifest: manifest["files"][0].update(file="/etc/passwd"), "must be a path below the folder"),
         (lambda manifest: manifest["options"].update(metrics=["own"]), "which has no name here: pass it in metrics="),
-        (lambda manifest: manifest["options"].update(level="0.95"), "level must be"),
+        (lambda manifest: manifest["options"].update(confidence_level="0.95"), "confidence_level must be"),
         (lambda manifest: manifest["options"].update(tasks=-1), "tasks must be"),
         (lambda manifest: manifest["options"].update(triples=[1]), "is damaged: AttributeError"),
     ],

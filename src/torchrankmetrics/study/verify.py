@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.rendering import Rendered, Tabular
@@ -86,7 +86,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         named = {name: {int(i): tuple(t) for i, t in found.items()} for name, found in options["triples"].items()}
         runs = [({part: str(one[part]) for part in _LABELS[1:]}, one["file"]) for one in page["files"]]
         names = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
-        level, tasks = check_level(options["level"]), check_int("tasks", options["tasks"], 0)
+        level, tasks = check_confidence_level(options["confidence_level"]), check_int("tasks", options["tasks"], 0)
         plain = level, options["cluster"], options["margin"], tasks
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {error!r}") from error
@@ -113,15 +113,13 @@ def _manifest(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} must have one manifest, as RankStudy.report writes it, got {len(found)}")
     try:
         content: dict[str, Any] = json.loads(found[0])
-        whole = isinstance(content, dict) and manifest_text(content) == found[0]  # no key is there twice
-    except (ValueError, RecursionError) as error:
+        if manifest_text(content) != found[0]:  # as with a key that is there twice
+            raise ValueError("RankStudy.report does not write it in this form")
+        version = content["manifest"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the manifest of {path} is damaged: {error}") from error
-    if not whole:
-        raise ValueError(f"the manifest of {path} is damaged: RankStudy.report does not write it in this form")
-    if content.get("manifest") != VERSION:
-        raise ValueError(
-            f"the manifest of {path} has version {content.get('manifest')!r}; this library reads {VERSION}"
-        )
+    if version != VERSION:
+        raise ValueError(f"the manifest of {path} has version {version!r}; this library reads {VERSION}")
     return content
 
 

@@ -11,7 +11,7 @@ from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import IDENTITY, Transform
 from torchrankmetrics.theory.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.theory.inference.testing import sign_flips
-from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.inference.units import Units, effective_tasks_of
 from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
 
 _ROUNDING = 1e-12  # of a level of confidence
@@ -26,7 +26,8 @@ class Difference:
         p_value: of "no difference"; None without a test.
         test: what gave it.
         permutations: number of random flips behind it; None if it is exact.
-        support: number of tasks or clusters that the error rests on, see ``support_of``; infinite if none is needed.
+        effective_tasks: number of tasks or clusters that the error rests on, ``effective_tasks_of``; infinite if none
+            is needed.
         bounded: False if no difference at all could be rejected on an end: that end is what is possible.
     """
 
@@ -35,7 +36,7 @@ class Difference:
     p_value: float | None
     test: str
     permutations: int | None = None
-    support: float = math.inf
+    effective_tasks: float = math.inf
     bounded: bool = True
 
 
@@ -77,9 +78,9 @@ def paired_difference(
         low, high = low if low < -slack else 0.0, high if high > slack else 0.0
     influence = units.influence @ line.slopes(*line.means)
     scale = float(np.abs(units.sums).max()) / units.total
-    support = support_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
+    effective_tasks = effective_tasks_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
     drawn = None if line.flips.exhaustive else permutations
-    return Difference(low, high, p_value, "sign-flip permutation", drawn, support, first & second)
+    return Difference(low, high, p_value, "sign-flip permutation", drawn, effective_tasks, first & second)
 
 
 def paired_difference_p_value(
@@ -133,7 +134,7 @@ def paired_shares(units: Units, differences: FloatArray, level: float, permutati
         low=min(low, flipped.low),
         high=max(high, flipped.high),
         p_value=max(p_value, flipped.p_value),
-        support=flipped.support if units.clustered and one.error > 0 else math.inf,
+        effective_tasks=flipped.effective_tasks if units.clustered and one.error > 0 else math.inf,
     )
 
 

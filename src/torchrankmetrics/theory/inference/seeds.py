@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.inference.units import Units, effective_tasks_of
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
@@ -124,9 +124,9 @@ class SeededModels:
         tasks = self.units.factor * (self._influence.T @ (self.units.count[:, None] * self._influence))
         return np.asarray(tasks + np.diag([self._seeds(i) for i in range(len(self.sizes))]), dtype=np.float64)
 
-    def support(self, model: int) -> float:
-        """Number of tasks or clusters that the error of a value rests on, see ``support_of``."""
-        return support_of(self._influence[:, model], self.units.count)
+    def effective_tasks(self, model: int) -> float:
+        """Number of tasks or clusters that the error of a value rests on, see ``effective_tasks_of``."""
+        return effective_tasks_of(self._influence[:, model], self.units.count)
 
     def mean(self, model: int, level: float) -> SeededEstimate:
         """Value of one model; the interval generalises to new seeds and new tasks."""
