@@ -41,7 +41,8 @@ class RankMetric(TakesBatches, RowState):
         definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
             definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
         view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders.
+        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders. p-values are
+            computed from pessimistic ranks, whatever the rank type.
         side: "both" (so is None), or "head", "tail" or "relation": only those tasks count.
         average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
