@@ -11,8 +11,6 @@
 - margins: samples of 100 and 500 tasks from the populations of benchmarks.calibration; a share of the ranks of the
   first model is made the worst, so that it is worse by the margin (size), or none is (power): share called equivalent,
   called not inferior, and called equal by the plain way, a p-value above 5 %.
-- superiority: coverage of its 95 % interval in the same populations; share of p <= 5 % where the models are
-  exchangeable, and where they are not, there beside the plain way, sign flips of the differences of reciprocal ranks.
 - plans: tasks asked for by a pilot of 200 tasks, beside those of the plain formula for unpaired samples, and the share
   of tests that found the difference with them.
 - seeds: seeds of each model asked for by a pilot of 3 seeds and 200 tasks, for 500 tasks to come (at most 40 are
@@ -43,7 +41,6 @@ from torchrankmetrics.inference import (
     equivalence,
     permutation_p_value,
     plan,
-    superiority,
 )
 
 LEVEL, DEALS, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 99, 19, 999, 14_505
@@ -53,7 +50,6 @@ RESULTS = Path(__file__).parent / "results" / "decisions.json"
 CAPTIONS = {
     "dealt": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
     "margins": "With a margin of 3.3 standard errors, in % (5 % of wrong calls are allowed at the margin):",
-    "superiority": "Superiority, in %: coverage of the 95 % interval, and how often p is at most 5 %:",
     "plans": "What tests found with the tasks that a pilot of 200 asked for, for a power of 80 %:",
     "seeds": "What tests on 500 tasks found with the seeds that a pilot of 3 seeds asked for, for a power of 80 %:",
 }
@@ -86,7 +82,6 @@ def simulated(draws: int, parts: list[str]) -> dict[str, list[Row]]:
     ways: dict[str, Callable[[], list[Row]]] = {
         "dealt": lambda: dealt(draws),
         "margins": lambda: margins(many),
-        "superiority": lambda: orders(many),
         "plans": lambda: plans(many),
         "seeds": lambda: seeds(many),
     }
@@ -233,29 +228,6 @@ def ranks_of(drawn: np.ndarray) -> list[Ranks]:
     return [Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T]
 
 
-def orders(draws: int) -> list[Row]:
-    """Coverage, size and power of superiority."""
-    rows = []
-    for name in POPULATIONS:
-        for equal in (False, True):
-            pool = population(name, equal)
-            gap = pool[:, 1] - pool[:, 0]
-            truth = float(((gap > 0) + 0.5 * (gap == 0)).mean())
-            for size in (30, 100, 500):
-                rng = np.random.default_rng([8, size, POPULATIONS.index(name)])
-                told: dict[str, list[bool]] = {"coverage": [], "p": [], "plain p": []}
-                for _ in tqdm(range(draws), desc=f"superiority {name} {size}"):
-                    pair = ranks_of(pool[rng.integers(0, len(pool), size)])
-                    found = superiority(*pair)
-                    told["coverage"].append(found.low <= truth <= found.high)
-                    told["p"].append(found.p_value <= LEVEL)
-                    plain = quietly(partial(compare, *pair, "mrr", permutations=FLIPS))[0]
-                    told["plain p"].append(plain.p_value <= LEVEL)
-                about = {"population": name, "tasks": size, "equal": equal, "truth": truth, "draws": draws}
-                rows += [about | {"of": of} | share(values) for of, values in told.items()]
-    return rows
-
-
 def plans(draws: int) -> list[Row]:
     """Tasks that a pilot asks for, and what tests find with them."""
     rows = []
@@ -329,9 +301,6 @@ def table(part: str, rows: list[Row]) -> str:
         ]
         told = [row | {"margin": f"{row['margin']:.3f}", "column": f"{row['kind']} {row['called']}"} for row in rows]
         body = wide(told, ("metric", "population", "tasks", "margin"), "column")
-    elif part == "superiority":
-        head = ["population", "tasks", "probability", "coverage", "p at most 5 %", "p of MRR at most 5 %"]
-        body = wide([row | {"truth": f"{row['truth']:.3f}"} for row in rows], ("population", "tasks", "truth"), "of")
     else:
         head = ["population", "difference of MRR", f"{'tasks' if part == 'plans' else part} asked for (quartiles)"]
         head += ["unpaired formula (quartiles)"] * (part == "plans") + ["found"]
