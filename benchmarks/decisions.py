@@ -1,4 +1,4 @@
-"""Nulls that keep dependence, margins, plans and bounds of sampled ranks: do they keep what they promise?
+"""Nulls that keep dependence, margins and plans: do they keep what they promise?
 
     python -m benchmarks.decisions [--draws 200] [--parts dealt,seeds] [--json PATH]    simulate, and print the tables
     python -m benchmarks.decisions --report                                             write them into the docs
@@ -11,15 +11,10 @@
 - margins: samples of 100 and 500 tasks from the populations of benchmarks.calibration; a share of the ranks of the
   first model is made the worst, so that it is worse by the margin (size), or none is (power): share called equivalent,
   called not inferior, and called equal by the plain way, a p-value above 5 %.
-- superiority: coverage of its 95 % interval in the same populations; share of p <= 5 % where the models are
-  exchangeable, and where they are not, there beside the plain way, sign flips of the differences of reciprocal ranks.
 - plans: tasks asked for by a pilot of 200 tasks, beside those of the plain formula for unpaired samples, and the share
   of tests that found the difference with them.
 - seeds: seeds of each model asked for by a pilot of 3 seeds and 200 tasks, for 500 tasks to come (at most 40 are
   trained), with normal scores as in benchmarks.study_marks; and the share of tests that found the difference.
-- bounds: coverage and mean width of full_bounds of level 95 % from 100 of 1,000 negatives (at most 60 draws), and how
-  often the interval of the sampled metric, read as one of the full metric, holds it.
-- expected: sampled_metric on full ranks, less the mean of the same metric on as many drawn sampled ranks.
 
 The populations are drawn five times as often as the graphs.
 """
@@ -40,32 +35,25 @@ from benchmarks.study_marks import OF_SEED, OF_TASK, SHIFT, true_values
 from scipy import special, stats
 from tqdm import tqdm
 
-from torchrankmetrics import KnownTriples, Ranks, RankTable, compare, evaluate, rank_answers, rank_triples
+from torchrankmetrics import KnownTriples, Ranks, compare, evaluate, rank_answers, rank_triples
 from torchrankmetrics.inference import (
     clustered_p_value,
     equivalence,
-    full_bounds,
     permutation_p_value,
     plan,
-    sampled_metric,
-    superiority,
 )
 
 LEVEL, DEALS, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 99, 19, 999, 14_505
-OF_GRAPHS, MOST_BOUNDS, MOST_SEEDS = 5, 60, 40
+OF_GRAPHS, MOST_SEEDS = 5, 40
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "decisions.json"
 CAPTIONS = {
     "dealt": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
     "margins": "With a margin of 3.3 standard errors, in % (5 % of wrong calls are allowed at the margin):",
-    "superiority": "Superiority, in %: coverage of the 95 % interval, and how often p is at most 5 %:",
     "plans": "What tests found with the tasks that a pilot of 200 asked for, for a power of 80 %:",
     "seeds": "What tests on 500 tasks found with the seeds that a pilot of 3 seeds asked for, for a power of 80 %:",
-    "bounds": "How often bounds of level 95 % held, in %, and how wide they were:",
-    "expected": "The expected sampled metric less the mean of drawn ones, the same tasks:",
 }
 PAGES = dict.fromkeys(CAPTIONS, "comparing.md") | {"dealt": "significance.md"}
-PAGES |= dict.fromkeys(("bounds", "expected"), "sampled.md")
 Row = dict[str, Any]
 Scorers = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
 
@@ -94,11 +82,8 @@ def simulated(draws: int, parts: list[str]) -> dict[str, list[Row]]:
     ways: dict[str, Callable[[], list[Row]]] = {
         "dealt": lambda: dealt(draws),
         "margins": lambda: margins(many),
-        "superiority": lambda: orders(many),
         "plans": lambda: plans(many),
         "seeds": lambda: seeds(many),
-        "bounds": lambda: bounds(min(many, MOST_BOUNDS)),
-        "expected": lambda: expected(min(many, MOST_BOUNDS)),
     }
     return {part: ways[part]() for part in parts}
 
@@ -243,29 +228,6 @@ def ranks_of(drawn: np.ndarray) -> list[Ranks]:
     return [Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T]
 
 
-def orders(draws: int) -> list[Row]:
-    """Coverage, size and power of superiority."""
-    rows = []
-    for name in POPULATIONS:
-        for equal in (False, True):
-            pool = population(name, equal)
-            gap = pool[:, 1] - pool[:, 0]
-            truth = float(((gap > 0) + 0.5 * (gap == 0)).mean())
-            for size in (30, 100, 500):
-                rng = np.random.default_rng([8, size, POPULATIONS.index(name)])
-                told: dict[str, list[bool]] = {"coverage": [], "p": [], "plain p": []}
-                for _ in tqdm(range(draws), desc=f"superiority {name} {size}"):
-                    pair = ranks_of(pool[rng.integers(0, len(pool), size)])
-                    found = superiority(*pair)
-                    told["coverage"].append(found.low <= truth <= found.high)
-                    told["p"].append(found.p_value <= LEVEL)
-                    plain = quietly(partial(compare, *pair, "mrr", permutations=FLIPS))[0]
-                    told["plain p"].append(plain.p_value <= LEVEL)
-                about = {"population": name, "tasks": size, "equal": equal, "truth": truth, "draws": draws}
-                rows += [about | {"of": of} | share(values) for of, values in told.items()]
-    return rows
-
-
 def plans(draws: int) -> list[Row]:
     """Tasks that a pilot asks for, and what tests find with them."""
     rows = []
@@ -323,53 +285,6 @@ def quartiles(values: list[float]) -> list[int]:
     return [math.ceil(value) for value in np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf")]
 
 
-def sampled(name: str, draws: int, seed: int) -> Iterator[tuple[np.ndarray, Ranks]]:
-    """Full ranks of 2,000 tasks among 1,001 candidates, and those among 100 of the negatives."""
-    pool = np.minimum(population(name, equal=True)[:, 0], 1001)
-    rng = np.random.default_rng([seed, POPULATIONS.index(name)])
-    for _ in tqdm(range(draws), desc=f"sampled {name}"):
-        full = pool[rng.integers(0, len(pool), 2000)]
-        yield full, Ranks(1 + rng.hypergeometric(full - 1, 1001 - full, 100), None, 101)
-
-
-def bounds(draws: int) -> list[Row]:
-    """How often the bounds hold the full value, and how wide they are."""
-    rows = []
-    metrics = ("mr", "mrr", "hits@10")
-    for name in POPULATIONS:
-        held: dict[str, list[tuple[bool, bool, float]]] = {}
-        for full, ranks in sampled(name, draws, 10):
-            plain = quietly(partial(RankTable.from_ranks(ranks).confidence_intervals, list(metrics)))[0]
-            for metric in metrics:
-                found = full_bounds(ranks, metric, num_candidates=1001)
-                truth = evaluate(full, 1001, [metric])[found.metric]
-                naive = plain[found.metric].low <= truth <= plain[found.metric].high
-                one = (found.low <= truth <= found.high, naive, found.high - found.low)
-                held.setdefault(found.metric, []).append(one)
-        for metric, values in held.items():
-            ours, naive, width = zip(*values, strict=True)
-            about = {"population": name, "metric": metric, "width": float(np.mean(width)), "plain": share(naive)}
-            rows.append(about | {"draws": draws, **share(ours)})
-    return rows
-
-
-def expected(draws: int) -> list[Row]:
-    """Expected sampled metrics less the mean of drawn ones, with its standard error."""
-    rows = []
-    for name in POPULATIONS:
-        found: dict[str, list[tuple[float, float]]] = {"mr": [], "mrr": [], "hits@10": []}
-        for full, ranks in sampled(name, draws, 12):
-            for metric, values in found.items():
-                law = evaluate(full, 1001, [sampled_metric(metric, 100)])
-                values.append((*law.values(), *evaluate(ranks, metrics=[metric]).values()))
-        for metric, pairs in found.items():
-            law, drawn = np.array(pairs).T
-            gap = law - drawn
-            about = {"population": name, "metric": metric, "draws": draws, "expected": float(law.mean())}
-            rows.append(about | {"gap": float(gap.mean()), "error": float(gap.std(ddof=1) / math.sqrt(draws))})
-    return rows
-
-
 def table(part: str, rows: list[Row]) -> str:
     """Write a Markdown table of one part."""
     draws = str(max(row["draws"] for row in rows))
@@ -386,10 +301,7 @@ def table(part: str, rows: list[Row]) -> str:
         ]
         told = [row | {"margin": f"{row['margin']:.3f}", "column": f"{row['kind']} {row['called']}"} for row in rows]
         body = wide(told, ("metric", "population", "tasks", "margin"), "column")
-    elif part == "superiority":
-        head = ["population", "tasks", "probability", "coverage", "p at most 5 %", "p of MRR at most 5 %"]
-        body = wide([row | {"truth": f"{row['truth']:.3f}"} for row in rows], ("population", "tasks", "truth"), "of")
-    elif part in ("plans", "seeds"):
+    else:
         head = ["population", "difference of MRR", f"{'tasks' if part == 'plans' else part} asked for (quartiles)"]
         head += ["unpaired formula (quartiles)"] * (part == "plans") + ["found"]
         body = []
@@ -397,18 +309,6 @@ def table(part: str, rows: list[Row]) -> str:
             numbers = [row[key] for key in (("tasks", "plain") if part == "plans" else ("seeds",))]
             listed = [", ".join(map(str, number)) for number in numbers]
             body.append([row["population"], f"{row['difference']:.4f}", *listed, percent(row)])
-    elif part == "bounds":
-        head = ["population", "metric", "mean width", "held", "interval of the sampled metric held"]
-        body = [
-            [row["population"], row["metric"], f"{row['width']:.3f}", percent(row), percent(row["plain"])]
-            for row in rows
-        ]
-    else:
-        head = ["population", "metric", "expected", "less the mean of drawn ones"]
-        body = [
-            [row["population"], row["metric"], f"{row['expected']:.4f}", f"{row['gap']:+.5f} ± {row['error']:.5f}"]
-            for row in rows
-        ]
     lines = [head, ["---"] * len(head), *body]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return text if part == "dealt" else f"{text}\n\n{int(draws):,} draws a line."

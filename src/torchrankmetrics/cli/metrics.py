@@ -31,7 +31,5 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
     notes = (
         "A name may say its side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
         "normalized_mrr; amr and amri are the normalized and the adjusted mean rank",
-        "sampled_mrr_100, sampled_hits_at_10_100: what such a metric of tasks is expected to be among 100 sampled "
-        "negatives, from ranks among all",
     )
     emit(Tabular.named(("metric", "of", "better", "views", "also"), rows, notes), form, output)

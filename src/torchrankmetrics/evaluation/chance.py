@@ -140,6 +140,8 @@ def clustered_p_value(
 ) -> float:
     """One-sided p-value of "no better than uniform ranks on average" whose error lets the tasks of a cluster depend.
 
+    It is computed from pessimistic ranks, whatever the rank type of the metric.
+
     Student's t of the mean of f less its mean by chance. It lets tasks of a query, or of an answer, depend in any way,
     and needs many clusters: with few, or with one that outweighs the others, it rejects too often.
 
@@ -163,7 +165,7 @@ def clustered_p_value(
     used = columns.used(rows, measure.side, measure.definition.min_candidates)
     sample = sample_of(rows[used], measure.average)
     keys = [key[used] for _, key in paired if key is not None]
-    return clustered_p(measure.definition, sample, measure.rank_type, keys)
+    return clustered_p(measure.definition, sample, keys)
 
 
 def _base(metric: Asked) -> Measure:

@@ -17,7 +17,6 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.sampled_means import sampled_mean
 from torchrankmetrics.theory.views import View
 
 Asked = str | Definition | Measure | Measured
@@ -212,10 +211,6 @@ def _parse_base(text: str) -> Definition | None:
         return _DEFINITIONS[text]
     if match := re.fullmatch(r"h(?:its)?(?:@|_at_|_)?(\d+)", text):
         return hits_at(int(match[1]))
-    if match := re.fullmatch(r"sampled_(.+)_(\d+)(_with_replacement)?", text):
-        inner = _parse_base(match[1])
-        if isinstance(inner, RankDefinition):
-            return sampled_mean(inner, int(match[2]), with_replacement=match[3] is not None)
     if text == "hits":
         raise ValueError(needs_a_number(text, "hits_at_10"))
     if (match := re.fullmatch(r"(.+)(?:@|_at_)k", text)) and (definition := _parse_base(f"{match[1]}@10")):

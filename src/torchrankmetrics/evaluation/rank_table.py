@@ -17,7 +17,7 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import parquet, stored, table_io
@@ -48,6 +48,7 @@ class RankTable(HasRows):
     def __init__(self, rows: Tensor) -> None:
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
             raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+        check_dense(rows, "rows")
         if rows.ndim == 2 and rows.shape[1] == WIDTH - 1:
             rows = torch.cat([rows, torch.full_like(rows[:, :1], ABSENT)], 1)
         if rows.ndim != 2 or rows.shape[1] != WIDTH:
@@ -177,7 +178,7 @@ class RankTable(HasRows):
 
     @property
     def is_partial(self) -> bool:
-        """Whether some tasks are of a sample that ended where something was decided, as ``Decision.table`` is."""
+        """Whether some tasks are of a sample that a sequential evaluation ranked, as ``SequentialResult.table``."""
         return bool((Columns(self.rows).flags & fault.PARTIAL).any())
 
     @property
@@ -257,11 +258,11 @@ class RankTable(HasRows):
     def confidence_intervals(
         self,
         metrics: Metrics | None = None,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         method: Method = "normal",
         cluster: Cluster | None = None,
         *,
-        resamples: int = 2000,
+        n_resamples: int = 2000,
         seed: int = 0,
     ) -> Intervals:
         """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
@@ -269,7 +270,9 @@ class RankTable(HasRows):
         if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
             cluster = canonical_clusters(cluster, rows, "the table")
         analysis, measures = Analysis([self.rows]), _measures(metrics)
-        return confidence_intervals(analysis, measures, level, method, cluster, resamples=resamples, seed=seed)
+        return confidence_intervals(
+            analysis, measures, confidence_level, method, cluster, n_resamples=n_resamples, seed=seed
+        )
 
     def compact(self) -> "RankTable":
         """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, TakesBatches, as_values
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
@@ -41,7 +42,8 @@ class RankMetric(TakesBatches, RowState):
         definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
             definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
         view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders.
+        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders. p-values are
+            computed from pessimistic ranks, whatever the rank type.
         side: "both" (so is None), or "head", "tail" or "relation": only those tasks count.
         average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
@@ -135,6 +137,11 @@ class RankMetric(TakesBatches, RowState):
             weight: numbers >= 0 of that shape; None: equal.
             num_answers: (queries,) integers from 1 to num_candidates, or one; for metrics of queries alone.
         """
+        given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
+        num_candidates, weight, num_answers = (
+            as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
+            for name, values in given.items()
+        )
         definition = self.measure.definition
         if isinstance(definition, QueryDefinition):
             return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.rank import rank_exactly
 from torchrankmetrics.ranking.chunks import (
@@ -47,9 +48,9 @@ class EmbeddingScorer:
     def __init__(
         self,
         queries: Callable[..., Tensor],
-        candidates: Tensor | Candidates,
+        candidates: Tensor | Array | Candidates,
         *,
-        bias: Tensor | None = None,
+        bias: Tensor | Array | None = None,
         similarity: str = "dot",
         arithmetic: str | None = None,
     ) -> None:
@@ -68,7 +69,7 @@ class EmbeddingScorer:
         queries: Tensor,
         target: Target,
         excluded: Excluded,
-        counting: str,
+        backend: str,
         part: Part,
     ) -> Ranks:
         """Exact ranks of the answers to queries (B, d); arguments as ``rank_scores`` takes them, but of a part."""
@@ -79,14 +80,14 @@ class EmbeddingScorer:
             excluded,
             similarity=self.similarity,
             chunk_size=None,
-            counting=counting,
+            backend=backend,
             kept=True,
             part=part,
         )
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
         """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it."""
-        queries = self.queries(*ids)
+        queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
         check_embeddings(queries, self.candidates.embeddings, some=some)
         if len(queries) != len(ids[0]):
             raise ValueError(f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}")

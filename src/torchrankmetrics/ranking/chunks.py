@@ -32,8 +32,8 @@ def rank_embeddings(
     similarity: str = "dot",
     exclude: Exclude = None,
     chunk_size: int | None = None,
-    counting: str = "auto",
-    bias: Tensor | None = None,
+    backend: str = "auto",
+    bias: Tensor | Array | None = None,
     arithmetic: str | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
@@ -60,7 +60,7 @@ def rank_embeddings(
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude: as ``rank_scores`` takes it.
         chunk_size: candidates a tile; None: 16384, of the product 1024 to 4096.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
         bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
         arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is
             on the CPU and not for l1.
@@ -106,12 +106,12 @@ def rank_embeddings(
             exclude,
             similarity=similarity,
             chunk_size=chunk_size,
-            counting=counting,
+            backend=backend,
             kept=isinstance(candidates, Candidates),
             say_rows=True,
             part=part,
         )
-    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting, part)
+    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, backend, part)
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
@@ -131,7 +131,7 @@ def _rank_by_product(
     similarity: str,
     exclude: Exclude,
     chunk_size: int | None,
-    counting: str,
+    backend: str,
     part: Part,
 ) -> Ranks:
     B, n = len(queries), len(candidates)
@@ -168,7 +168,7 @@ def _rank_by_product(
                 "queries": queries,
             },
         )
-        return RankAccumulator.of(asked, part, B, counting).rank(chunks())
+        return RankAccumulator.of(asked, part, B, backend).rank(chunks())
 
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
@@ -226,7 +226,7 @@ def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
 _PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
 
 
-def read_candidates(candidates: Tensor | Candidates, bias: Tensor | None) -> Candidates:
+def read_candidates(candidates: Tensor | Array | Candidates, bias: Tensor | Array | None) -> Candidates:
     """Make candidates of a tensor; those that are some already hold their bias."""
     if not isinstance(candidates, Candidates):
         return Candidates(candidates, bias)
@@ -243,7 +243,9 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
             f"queries must be (B, d) and candidates (N, d){' with N >= 1' if some else ''}, "
             f"got {tuple(queries.shape)} and {tuple(candidates.shape)}"
         )
-    if not queries.is_floating_point() or queries.dtype != candidates.dtype:
+    # Candidates store float8 as bfloat16
+    dtypes = {torch.bfloat16 if x.dtype.itemsize == 1 else x.dtype for x in (queries, candidates)}
+    if not queries.is_floating_point() or len(dtypes) > 1:
         raise TypeError(
             f"queries and candidates must share a floating dtype, got {queries.dtype} and {candidates.dtype}"
         )

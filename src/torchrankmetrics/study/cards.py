@@ -1,4 +1,4 @@
-"""Rank cards: what a page embeds of every table, so that others can tell whether theirs is the same."""
+"""Manifest: what a page embeds of every table, so that others can tell whether theirs is the same."""
 
 import hashlib
 import importlib.metadata
@@ -10,8 +10,6 @@ import numpy as np
 from torchrankmetrics.study.tasks import Read
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.version import __version__
-
-VERSION = 1
 
 
 def card_of(read: Read) -> dict[str, Any]:

@@ -10,19 +10,16 @@ from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.mean_intervals import degrees_of_freedom
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
-from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform, known
 
 
-def clustered_p(
-    definition: RankDefinition, sample: RankSample, rank_type: RankType, clusters: Sequence[IntArray]
-) -> float:
-    """p-value in (0, 1] of "the mean of f is no better than that of uniform ranks", by Student's t.
+def clustered_p(definition: RankDefinition, sample: RankSample, clusters: Sequence[IntArray]) -> float:
+    """p-value in (0, 1] of "the mean of f of pessimistic ranks is no better than that of uniform ones", by Student's t.
 
     Args:
         definition: a metric with ``is_mean`` and a direction.
         sample: ranks with candidate counts.
-        rank_type: of the ranks.
         clusters: one or two arrays of (m,) int64 keys; of two, tasks that share either may depend.
 
     Raises:
@@ -30,10 +27,10 @@ def clustered_p(
 
     Source: Cameron, Gelbach and Miller 2011 (doi:10.1198/jbes.2010.07136).
     """
-    if not is_mean(definition, rank_type):
+    if not is_mean(definition):
         raise ValueError(f"{definition.name!r} is no function of a mean of f")
     number, index = np.unique(sample.known_candidates, return_inverse=True)
-    centred = task_values(definition, sample, rank_type) - known(definition.f).null_moments(number)[0][index]
+    centred = task_values(definition, sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
     kinds = list(clusters)
     if len(kinds) == 2:
         kinds.append(np.unique(np.stack(kinds, 1), axis=0, return_inverse=True)[1].reshape(-1))
