@@ -1,4 +1,4 @@
-"""Equivalence, superiority, planning: against the interval they invert, enumeration and simulation."""
+"""Equivalence and planning: against the interval they invert, enumeration and simulation."""
 
 import itertools
 import math
@@ -6,8 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from torchrankmetrics import RankCollection, Ranks, compare
-from torchrankmetrics.inference import equivalence, plan, superiority
+from torchrankmetrics import Ranks, compare
+from torchrankmetrics.inference import equivalence, plan
 
 N = 60
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
@@ -79,48 +79,6 @@ def test_bad_margins_are_told():
         equivalence(a, b, margin="1%")
     with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
         equivalence(a, b, margin=0.1, confidence_level=0.4)
-
-
-def test_superiority_counts_pairs():
-    a, b = pair(4, 80, 0.3)
-    found = superiority(a, b)
-    gap = (b.realistic - a.realistic).numpy()
-    assert found.probability == pytest.approx(((gap > 0) + 0.5 * (gap == 0)).mean())
-    assert found.better == (gap > 0).mean()
-    assert found.low < found.probability < found.high
-    other = superiority(b, a)
-    assert other.probability == pytest.approx(1 - found.probability)
-    assert (other.low, other.high) == pytest.approx((1 - found.high, 1 - found.low))
-    # the sign test
-    wins, losses = int((gap > 0).sum()), int((gap < 0).sum())
-    law = [math.comb(wins + losses, k) / 2 ** (wins + losses) for k in range(wins + losses + 1)]
-    assert found.p_value == pytest.approx(sum(p for p in law if p <= law[wins] * (1 + 1e-12)))
-
-
-def test_superiority_of_sides_and_clusters():
-    a, b = RankCollection(), RankCollection()
-    for run, ranks in zip((a, b), pair(5, 40), strict=True):
-        run.update(ranks, side="head", sample_id=np.arange(40))
-        run.update(ranks, side="tail", sample_id=np.arange(40))
-    assert superiority(a, b).num_tasks == 80
-    assert superiority(a, b, side="head").num_tasks == 40
-    both = superiority(a, b, cluster="sample_id")
-    one = superiority(a, b, side="head")
-    assert both.probability == pytest.approx(one.probability)
-    assert (both.low, both.high) == pytest.approx((one.low, one.high), abs=0.05)
-
-
-def test_interval_of_superiority_covers():
-    """P(A above B) of a population of 1,000 tasks, from samples of 50: held about as often as said."""
-    rng = np.random.default_rng(6)
-    population = np.clip(rng.geometric(0.2, (1000, 2)) + np.array([0, 1]), 1, N)
-    gap = population[:, 1] - population[:, 0]
-    truth, held = ((gap > 0) + 0.5 * (gap == 0)).mean(), 0
-    for _ in range(300):
-        drawn = population[rng.integers(0, 1000, 50)]
-        found = superiority(Ranks(drawn[:, 0].copy(), None, N), Ranks(drawn[:, 1].copy(), None, N))
-        held += found.low <= truth <= found.high
-    assert held / 300 >= 0.95 - 3 * math.sqrt(0.05 * 0.95 / 300)
 
 
 def test_a_plan_says_what_a_simulation_finds():

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, TakesBatches, as_values
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
@@ -135,6 +136,11 @@ class RankMetric(TakesBatches, RowState):
             weight: numbers >= 0 of that shape; None: equal.
             num_answers: (queries,) integers from 1 to num_candidates, or one; for metrics of queries alone.
         """
+        given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
+        num_candidates, weight, num_answers = (
+            as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
+            for name, values in given.items()
+        )
         definition = self.measure.definition
         if isinstance(definition, QueryDefinition):
             return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))

@@ -16,7 +16,7 @@ from torchrankmetrics.checks import check_int
 from torchrankmetrics.files import MAX_BYTES as MAX_BYTES
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes, weights
@@ -176,10 +176,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} must not be ragged: {error}") from error
+    array = as_array(values, name)
     if array.ndim == 0 and n is not None and name not in _PER_TASK:
         return np.full(n, array)
     if array.ndim != 1 or (n is not None and len(array) != n):
