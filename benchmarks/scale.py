@@ -4,10 +4,11 @@ python -m benchmarks.scale [--full] [--threads N] [--json PATH]
 
 The peak memory is that of the whole process, Python, torch and the made-up data included.
 
-With --full also sharded: 10M x 128 float32 (5 GB) in a mapped file, ranked by two gloo processes of 2 GiB each. The limit
-is RLIMIT_DATA: memory that a process allocates, without pages of the file. Reported are the seconds of one batch, mapping
-and reading included, the peak of allocated memory (RssAnon, every 10 ms) and of resident memory (VmHWM, pages of the file
-included). The ranks are compared with one process without a limit. Not measured: any GPU, any network.
+With --full also sharded: 10M x 128 float32 (5 GB) in a mapped file, ranked by two gloo processes of 2 GiB each. The
+limit is RLIMIT_DATA: memory that a process allocates, without pages of the file. Reported are the seconds of one
+batch, mapping and reading included, the peak of allocated memory (RssAnon, every 10 ms) and of resident memory
+(VmHWM, pages of the file included). The ranks are compared with one process without a limit. Not measured: any GPU,
+any network.
 """
 
 import multiprocessing
