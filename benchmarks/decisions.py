@@ -1,6 +1,6 @@
-"""Nulls that keep dependence, margins and plans: do they keep what they promise?
+"""Nulls that keep dependence, and margins: do they keep what they promise?
 
-    python -m benchmarks.decisions [--draws 200] [--parts dealt,seeds] [--json PATH]    simulate, and print the tables
+    python -m benchmarks.decisions [--draws 200] [--parts dealt,margins] [--json PATH]    simulate, and print the tables
     python -m benchmarks.decisions --report                                             write them into the docs
 
 - dealt: share of p <= 5 % on the filtered test sets of Nations and Kinships (there a third of the draws), both sides,
@@ -11,10 +11,6 @@
 - margins: samples of 100 and 500 tasks from the populations of benchmarks.calibration; a share of the ranks of the
   first model is made the worst, so that it is worse by the margin (size), or none is (power): share called equivalent,
   called not inferior, and called equal by the plain way, a p-value above 5 %.
-- plans: tasks asked for by a pilot of 200 tasks, beside those of the plain formula for unpaired samples, and the share
-  of tests that found the difference with them.
-- seeds: seeds of each model asked for by a pilot of 3 seeds and 200 tasks, for 500 tasks to come (at most 40 are
-  trained), with normal scores as in benchmarks.study_marks; and the share of tests that found the difference.
 
 The populations are drawn five times as often as the graphs.
 """
@@ -28,11 +24,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.calibration import POPULATIONS, population, quantile, quietly
+from benchmarks.calibration import POPULATIONS, population, quietly
 from benchmarks.case_study import Model, Splits, shipped
 from benchmarks.pages import parser_of, replaced, sizes, write_json
-from benchmarks.study_marks import OF_SEED, OF_TASK, SHIFT, true_values
-from scipy import special, stats
 from tqdm import tqdm
 
 from torchrankmetrics import KnownTriples, Ranks, compare, evaluate, rank_answers, rank_triples
@@ -40,7 +34,6 @@ from torchrankmetrics.inference import (
     clustered_p_value,
     equivalence,
     permutation_p_value,
-    plan,
 )
 
 LEVEL, DEALS, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 99, 19, 999, 14_505
@@ -50,8 +43,6 @@ RESULTS = Path(__file__).parent / "results" / "decisions.json"
 CAPTIONS = {
     "dealt": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
     "margins": "With a margin of 3.3 standard errors, in % (5 % of wrong calls are allowed at the margin):",
-    "plans": "What tests found with the tasks that a pilot of 200 asked for, for a power of 80 %:",
-    "seeds": "What tests on 500 tasks found with the seeds that a pilot of 3 seeds asked for, for a power of 80 %:",
 }
 PAGES = dict.fromkeys(CAPTIONS, "comparing.md") | {"dealt": "significance.md"}
 Row = dict[str, Any]
@@ -82,8 +73,6 @@ def simulated(draws: int, parts: list[str]) -> dict[str, list[Row]]:
     ways: dict[str, Callable[[], list[Row]]] = {
         "dealt": lambda: dealt(draws),
         "margins": lambda: margins(many),
-        "plans": lambda: plans(many),
-        "seeds": lambda: seeds(many),
     }
     return {part: ways[part]() for part in parts}
 
@@ -228,63 +217,6 @@ def ranks_of(drawn: np.ndarray) -> list[Ranks]:
     return [Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T]
 
 
-def plans(draws: int) -> list[Row]:
-    """Tasks that a pilot asks for, and what tests find with them."""
-    rows = []
-    for name in POPULATIONS:
-        pool = population(name, equal=False)
-        x = 1 / pool
-        truth = float((x[:, 0] - x[:, 1]).mean())
-        rng = np.random.default_rng([9, POPULATIONS.index(name)])
-        asked, plain, found = [], [], []
-        for draw in tqdm(range(draws), desc=f"plan {name}"):
-            pilot = pool[rng.integers(0, len(pool), 200)]
-            tasks = plan(*ranks_of(pilot), "mrr").tasks_for(truth, 0.8)
-            asked.append(tasks)
-            apart = (1 / pilot).var(0, ddof=1).sum()
-            plain.append(((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / truth) ** 2 * apart)
-            pair = ranks_of(pool[rng.integers(0, len(pool), int(min(tasks, 1e6)))])
-            result = quietly(partial(compare, *pair, "mrr", permutations=FLIPS, seed=draw))[0]
-            found.append(result.p_value <= LEVEL)
-        about = {"population": name, "difference": truth, "tasks": quartiles(asked), "plain": quartiles(plain)}
-        rows.append(about | {"draws": draws, **share(found)})
-    return rows
-
-
-def seeds(draws: int) -> list[Row]:
-    """Seeds that a pilot asks for, and what tests find with them."""
-    rows = []
-    for name in ("good", "ordinary"):
-        truth = true_values(name, SHIFT)["mrr"] - true_values(name, 0.0)["mrr"]
-        rng = np.random.default_rng([11, POPULATIONS.index(name)])
-        asked, found = [], []
-        for draw in tqdm(range(draws), desc=f"seeds {name}"):
-            planned = plan(*runs_of(name, 3, 200, rng), "mrr")
-            asked.append(planned.seeds_for(truth, 0.8, num_units=500))
-            number = int(min(asked[-1], MOST_SEEDS))
-            result = quietly(partial(compare, *runs_of(name, number, 500, rng), "mrr", permutations=FLIPS, seed=draw))
-            found.append(result[0].p_value <= LEVEL)
-        about = {"population": name, "difference": truth, "seeds": quartiles(asked), "draws": draws}
-        rows.append(about | share(found))
-    return rows
-
-
-def runs_of(name: str, seeds: int, tasks: int, rng: np.random.Generator) -> list[list[Ranks]]:
-    """Runs of two models, the first of which is better."""
-    task = rng.normal(size=(tasks, 1))
-    models = []
-    for shift in (SHIFT, 0.0):
-        scores = math.sqrt(OF_TASK) * task + math.sqrt(OF_SEED) * rng.normal(size=(1, seeds))
-        scores = scores + math.sqrt(1 - OF_TASK - OF_SEED) * rng.normal(size=(tasks, seeds)) + shift
-        models.append(ranks_of(quantile(name, special.ndtr(scores))))
-    return models
-
-
-def quartiles(values: list[float]) -> list[int]:
-    """Rounded up."""
-    return [math.ceil(value) for value in np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf")]
-
-
 def table(part: str, rows: list[Row]) -> str:
     """Write a Markdown table of one part."""
     draws = str(max(row["draws"] for row in rows))
@@ -292,7 +224,7 @@ def table(part: str, rows: list[Row]) -> str:
         nulls = list(dict.fromkeys(row["null"] for row in rows))
         head = ["graph", "scorer", "draws", *nulls]
         body = wide(rows, ("graph", "scorer", "draws"), "null")
-    elif part == "margins":
+    else:
         head = ["metric", "population", "tasks", "margin"]
         head += [
             f"{way}, {true}"
@@ -301,14 +233,6 @@ def table(part: str, rows: list[Row]) -> str:
         ]
         told = [row | {"margin": f"{row['margin']:.3f}", "column": f"{row['kind']} {row['called']}"} for row in rows]
         body = wide(told, ("metric", "population", "tasks", "margin"), "column")
-    else:
-        head = ["population", "difference of MRR", f"{'tasks' if part == 'plans' else part} asked for (quartiles)"]
-        head += ["unpaired formula (quartiles)"] * (part == "plans") + ["found"]
-        body = []
-        for row in rows:
-            numbers = [row[key] for key in (("tasks", "plain") if part == "plans" else ("seeds",))]
-            listed = [", ".join(map(str, number)) for number in numbers]
-            body.append([row["population"], f"{row['difference']:.4f}", *listed, percent(row)])
     lines = [head, ["---"] * len(head), *body]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
     return text if part == "dealt" else f"{text}\n\n{int(draws):,} draws a line."

@@ -4,7 +4,6 @@ from torchrankmetrics.evaluation.chance import PermutationTest, clustered_p_valu
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.equivalence import Equivalence, equivalence
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
-from torchrankmetrics.evaluation.planning import Plan, plan
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 
@@ -16,7 +15,6 @@ __all__ = [
     "Intervals",
     "PairwiseComparisons",
     "PermutationTest",
-    "Plan",
     "clustered_p_value",
     "equivalence",
     "has_p_value",
@@ -25,5 +23,4 @@ __all__ = [
     "p_value",
     "permutation_p_value",
     "permutation_test",
-    "plan",
 ]
