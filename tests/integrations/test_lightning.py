@@ -122,7 +122,7 @@ def test_padded_samples_without_ids_are_warned_of_once(results: dict[str, list[R
     (padded, told), (_, told_by_the_second) = (found["without ids"] for found in results["two"])
     assert padded[0] != direct(0)
     assert len(told) == 1
-    assert "12 of 12 rows from 2 processes have no sample_id" in told[0]
+    assert "ranking tasks from 2 processes have no sample_id" in told[0]
     assert not told_by_the_second
 
 

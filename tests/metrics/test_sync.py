@@ -223,6 +223,6 @@ def test_tasks_without_ids_are_warned_of_once(pool: WorkerPool, samples: int) ->
     (values, told), (_, told_by_the_second) = pool.run(job_of_a_sampler, [(samples, False, 2)] * 2)
     assert (values == pytest.approx([right] * 2)) == (samples == 12)  # 11 samples are padded: the hit counts twice
     assert len(told) == 1
-    assert "12 of 12 rows from 2 processes have no sample_id" in told[0]
+    assert "ranking tasks from 2 processes have no sample_id" in told[0]
     assert not told_by_the_second
     assert pool.run(job_of_a_sampler, [(samples, False, 2)])[0][1] == []

@@ -107,11 +107,11 @@ class RowStore(list[Tensor]):
             mine = mine.to(group_device(group, device))
         parts = list(gather(mine.contiguous(), group=group))
         rows = RowStore([torch.cat(parts)])
-        if len(parts) > 1 and (unnamed := int((Columns(rows[0]).sample_id == ABSENT).sum())):
-            warn(
-                f"{unnamed} of {len(rows[0])} rows from {len(parts)} processes have no sample_id: samples that a "
-                "sampler repeats count twice, and torch's DistributedSampler repeats some unless their number is "
-                "divisible by the number of processes or drop_last is True; pass sample_id= to update"
+        if len(parts) > 1 and (Columns(rows[0]).sample_id == ABSENT).any():
+            warn(  # the same text in every epoch, so that Python shows it once
+                f"ranking tasks from {len(parts)} processes have no sample_id: samples that a sampler repeats count "
+                "twice, and torch's DistributedSampler repeats some unless their number is divisible by the number of "
+                "processes or drop_last is True; pass sample_id= to update"
             )
         gathered.append((gather, group, rows))
         return rows
