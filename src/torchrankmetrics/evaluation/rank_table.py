@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice
+from torchrankmetrics.checks import check_choice, shown
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
@@ -82,7 +82,7 @@ class RankTable(HasRows):
             ValueError: if the ids of all tables together do not fit in int64.
         """
         if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
-            raise TypeError(f"tables must be a sequence of RankTables, got {tables!r:.80}")
+            raise TypeError(f"tables must be a sequence of RankTables, got {shown(tables)}")
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]

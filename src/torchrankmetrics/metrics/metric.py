@@ -100,6 +100,7 @@ class RankMetric(TakesBatches, RowState):
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure
+        self._has_queries = isinstance(measure.definition, QueryDefinition)
         self.storage = storage
         self._holder = None
         self.add_state("rows", [], dist_reduce_fx="cat")
@@ -161,7 +162,7 @@ class RankMetric(TakesBatches, RowState):
                 raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
             self._check_update(RankTable(incoming_state.rows.as_one(self.device)), None, None)
         elif isinstance(incoming_state, dict) and "rows" in incoming_state:
-            incoming_state = {"rows": [checked(incoming_state["rows"]).to(self.device)]}
+            incoming_state = {"rows": [checked(incoming_state["rows"], self._has_queries).to(self.device)]}
             self._check_update(RankTable(incoming_state["rows"][0]), None, None)
         super().merge_state(incoming_state)
         self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
@@ -207,7 +208,7 @@ class RankMetric(TakesBatches, RowState):
         return cast("TaskSide | None", side)
 
     def _keep(self, block: Tensor) -> None:
-        if isinstance(self.measure.definition, QueryDefinition):
+        if self._has_queries:
             check_queries(block)
         if self.rows.shared:
             self.rows = list(self.rows)
