@@ -1,10 +1,9 @@
 """p-values of values that you have, intervals and comparisons."""
 
-from torchrankmetrics.evaluation.chance import PermutationTest, clustered_p_value, permutation_p_value, permutation_test
+from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.equivalence import Equivalence, equivalence
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
-from torchrankmetrics.evaluation.planning import Plan, plan
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 
@@ -15,15 +14,10 @@ __all__ = [
     "Interval",
     "Intervals",
     "PairwiseComparisons",
-    "PermutationTest",
-    "Plan",
     "clustered_p_value",
     "equivalence",
     "has_p_value",
     "holm",
     "log_p_value",
     "p_value",
-    "permutation_p_value",
-    "permutation_test",
-    "plan",
 ]

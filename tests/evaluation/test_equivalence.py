@@ -1,4 +1,4 @@
-"""Equivalence and planning: against the interval they invert, enumeration and simulation."""
+"""Equivalence: against the interval they invert, enumeration and simulation."""
 
 import itertools
 import math
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from torchrankmetrics import Ranks, compare
-from torchrankmetrics.inference import equivalence, plan
+from torchrankmetrics.inference import equivalence
 
 N = 60
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
@@ -79,50 +79,3 @@ def test_bad_margins_are_told():
         equivalence(a, b, margin="1%")
     with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
         equivalence(a, b, margin=0.1, confidence_level=0.4)
-
-
-def test_a_plan_says_what_a_simulation_finds():
-    """Single runs: the power it promises for twice the tasks is the share of rejections among them."""
-    rng = np.random.default_rng(7)
-    population = np.clip(rng.geometric(0.15, (4000, 2)), 1, N)
-    a, b = (Ranks(column.copy(), None, N) for column in population.T)
-    planned = plan(a, b, "mr")
-    shifted = population + np.array([0, 1])
-    difference = float((shifted[:, 0] - shifted[:, 1]).mean())
-    n = int(planned.tasks_for(difference, 0.8))
-    assert planned.power(difference, n) >= 0.8 > planned.power(difference, n - 1)
-    rejected = 0
-    for _ in range(200):
-        drawn = shifted[rng.integers(0, 4000, n)]
-        rejected += (
-            compare(
-                Ranks(drawn[:, 0].copy(), None, N + 1), Ranks(drawn[:, 1].copy(), None, N + 1), "mr", permutations=199
-            ).p_value
-            <= 0.05
-        )
-    assert rejected / 200 == pytest.approx(0.8, abs=0.1)
-    assert planned.detectable(0.8, n) == pytest.approx(abs(difference), rel=0.02)
-
-
-def test_a_plan_of_seeds_knows_what_more_tasks_cannot_do():
-    rng = np.random.default_rng(8)
-
-    def runs(skill):
-        luck = rng.normal(0, 0.3, 4)
-        return [Ranks(np.clip(np.exp(rng.normal(2 - skill + s, 1, 300)), 1, N).astype(int), None, N) for s in luck]
-
-    planned = plan(runs(0.1), runs(0.0), "mrr")
-    assert planned.num_seeds == 4
-    assert planned.variance.seeds > 0
-    limit = planned.detectable(0.8, num_units=10**9)
-    assert limit > 0
-    assert planned.tasks_for(limit / 2) == math.inf, "seeds alone keep it out of reach"
-    assert planned.seeds_for(limit / 2) < math.inf
-    seeds = int(planned.seeds_for(limit / 2))
-    assert planned.power(limit / 2, num_seeds=seeds) >= 0.8 > planned.power(limit / 2, num_seeds=seeds - 1)
-    assert planned.power(limit, num_seeds=1) == 0, "a single run says nothing of a method"
-    assert "2 seeds" in str(planned)
-    with pytest.raises(ValueError, match="as many runs"):
-        plan(runs(0)[:3], runs(0), "mrr")
-    with pytest.raises(ValueError, match="no mean of f"):
-        plan(runs(0)[0], runs(0)[0], "median_rank")
