@@ -41,6 +41,8 @@ from torchrankmetrics.metrics.named import (
 )
 from torchrankmetrics.metrics.of_queries import (
     AveragePrecision,
+    FirstMeanRank,
+    FirstMedianRank,
     FirstReciprocalRank,
     NormalizedDCG,
     PrecisionAtK,
@@ -85,6 +87,8 @@ __all__ = [
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
+    "FirstMeanRank",
+    "FirstMedianRank",
     "FirstReciprocalRank",
     "GeometricMeanRank",
     "HarmonicMeanRank",

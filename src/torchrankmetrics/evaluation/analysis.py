@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -72,7 +73,7 @@ class Analysis:
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
         self.log_p_values: dict[Hashable, float] = {}  # of tasks; those of queries stand apart, with their error
         self.query_p_values: dict[Hashable, QueryPValue] = {}
-        self._warned = False
+        self._warned = self._warned_of_competition = False
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
                 f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
@@ -194,6 +195,34 @@ class Analysis:
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
         return int(rows.count[rows.flags & flag > 0].sum())
+
+    @cached_property
+    def num_competing(self) -> dict[Side, int]:
+        """Number of queries by side ("both": all) whose relevant items are candidates of each other's ranking tasks."""
+        columns = Columns(self.table_rows)
+        rows = Columns(self.table_rows[columns.query != ABSENT])
+        order = np.lexsort((rows.query, rows.side))
+        keys = np.stack([rows.side, rows.query], 1)[order]
+        first = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)][: len(keys)])
+        if not len(first):
+            return {}
+        raw = np.logical_or.reduceat(rows.flags[order] & fault.RAW > 0, first)
+        competing = raw & (np.add.reduceat(rows.count[order], first) > 1)
+        side = keys[first, 0]
+        number: dict[Side, int] = {name: int((competing & (side == SIDE_CODES[name])).sum()) for name in TASK_SIDES}
+        return {**number, "both": int(competing.sum())}
+
+    def warn_of_competition(self, key: str, side: Side, instead: str) -> None:
+        """Warn once of a metric of tasks on queries with several relevant items that compete with each other."""
+        if not self.has_queries or self._warned_of_competition or not (number := self.num_competing.get(side, 0)):
+            return
+        self._warned_of_competition = True
+        warn(
+            f"relevant items of one query are candidates of each other (number of such queries: {number}), and {key!r} "
+            f"averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, mrr -> rr, "
+            "hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered ranks list "
+            "the relevant items in exclude"
+        )
 
     def warn_undefined(self, key: str) -> None:
         """Tell once that a view is NaN because chance leaves it no room."""

@@ -7,6 +7,7 @@ from typing import Protocol, TypeGuard, get_args
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
+from torchrankmetrics.evaluation.query_names import query_counterpart
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
@@ -84,7 +85,7 @@ class Measure:
         if why := lacks_meaning(self.definition, self.view, self.rank_type):
             raise ValueError(why)
         if isinstance(self.definition, QueryDefinition):
-            if self.rank_type == "realistic":
+            if self.rank_type == "realistic" and has_expected(self.definition):
                 object.__setattr__(self, "rank_type", "expected")
         elif self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
             raise unavailable(self.definition)
@@ -92,7 +93,8 @@ class Measure:
     @property
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
-        usual = "expected" if isinstance(self.definition, QueryDefinition) else "realistic"
+        of_ranks = isinstance(self.definition, RankDefinition) or not has_expected(self.definition)
+        usual = "realistic" if of_ranks else "expected"
         said = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
         own = VIEW_PREFIXES[self.view] + self.definition.name
         word = _OWN_WORDS.get((self.definition.name, self.view), own)
@@ -144,6 +146,8 @@ class Measure:
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
+        if isinstance(self.definition, RankDefinition) and (instead := query_counterpart(self.definition.name)):
+            analysis.warn_of_competition(self.key, self.side, instead)
         if self.view != "base" and not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
