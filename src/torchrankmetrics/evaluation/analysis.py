@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
+from torchrankmetrics.evaluation.query_names import query_counterpart
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TASK_SIDES, TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
@@ -186,6 +187,7 @@ class Analysis:
         ends = np.searchsorted(Columns(with_queries).group, ids, side="right").tolist()
         for i, (one, left) in enumerate(zip(ids.tolist(), first.tolist(), strict=True)):
             part = copy.copy(self)
+            vars(part).pop("num_competing", None)
             right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
             part.log_p_values, part.query_p_values = {}, {}
@@ -212,9 +214,10 @@ class Analysis:
         number: dict[Side, int] = {name: int((competing & (side == SIDE_CODES[name])).sum()) for name in TASK_SIDES}
         return {**number, "both": int(competing.sum())}
 
-    def warn_of_competition(self, key: str, side: Side, instead: str) -> None:
-        """Warn once of a metric of tasks on queries with several relevant items that compete with each other."""
-        if not self.has_queries or self._warned_of_competition or not (number := self.num_competing.get(side, 0)):
+    def warn_of_competition(self, name: str, key: str, side: Side) -> None:
+        """Warn once of a metric of tasks that has a counterpart of queries, where relevant items of a query compete."""
+        instead = query_counterpart(name)
+        if self._warned_of_competition or instead is None or not (number := self.num_competing.get(side, 0)):
             return
         self._warned_of_competition = True
         warn(

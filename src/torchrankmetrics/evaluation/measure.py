@@ -7,7 +7,6 @@ from typing import Protocol, TypeGuard, get_args
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
-from torchrankmetrics.evaluation.query_names import query_counterpart
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
@@ -146,8 +145,8 @@ class Measure:
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
-        if isinstance(self.definition, RankDefinition) and (instead := query_counterpart(self.definition.name)):
-            analysis.warn_of_competition(self.key, self.side, instead)
+        if analysis.has_queries and isinstance(self.definition, RankDefinition):
+            analysis.warn_of_competition(self.definition.name, self.key, self.side)
         if self.view != "base" and not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:

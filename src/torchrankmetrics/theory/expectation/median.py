@@ -54,33 +54,24 @@ class _Tasks:
 
     def beyond(self, x: FloatArray) -> FloatArray:
         """P(r > x), for x that broadcasts with (u,), integers or points between them."""
-        if (self.m == 1).all():
-            return np.maximum((self.N - x) / self.N, 0.0)
-        N, m, x = np.broadcast_arrays(self.N, self.m, np.minimum(x, self.last))
-        return np.where(m == 1, (N - x) / N, np.exp(log_miss(N, m, x)))
+        return np.maximum((self.N - x) / self.N, 0.0) if self.m.max() == 1 else np.exp(self._log_beyond(x))
 
-    def within(self, x: FloatArray) -> FloatArray:
-        """P(r <= x)."""
-        if (self.m == 1).all():
-            return np.minimum(x / self.N, 1.0)
-        N, m, x = np.broadcast_arrays(self.N, self.m, np.minimum(x, self.last))
-        return np.where(m == 1, x / N, -np.expm1(log_miss(N, m, x)))
-
-    def between(self, x: FloatArray, y: FloatArray) -> FloatArray:
+    def between(self, x: FloatArray | float, y: FloatArray) -> FloatArray:
         """P(x < r <= y)."""
-        if (self.m == 1).all():
+        if self.m.max() == 1:
             return np.maximum(np.minimum(y, self.N) - x, 0.0) / self.N
-        N, m, left, right = np.broadcast_arrays(self.N, self.m, np.minimum(x, self.last), np.minimum(y, self.last))
-        above, further = log_miss(N, m, left), log_miss(N, m, right)
+        above, further = self._log_beyond(x), self._log_beyond(y)
         with np.errstate(invalid="ignore"):  # nothing is beyond either
-            share = np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
-        return np.where(m == 1, (right - left) / N, share)
+            return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
+
+    def _log_beyond(self, x: FloatArray | float) -> FloatArray:
+        return log_miss(*np.broadcast_arrays(self.N, self.m, np.minimum(x, self.last)))
 
     def tails(self, x: FloatArray, j: int) -> tuple[FloatArray, FloatArray]:
         """P(X_(j) <= x) and P(X_(j) > x), each (len(x),)."""
         result = np.empty((2, len(x)))
         for rows in self._blocks(len(x)):
-            p, q = self.within(x[rows, None]), self.beyond(x[rows, None])
+            p, q = self.between(0.0, x[rows, None]), self.beyond(x[rows, None])
             result[:, rows] = upper_and_lower_tail(p, q, self.count, j)
         return result[0], result[1]
 
@@ -95,7 +86,7 @@ class _Tasks:
         for rows in self._blocks(len(x)):
             y = (x + gap)[rows, None]
             taken = self.between(x[rows, None], y)
-            p, q = self.within(x[rows, None]) / (1 - taken), self.beyond(y) / (1 - taken)
+            p, q = self.between(0.0, x[rows, None]) / (1 - taken), self.beyond(y) / (1 - taken)
             result[rows] = np.exp(np.log1p(-taken) @ self.count) * point_probability(p, q, self.count, j)
         return result
 
