@@ -72,7 +72,7 @@ def keys(*args, **kwargs):
 def test_synonyms_come_out_under_the_canonical_key(synonym, key):
     for name in (synonym, synonym.upper(), synonym.title(), f" {synonym} "):
         assert keys([name]) == [key]
-    if "." not in synonym and not key.startswith("p_"):  # optimistic ranks have no p-value
+    if "." not in synonym:
         assert keys([f"tail.optimistic.{synonym}"]) == [f"tail_optimistic_{key}"]
     assert keys([f"head_worst_{synonym}"]) == [f"head_pessimistic_{key}"]
 
@@ -135,8 +135,7 @@ def test_what_is_suggested_has_the_same_view_and_cut_and_a_meaning(wrong, meant)
 
 @pytest.mark.parametrize("key", SYNONYMS)
 def test_canonical_keys_are_fixed_points_that_every_logger_takes(key):
-    # optimistic ranks have no p-value
-    for prefix in ("", "head_", "pessimistic_", *(() if key.startswith("p_") else ("tail_optimistic_",))):
+    for prefix in ("", "head_", "pessimistic_", "tail_optimistic_"):
         (full,) = keys([prefix + key])
         assert full == prefix + key
         assert re.fullmatch(r"[a-z][a-z0-9_]*", full)

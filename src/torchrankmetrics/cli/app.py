@@ -18,7 +18,6 @@ from torchrankmetrics.cli.candidates import candidates_command
 from torchrankmetrics.cli.compare import compare_command
 from torchrankmetrics.cli.datasets import datasets_command
 from torchrankmetrics.cli.metrics import metrics_command
-from torchrankmetrics.cli.plan import plan_command
 from torchrankmetrics.cli.report import report_command
 from torchrankmetrics.cli.study import study_command, verify_command
 from torchrankmetrics.errors import RankMetricWarning
@@ -69,7 +68,6 @@ def _main(
 for name, command in (
     ("report", report_command),
     ("compare", compare_command),
-    ("plan", plan_command),
     ("study", study_command),
     ("verify", verify_command),
     ("adjust", adjust_command),

@@ -90,14 +90,14 @@ def study_command(
 
 
 def verify_command(
-    report: Annotated[Path, typer.Argument(help="A page that study has written.")],
-    folder: Annotated[Path, typer.Argument(help="The folder of its tables: where its pattern began.")],
+    report: Annotated[Path, typer.Argument(help="Page that study has written.")],
+    folder: Annotated[Path, typer.Argument(help="Directory below which the files of ranks are.")],
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Check a page of a study against the ranks: find its tables, compute every number again, say which differ.
+    """Compute the manifest of a study page again from its files of ranks, and print what differs.
 
-    The exit code is 1 if something differs.
+    The displayed text of the page is not verified. The exit code is 1 if something differs.
 
     For example
 

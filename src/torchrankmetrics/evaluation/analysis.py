@@ -29,7 +29,6 @@ from torchrankmetrics.table.queries import Queries, queries_of
 from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of_two, in_range
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.queries.significance import QueryPValue
 from torchrankmetrics.theory.sample import RankSample
 
 Side = Literal["both", TaskSide]
@@ -72,8 +71,7 @@ class Analysis:
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
         self._query_samples: dict[Hashable, QuerySample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
-        self.log_p_values: dict[Hashable, float] = {}  # of tasks; those of queries stand apart, with their error
-        self.query_p_values: dict[Hashable, QueryPValue] = {}
+        self.p_values: dict[Hashable, tuple[float, float]] = {}  # logarithm and standard error
         self._warned = self._warned_of_competition = False
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
@@ -190,7 +188,7 @@ class Analysis:
             vars(part).pop("num_competing", None)
             right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
-            part.log_p_values, part.query_p_values = {}, {}
+            part.p_values = {}
             part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
             yield one, part
 

@@ -194,7 +194,7 @@ def _interval(
 
 def _beyond_chance(one: Measure, datasets: Sequence[DataSet], alpha: float) -> dict[str, set[str]] | None:
     """The models of each data set whose runs are all better than chance; None if the metric has no p-value."""
-    p_value, z_score = one.seen_as("p_value", "z_score")
+    p_value, z_score = replace(one, rank_type="pessimistic").seen_as("p_value", "z_score")
     if p_value is None or z_score is None:
         return None
     runs = [(data.name, read) for data in datasets for read in data.reads]

@@ -11,8 +11,6 @@ from torchrankmetrics.study.tasks import Read
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.version import __version__
 
-VERSION = 1
-
 
 def card_of(read: Read) -> dict[str, Any]:
     """Card of a run: its names, its file, the digest of its rows, and how it was evaluated."""

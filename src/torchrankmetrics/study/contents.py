@@ -24,6 +24,7 @@ class Contents:
         differences: of the two models with the best mean rank, by the first metric; None where they are not compared.
         protocol: of each data set.
         hardest: worst and best tasks by data set.
+        num_hardest: how many of either; 0: none is listed.
     """
 
     table: StudyTable
@@ -33,6 +34,7 @@ class Contents:
     differences: Differences | None
     protocol: Rendered
     hardest: Mapping[str, HardestTasks]
+    num_hardest: int
 
     @property
     def tables(self) -> dict[str, Rendered]:

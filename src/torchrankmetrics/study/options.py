@@ -1,28 +1,12 @@
 """What a study is asked for."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
-from torchrankmetrics.study.hardest import Triples
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS, View
 
 CLUSTERS = (None, "group", "sample_id")
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a page was asked for: with the ranks, all that its numbers depend on."""
-
-    metrics: tuple[Measure, ...]
-    confidence_level: float
-    cluster: str | None
-    margin: float | None = None
-    tasks: int = 0
-    triples: Mapping[str, Triples] = field(default_factory=dict)
 
 
 def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:

@@ -9,20 +9,19 @@ from typing import Any
 
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.plots.svg import to_svg
-from torchrankmetrics.rendering import Tabular
+from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.rendering.markup import to_html
-from torchrankmetrics.study.cards import VERSION, card_of, versions
+from torchrankmetrics.study.cards import card_of, versions
 from torchrankmetrics.study.contents import Contents
-from torchrankmetrics.study.options import Options
 from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.study.tables import WITHIN
 
-CARDS = "manifest"
+MANIFEST, VERSION = "rank-manifest", 2
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
 _STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
-def page_of(study: RunStore, options: Options, contents: Contents, title: str) -> str:
+def page_of(study: RunStore, contents: Contents, title: str) -> str:
     """Write the page.
 
     Raises:
@@ -35,17 +34,17 @@ def page_of(study: RunStore, options: Options, contents: Contents, title: str) -
     parts = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="about">{about} Computed by torchrankmetrics {versions()["torchrankmetrics"]}.</p>',
-        *_warnings(study, contents),
+        *_warned(_warnings(study, contents)),
         "<h2>Values</h2>",
-        *(table_of(f"values {key}", key, contents) for key in contents.single),
+        *(_table(f"values {key}", key, contents) for key in contents.single),
         *_values(contents, figures),
         *_across(contents, figures),
         *_distributions(study, contents, figures),
         *_hardest(contents),
         "<h2>Protocol</h2>",
-        table_of("protocol", "What was ranked among what", contents),
+        _table("protocol", "What was ranked among what", contents),
         *_method(contents),
-        *_cards(study, options, contents),
+        *_embedded(manifest_of(study, contents)),
     ]
     head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -71,25 +70,28 @@ def _text(text: str) -> str:
     return html.escape(text)
 
 
-def table_of(name: str, caption: str, contents: Contents) -> str:
+def _table(name: str, caption: str, contents: Contents) -> str:
     """A table of the contents with its notes, as the page has it."""
     tabular = contents.tables[name].tabular()
     written = to_html(replace(tabular, notes=()))
     captioned = written.replace("<table>", f"<table>\n<caption>{_text(caption)}</caption>", 1)
     notes = "\n".join(f'<p class="note">{_text(note)}</p>' for note in tabular.notes)
-    return f'<section data-table="{_text(name)}">\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
+    return f'<section>\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
 
 
-def _warnings(study: RunStore, contents: Contents) -> Iterable[str]:
+def _warnings(study: RunStore, contents: Contents) -> list[str]:
     told = [f"{name}: {warning}" for name, facts in contents.table.facts.items() for warning in facts.warnings]
     told += [f"{model} is missing on {data}" for model, data in study.missing]
     most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
     if tied := [f"{name} ({100 * rate:.0f} %)" for name, rate in most.items() if rate > _MANY_TIES]:
         told.append(f"more than a tenth of the true answers share their score with others on {', '.join(tied)}")
-    told += [*contents.table.remarks, *contents.table.doubtful]
-    if told:
+    return [*told, *contents.table.remarks, *contents.table.doubtful]
+
+
+def _warned(warnings: list[str]) -> Iterable[str]:
+    if warnings:
         yield '<section class="warnings">\n<h2>Before reading on</h2>\n<ul>'
-        yield from (f"<li>{_text(warning)}</li>" for warning in told)
+        yield from (f"<li>{_text(warning)}</li>" for warning in warnings)
         yield "</ul>\n</section>"
 
 
@@ -116,17 +118,17 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         return
     yield "<h2>Across data sets</h2>"
     if contents.averages is not None:
-        yield table_of("averages", "Each data set counts once", contents)
+        yield _table("averages", "Each data set counts once", contents)
     if (ranking := contents.ranking) is not None:
         yield figures.figure(
             ranking.plot(),
             f"Mean ranks by {ranking.metric} over {ranking.ranks.num_datasets} data sets; a bar joins models that are "
             "not told apart with the data sets as the sample (Friedman and Nemenyi).",
         )
-        yield table_of("ranks", "Mean ranks", contents)
+        yield _table("ranks", "Mean ranks", contents)
     if (found := contents.differences) is not None:
         yield figures.figure(found.plot(), found.about)
-        yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
+        yield _table("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
 def _distributions(study: RunStore, contents: Contents, figures: _Figures) -> Iterable[str]:
@@ -148,7 +150,7 @@ def _distributions(study: RunStore, contents: Contents, figures: _Figures) -> It
 def _hardest(contents: Contents) -> Iterable[str]:
     if contents.hardest:
         yield "<h2>Worst and best tasks</h2>"
-        yield from (table_of(f"tasks {name}", name, contents) for name in contents.hardest)
+        yield from (_table(f"tasks {name}", name, contents) for name in contents.hardest)
 
 
 def _method(contents: Contents) -> Iterable[str]:
@@ -190,35 +192,49 @@ def _method(contents: Contents) -> Iterable[str]:
     yield "</ul>"
 
 
-def _cards(study: RunStore, options: Options, contents: Contents) -> Iterable[str]:
-    cards = [card_of(read) for name in study.datasets for read in study.dataset(name).reads]
-    heads = ("file", "model", "data set", "seed", "tasks", "SHA-256 of its rows")
-    rows = []
-    for card in cards:
-        names = (card["model"], card["dataset"], card["seed"], card["protocol"]["tasks"], card["sha256"][:16])
-        rows.append((card["file"] or "in memory", *names))
-    table = to_html(Tabular.named(heads, rows))
-    yield (
-        "<h2>Manifest</h2>\n<p>Who has the tables can check this page: <code>torchrankmetrics verify PAGE FOLDER"
-        "</code> finds each by its path below the folder, and computes every number of the tables again.</p>\n"
-        f'<details>\n<summary>{len(cards)} tables</summary>\n<div class="table">\n{table}\n</div>\n</details>'
-    )
-    content = {
+def manifest_of(study: RunStore, contents: Contents) -> dict[str, Any]:
+    """Everything that the numbers of the page depend on, and every number of its tables."""
+    table = contents.table
+    written: dict[str, Rendered] = {"values": table} | contents.tables
+    return {
         "manifest": VERSION,
         "versions": versions(),
-        "metrics": [one.key for one in contents.table.measures],
-        "confidence_level": options.confidence_level,
-        "cluster": options.cluster,
-        "margin": options.margin,
-        "tasks": options.tasks,
-        "triples": {
-            name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
-            for name, found in contents.hardest.items()
+        "options": {
+            "metrics": [one.key for one in table.measures],
+            "confidence_level": table.confidence_level,
+            "cluster": table.cluster,
+            "margin": table.margin,
+            "tasks": contents.num_hardest,
+            "triples": {
+                name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
+                for name, found in contents.hardest.items()
+            },
         },
         "models": study.models,
         "datasets": study.datasets,
-        "tables": cards,
-        "numbers": json.loads(contents.table.to_json()),
+        "files": [card_of(read) for name in study.datasets for read in study.dataset(name).reads],
+        "tables": {name: json.loads(one.to_json()) for name, one in written.items()},
+        "notes": {name: list(one.tabular().notes) for name, one in written.items()},
+        "warnings": _warnings(study, contents),
     }
-    safe = json.dumps(content, ensure_ascii=True).replace("<", "\\u003c")
-    yield f'<script type="application/json" id="{CARDS}">{safe}</script>'
+
+
+def manifest_text(manifest: dict[str, Any]) -> str:
+    """Write a manifest as JSON that no HTML ends."""
+    return json.dumps(manifest).replace("<", "\\u003c")
+
+
+def _embedded(manifest: dict[str, Any]) -> Iterable[str]:
+    heads = ("file", "model", "data set", "seed", "tasks", "SHA-256 of its rows")
+    rows = []
+    for one in manifest["files"]:
+        names = (one["model"], one["dataset"], one["seed"], one["protocol"]["tasks"], one["sha256"][:16])
+        rows.append((one["file"] or "in memory", *names))
+    table = to_html(Tabular.named(heads, rows))
+    yield (
+        "<h2>Files</h2>\n<p>This page embeds a manifest: files, versions and every number of the tables. "
+        "<code>torchrankmetrics verify PAGE FOLDER</code> computes the manifest again from the files; it does not "
+        "verify the displayed text.</p>\n"
+        f'<details>\n<summary>{len(rows)} files</summary>\n<div class="table">\n{table}\n</div>\n</details>'
+    )
+    yield f'<script type="application/json" id="{MANIFEST}">{manifest_text(manifest)}</script>'

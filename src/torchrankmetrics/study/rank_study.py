@@ -18,7 +18,7 @@ from torchrankmetrics.study.contents import Contents, OfOneMetric, protocol_of
 from torchrankmetrics.study.differences import Differences, differences
 from torchrankmetrics.study.hardest import HardestTasks, Triples, hardest
 from torchrankmetrics.study.margins import check_margin
-from torchrankmetrics.study.options import CLUSTERS, Options, measures_of
+from torchrankmetrics.study.options import CLUSTERS, measures_of
 from torchrankmetrics.study.page import page_of
 from torchrankmetrics.study.ranking import Ranking, ranking
 from torchrankmetrics.study.run_store import RunStore
@@ -225,11 +225,9 @@ class RankStudy(RunStore):
         names = triples or {}
         if isinstance(names, str):
             names = {name: names.replace("{dataset}", name) for name in self.datasets}
-        options = Options(
-            tuple(measures_of(metrics, view)), confidence_level, cluster, check_margin(margin), tasks, names
-        )
+        measures = measures_of(metrics, view)
         pyplot()  # raises now instead of after the computation
-        content = page_of(self, options, contents_of(self, options), title)
+        content = page_of(self, contents_of(self, measures, confidence_level, cluster, margin, tasks, names), title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
@@ -246,11 +244,17 @@ class RankStudy(RunStore):
         self._measured = {known: value for known, value in self._measured.items() if known[0] != dataset}
 
 
-def contents_of(study: RankStudy, options: Options) -> Contents:
+def contents_of(
+    study: RankStudy,
+    measures: list[Measure],
+    confidence_level: float,
+    cluster: str | None,
+    margin: float | None,
+    tasks: int,
+    triples: Mapping[str, Triples],
+) -> Contents:
     """Compute all that a page shows."""
-    table = study.table(
-        options.metrics, confidence_level=options.confidence_level, cluster=options.cluster, margin=options.margin
-    )
+    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
     several = len(table.datasets) > 1 and len(table.models) > 1
     averages = ranking = differences = None
     directed = [one for one in table.measures if one.higher_is_better is not None]
@@ -259,19 +263,15 @@ def contents_of(study: RankStudy, options: Options) -> Contents:
             all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
         )
         if whole:
-            averages = study.summary(
-                [*directed, *AVERAGED], confidence_level=options.confidence_level, cluster=options.cluster
-            )
+            averages = study.summary([*directed, *AVERAGED], confidence_level=confidence_level, cluster=cluster)
         try:
-            ranking = study.mean_ranks(directed[0], confidence_level=options.confidence_level)
+            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
             order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
             a, b = (table.models[i] for i in order[:2])
-            differences = study.difference(
-                a, b, directed[0], confidence_level=options.confidence_level, cluster=options.cluster
-            )
+            differences = study.difference(a, b, directed[0], confidence_level=confidence_level, cluster=cluster)
         except ValueError:  # too few data sets with all models, or models that share no tasks
             pass
     single = {one.key: OfOneMetric(table, one.key) for one in table.measures}
-    shown = study.datasets if options.tasks else []
-    tasks = {name: hardest(study.dataset(name), options.tasks, options.triples.get(name)) for name in shown}
-    return Contents(table, single, averages, ranking, differences, protocol_of(study, table), tasks)
+    shown = study.datasets if tasks else []
+    found = {name: hardest(study.dataset(name), tasks, triples.get(name)) for name in shown}
+    return Contents(table, single, averages, ranking, differences, protocol_of(study, table), found, tasks)

@@ -44,7 +44,7 @@ class RunStore:
         file = source.as_posix() if isinstance(source, Path) else None
         if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
             file = Path(file).name
-        self._add(Run(str(model), str(dataset), str(seed), source, file, rows_of_source(source)))
+        self.add_run(Run(str(model), str(dataset), str(seed), source, file, rows_of_source(source)))
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
@@ -65,7 +65,7 @@ class RunStore:
         files = [(said | found.fields, found) for found in find_files(pattern)]
         study.arrange(*(sorted({names[part] for names, _ in files}, key=natural) for part in ("model", "dataset")))
         for names, found in files:
-            study._add(Run(**names, source=found.path, file=found.below, num_rows=rows_of_source(found.path)))
+            study.add_run(Run(**names, source=found.path, file=found.below, num_rows=rows_of_source(found.path)))
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
@@ -75,7 +75,8 @@ class RunStore:
         for name in self._datasets:
             self._forget(name)
 
-    def _add(self, run: Run) -> None:
+    def add_run(self, run: Run) -> None:
+        """Add a run whose source has been opened."""
         if not run.num_rows:
             raise ValueError(f"the ranks of {run.words} hold no ranking tasks")
         key = (run.model, run.dataset, run.seed)

@@ -44,7 +44,7 @@ def base_value(definition: Definition, sample: RankSample | QuerySample, rank_ty
     if abs(p) != 1 and p != 0 and a == 1 / p:
         histogram = sample.histogram(rank_type)
         return _power_mean(p, histogram.rank, histogram.mass)
-    return float(apply_transform(definition.g, _aggregate_of(definition, sample, rank_type), "g")[0])
+    return float(apply_transform(definition.g, aggregate_of(definition, sample, rank_type), "g")[0])
 
 
 def on_first_ranks(
@@ -57,16 +57,8 @@ def on_first_ranks(
     return definition, sample
 
 
-def mean_behind(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> float | None:
-    """The mean of f that g makes the value of; None where the value is no g of a mean of f at a rank."""
-    if definition.aggregation != "mean" or (rank_type == "expected" and not definition.is_mean_of_f):
-        return None
-    if rank_type == "expected":
-        return base_value(definition, sample, rank_type)
-    return float(_aggregate_of(definition, sample.at_least(definition.min_candidates), rank_type)[0])
-
-
-def _aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
+def aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
+    """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
     key = (definition.f, definition.aggregation, rank_type)  # shared by metrics that differ in g alone, as MR and IMR
     if (found := sample.aggregates.get(key)) is None:
         histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
