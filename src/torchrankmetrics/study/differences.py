@@ -1,4 +1,4 @@
-"""Two models over data sets: their difference on each, over these data sets, and over others of the kind."""
+"""Two models on several datasets: the difference on each dataset and its mean over these datasets."""
 
 import math
 from collections.abc import Mapping
@@ -12,14 +12,13 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.plots.across import differences as draw
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cells import Measured
-from torchrankmetrics.theory.inference.across import RandomEffects, random_effects
 from torchrankmetrics.theory.inference.testing import holm
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
 _ROUNDING = 1e-12  # of a difference, as a share of the values
-HERE, ELSEWHERE = "these data sets", "other data sets"
+HERE = "these data sets"
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class Differences(Rendered):
         a, b, metric: what was subtracted.
         rows: a data set each.
         here: mean over these data sets, for other tasks (and seeds) of them: they are not the sample.
-        elsewhere: mean over data sets of the kind, of which these are a sample; None for fewer than two.
         confidence_level: of the intervals.
         higher_is_better: direction of the metric.
         left_out: data sets where the two cannot be compared.
@@ -54,7 +52,6 @@ class Differences(Rendered):
     metric: str
     rows: tuple[DataSetDifference, ...]
     here: DataSetDifference
-    elsewhere: RandomEffects | None
     confidence_level: float
     higher_is_better: bool
     left_out: tuple[str, ...]
@@ -63,8 +60,6 @@ class Differences(Rendered):
         """Draw the differences and their averages, see ``plots.differences``."""
         ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
         averages = {self.here.dataset: ends.pop(self.here.dataset)}
-        if self.elsewhere is not None:
-            averages[ELSEWHERE] = (self.elsewhere.value, self.elsewhere.low, self.elsewhere.high)
         label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
         return draw(ends, averages, label, ax=ax)
 
@@ -96,14 +91,6 @@ class Differences(Rendered):
             f"{self.about} p_adjusted: one family over the data sets (Holm).",
             f"{HERE}: each counts once; generalises to other tasks (and seeds) on these data sets.",
         ]
-        if self.elsewhere is not None:
-            found = self.elsewhere
-            lines.append([ELSEWHERE, found.value, found.low, found.high, found.p_value, None])
-            notes.append(
-                f"{ELSEWHERE}: random effects over {found.num_datasets}, for data sets of the kind; true "
-                f"differences vary by {found.tau:.3g} (I² = {100 * found.inconsistency:.0f} %), the next one lies in "
-                f"[{found.predicted[0]:.3g}, {found.predicted[1]:.3g}]."
-            )
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
         return Tabular(columns, lines, tuple(notes))
@@ -134,10 +121,6 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], con
         for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
     ]
     here = _mean_here(list(pairs.values()), confidence_level)
-    spread = [row for row in rows if row.standard_error > 0]
-    elsewhere = None
-    if len(spread) > 1:
-        elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], confidence_level)
     left_out = tuple(name for name in found if name not in pairs)
     return Differences(
         a=a,
@@ -145,7 +128,6 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], con
         metric=one.key,
         rows=tuple(rows),
         here=here,
-        elsewhere=elsewhere,
         confidence_level=confidence_level,
         higher_is_better=bool(one.higher_is_better),
         left_out=left_out,
