@@ -13,8 +13,7 @@ import typer
 
 from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.rendering import Tabular, data, markup
-from torchrankmetrics.rendering.text import to_text
+from torchrankmetrics.rendering import Tabular, writers
 
 Item = TypeVar("Item")
 
@@ -71,15 +70,15 @@ def emit(table: Tabular, form: Format | None, output: Path | None) -> None:
 def _written(table: Tabular, form: Format, to_file: bool) -> str:
     match form:
         case Format.csv:
-            return data.to_csv(table)
+            return writers.to_csv(table)
         case Format.json:
             utf8 = to_file or codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
-            return data.to_json(table, ascii_only=not utf8)
+            return writers.to_json(table, ascii_only=not utf8)
         case Format.table:  # what is piped is not broken into blocks
             wide = to_file or not sys.stdout.isatty()
-            return to_text(table, None if wide else shutil.get_terminal_size().columns) + "\n"
-    writers = {Format.markdown: markup.to_markdown, Format.latex: markup.to_latex, Format.html: markup.to_html}
-    return writers[form](table) + "\n"
+            return writers.to_text(table, None if wide else shutil.get_terminal_size().columns) + "\n"
+    papers = {Format.markdown: writers.to_markdown, Format.latex: writers.to_latex, Format.html: writers.to_html}
+    return papers[form](table) + "\n"
 
 
 def _form(form: Format | None, output: Path | None) -> Format:

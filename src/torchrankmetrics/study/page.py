@@ -10,7 +10,7 @@ from typing import Any
 from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.plots.svg import to_svg
 from torchrankmetrics.rendering import Rendered, Tabular
-from torchrankmetrics.rendering.markup import to_html
+from torchrankmetrics.rendering.writers import to_html
 from torchrankmetrics.study.cards import card_of, versions
 from torchrankmetrics.study.contents import Contents
 from torchrankmetrics.study.run_store import RunStore

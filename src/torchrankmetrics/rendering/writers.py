@@ -1,11 +1,121 @@
-"""A table in Markdown, LaTeX and HTML: what has a meaning in each language is escaped."""
+"""Tables of results as text, Markdown, LaTeX and HTML for people, and as CSV, JSON and pandas for programs."""
 
+import csv
 import html
+import importlib
+import io
+import json
+import math
 import re
+import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from torchrankmetrics.rendering.tabular import Shown, Tabular, spans, visible
+from torchrankmetrics.rendering.tabular import Plain, PValue, Shown, Styled, Tabular, spans, value, visible, width_of
+
+GAP = 2
+_NARROW = 20  # a column of text is not broken into lines shorter than this
+
+
+def to_text(table: Tabular, width: int | None = None) -> str:
+    """Write a table as lines.
+
+    No number and no key is ever shortened. What is wider than ``width`` breaks into blocks that repeat the keys, and
+    long texts that are no keys go on in a second line.
+
+    Args:
+        table: to be written.
+        width: columns of the terminal; None: as wide as need be.
+    """
+    columns = [_Lines(shown) for shown in table.shown]
+    blocks = ["\n".join(_block(block)) for block in _blocks(columns, width)]
+    notes = [visible(note) for note in table.notes]
+    if width is not None:
+        notes = [
+            textwrap.fill(note, max(width, _NARROW), break_long_words=False, break_on_hyphens=False) for note in notes
+        ]
+    apart = [""] if len(blocks) > 1 else []
+    return "\n".join(["\n\n".join(blocks), *apart, *notes])
+
+
+class _Lines:
+    """A column with the lines of each cell, and how wide they are."""
+
+    def __init__(self, shown: Shown) -> None:
+        self.shown = shown
+        tail = max((len(_behind(style)) for style in shown.styles), default=0)
+        self.cells = [
+            [("*" if style.bold else "") + text + _behind(style).ljust(tail if shown.number else 0)]
+            for text, style in zip(shown.texts, shown.styles, strict=True)
+        ]
+        self.measure()
+
+    def measure(self) -> None:
+        cells = (width_of(line) for lines in self.cells for line in lines)
+        self.width = max([width_of(self.shown.column.title), *cells])
+
+    def wrap(self, width: int) -> None:
+        """Break the text of the cells into lines of a width."""
+        self.cells = [textwrap.wrap(lines[0], width, break_on_hyphens=False) or [""] for lines in self.cells]
+        self.measure()
+
+    def aligned(self, text: str) -> str:
+        pad = " " * (self.width - width_of(text))
+        return pad + text if self.shown.number else text + pad
+
+
+def _blocks(columns: Sequence[_Lines], width: int | None) -> Iterator[list[_Lines]]:
+    if width is None or _total(columns) <= width:
+        yield list(columns)
+        return
+    keys = [column for column in columns if column.shown.column.key]
+    room = max(width - sum(key.width + GAP for key in keys), _NARROW)
+    block: list[_Lines] = []
+    for column in columns:
+        if column.shown.column.key:
+            continue
+        if column.width > room and not column.shown.number:
+            column.wrap(room)
+        if block and _total([*block, column]) > room:
+            yield _with_keys(columns, block)
+            block = []
+        block.append(column)
+    if block or keys:
+        yield _with_keys(columns, block)
+
+
+def _with_keys(columns: Sequence[_Lines], block: Sequence[_Lines]) -> list[_Lines]:
+    return [column for column in columns if column.shown.column.key or column in block]
+
+
+def _total(columns: Sequence[_Lines]) -> int:
+    return sum(column.width + GAP for column in columns) - GAP
+
+
+def _block(columns: Sequence[_Lines]) -> Iterator[str]:
+    gap, first = " " * GAP, 0
+    above = []
+    for text, number in spans([column.shown for column in columns]):
+        over = columns[first : first + number]
+        over[-1].width += max(width_of(text) - _total(over), 0)
+        above.append(text + " " * (_total(over) - width_of(text)))
+        first += number
+    if above:
+        yield gap.join(above).rstrip()
+    yield gap.join(column.aligned(column.shown.column.title) for column in columns).rstrip()
+    yield gap.join("-" * column.width for column in columns)
+    for row in zip(*(column.cells for column in columns), strict=True):
+        for i in range(max(map(len, row))):
+            line = (
+                column.aligned(lines[i] if i < len(lines) else "") for column, lines in zip(columns, row, strict=True)
+            )
+            yield gap.join(line).rstrip()
+
+
+def _behind(style: Styled) -> str:
+    return ("*" if style.bold else "") + style.mark
+
 
 # what LaTeX reads as a command, and what its fonts may lack
 _LATEX = {
@@ -160,3 +270,54 @@ def _rules(ruled: list[tuple[str, int]]) -> Iterator[str]:
         if above:
             yield rf"\cmidrule(lr){{{first}-{first + number - 1}}}"
         first += number
+
+
+def to_csv(table: Tabular) -> str:
+    """Write a table as CSV with all digits, None and NaN as empty cells."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    columns = _columns(table)
+    writer.writerow(columns)
+    writer.writerows(zip(*(map(_csv_cell, cells) for cells in columns.values()), strict=True))
+    return text.getvalue()
+
+
+def to_json(table: Tabular, ascii_only: bool = False) -> str:
+    """Write a table as a JSON list of one object per row, with all digits; what JSON lacks is null."""
+    columns = _columns(table)
+    rows = zip(*(map(_finite, cells) for cells in columns.values()), strict=True)
+    content = [dict(zip(columns, row, strict=True)) for row in rows]
+    return json.dumps(content, indent=2, ensure_ascii=ascii_only) + "\n"
+
+
+def to_pandas(table: Tabular) -> Any:
+    """Give a table as a ``pandas.DataFrame``.
+
+    Raises:
+        ImportError: if pandas is not installed.
+    """
+    try:
+        pandas = importlib.import_module("pandas")
+    except ImportError as error:
+        raise ImportError("to_pandas needs pandas: pip install pandas; to_csv does without") from error
+    return pandas.DataFrame(_columns(table))
+
+
+def _columns(table: Tabular) -> dict[str, list[Plain]]:
+    """Columns by name; beside p-values their logarithm, which a float can always hold."""
+    found: dict[str, list[Plain]] = {}
+    logarithms: dict[str, list[Plain]] = {}
+    for column, cells in table.seen_by("programs"):
+        found[column.name] = [value(cell) for cell in cells]
+        if any(isinstance(cell, PValue) for cell in found[column.name]):
+            name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
+            logarithms[name] = [cell.log10 if isinstance(cell, PValue) else None for cell in found[column.name]]
+    return found | logarithms
+
+
+def _csv_cell(cell: Plain) -> Plain:
+    return "" if cell is None or cell != cell else cell
+
+
+def _finite(cell: Plain) -> Plain:
+    return None if isinstance(cell, float) and not math.isfinite(cell) else cell
