@@ -21,8 +21,7 @@ from benchmarks.evaluators import PEERS
 from benchmarks.pages import replaced
 
 from torchrankmetrics import __version__, rank_scores
-from torchrankmetrics.audit import Report, audit
-from torchrankmetrics.audit.auditor import MAX_CANDIDATES
+from torchrankmetrics.audit import MAX_CANDIDATES, Report, audit
 from torchrankmetrics.audit.laws import LAWS
 
 RESULTS = Path(__file__).parent / "results" / "audit.json"

@@ -38,8 +38,7 @@ def audit_command(
 
     `torchrankmetrics audit mypackage.evaluation:ranks --ties realistic`
     """
-    from torchrankmetrics.audit import audit
-    from torchrankmetrics.audit.auditor import MAX_CANDIDATES
+    from torchrankmetrics.audit import MAX_CANDIDATES, audit
 
     function = _load(evaluator)
     with busy("audit"):

@@ -12,6 +12,8 @@ from torchrankmetrics.rendering.tabular import Cell, Column, PValue, Styled, Tab
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+__all__ = ["Cell", "Column", "PValue", "Rendered", "Styled", "Tabular"]
+
 
 _PREVIEW = 100  # rows in a notebook
 
@@ -79,6 +81,3 @@ class Rendered(ABC):
             note = f"the first {_PREVIEW} of {len(table.rows)} rows"
             table = replace(table, rows=table.rows[:_PREVIEW], notes=(note, *table.notes))
         return writers.to_html(table)
-
-
-__all__ = ["Cell", "Column", "PValue", "Rendered", "Styled", "Tabular"]

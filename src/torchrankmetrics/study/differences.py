@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.plots.across import differences as draw
+from torchrankmetrics.plots.datasets import differences as draw
 from torchrankmetrics.rendering import Cell, Column, Rendered, Tabular
 from torchrankmetrics.study.cells import Measured
 from torchrankmetrics.theory.inference.across import RandomEffects, random_effects

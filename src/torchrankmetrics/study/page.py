@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
-from torchrankmetrics.plots.svg import to_svg
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.rendering.writers import to_html
 from torchrankmetrics.study.cards import card_of, versions

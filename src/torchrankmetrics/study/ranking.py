@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torchrankmetrics.plots.across import critical_difference
+from torchrankmetrics.plots.datasets import critical_difference
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.study.averages import complete, value_of
 from torchrankmetrics.study.tables import StudyTable

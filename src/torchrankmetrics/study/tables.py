@@ -10,7 +10,7 @@ import numpy as np
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.plots.across import intervals_by_dataset
+from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Written
 from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
 from torchrankmetrics.study.cells import Cell, Measured
