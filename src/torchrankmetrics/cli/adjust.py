@@ -1,4 +1,4 @@
-"""``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, known graphs, own graphs, metric names."""
+"""``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, known and own graphs, metric names."""
 
 from itertools import product
 from pathlib import Path
