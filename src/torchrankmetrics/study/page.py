@@ -311,7 +311,7 @@ def _method(contents: Contents) -> Iterable[str]:
     yield "</ul>"
 
 
-def manifest_of(study: "RankStudy", contents: Contents) -> dict[str, Any]:
+def manifest_of(study: "RankStudy", contents: Contents) -> dict[str, object]:
     """Everything that the numbers of the page depend on, and every number of its tables."""
     table = contents.table
     written: dict[str, Rendered] = {"values": table} | contents.tables
@@ -338,7 +338,7 @@ def manifest_of(study: "RankStudy", contents: Contents) -> dict[str, Any]:
     }
 
 
-def manifest_text(manifest: dict[str, Any]) -> str:
+def manifest_text(manifest: dict[str, object]) -> str:
     """Write a manifest as JSON that no HTML ends."""
     return json.dumps(manifest).replace("<", "\\u003c")
 
