@@ -1,22 +1,15 @@
-"""Nulls that keep dependence, margins and plans: do they keep what they promise?
+"""p-values with dependent ranking tasks, and margins: do the tests keep their size?
 
-    python -m benchmarks.decisions [--draws 200] [--parts dealt,seeds] [--json PATH]    simulate, and print the tables
+    python -m benchmarks.decisions [--draws 200] [--parts nulls,margins] [--json PATH]    simulate, and print the tables
     python -m benchmarks.decisions --report                                             write them into the docs
 
-- dealt: share of p <= 5 % on the filtered test sets of Nations and Kinships (there a third of the draws), both sides,
-  MRR: against uniform ranks, against triples dealt anew (99 deals), against 19 reference runs that are blind, and with
-  errors clustered by query, by answer, or by both; for scorers that cannot know the answer (see
-  benchmarks.blind_scorers), and for one that does a little: independent scores, those of test triples higher by half a
-  standard deviation.
+- nulls: share of p <= 5 % on the filtered test sets of Nations and Kinships (there a third of the draws), both sides,
+  MRR: against uniform ranks, against 19 reference runs that are blind, and with errors clustered by query, by answer,
+  or by both; for scorers that cannot know the answer (see benchmarks.blind_scorers), and for one that does a little:
+  independent scores, those of test triples higher by half a standard deviation.
 - margins: samples of 100 and 500 tasks from the populations of benchmarks.calibration; a share of the ranks of the
   first model is made the worst, so that it is worse by the margin (size), or none is (power): share called equivalent,
   called not inferior, and called equal by the plain way, a p-value above 5 %.
-- superiority: coverage of its 95 % interval in the same populations; share of p <= 5 % where the models are
-  exchangeable, and where they are not, there beside the plain way, sign flips of the differences of reciprocal ranks.
-- plans: tasks asked for by a pilot of 200 tasks, beside those of the plain formula for unpaired samples, and the share
-  of tests that found the difference with them.
-- seeds: seeds of each model asked for by a pilot of 3 seeds and 200 tasks, for 500 tasks to come (at most 40 are
-  trained), with normal scores as in benchmarks.study_marks; and the share of tests that found the difference.
 
 The populations are drawn five times as often as the graphs.
 """
@@ -30,34 +23,26 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.calibration import POPULATIONS, population, quantile, quietly
+from benchmarks.calibration import POPULATIONS, population, quietly
 from benchmarks.case_study import Model, Splits, shipped
 from benchmarks.pages import parser_of, replaced, sizes, write_json
-from benchmarks.study_marks import OF_SEED, OF_TASK, SHIFT, true_values
-from scipy import special, stats
 from tqdm import tqdm
 
-from torchrankmetrics import KnownTriples, Ranks, compare, evaluate, rank_answers, rank_triples
+from torchrankmetrics import KnownTriples, Ranks, compare, evaluate, rank_triples
 from torchrankmetrics.inference import (
     clustered_p_value,
     equivalence,
-    permutation_p_value,
-    plan,
-    superiority,
 )
 
-LEVEL, DEALS, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 99, 19, 999, 14_505
+LEVEL, REFERENCES, FLIPS, NUM_CANDIDATES = 0.05, 19, 999, 14_505
 OF_GRAPHS, MOST_SEEDS = 5, 40
 ROOT = Path(__file__).parents[1]
 RESULTS = Path(__file__).parent / "results" / "decisions.json"
 CAPTIONS = {
-    "dealt": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
+    "nulls": "Share of p at most 5 % on the filtered test sets, in % (± is the standard error):",
     "margins": "With a margin of 3.3 standard errors, in % (5 % of wrong calls are allowed at the margin):",
-    "superiority": "Superiority, in %: coverage of the 95 % interval, and how often p is at most 5 %:",
-    "plans": "What tests found with the tasks that a pilot of 200 asked for, for a power of 80 %:",
-    "seeds": "What tests on 500 tasks found with the seeds that a pilot of 3 seeds asked for, for a power of 80 %:",
 }
-PAGES = dict.fromkeys(CAPTIONS, "comparing.md") | {"dealt": "significance.md"}
+PAGES = dict.fromkeys(CAPTIONS, "comparing.md") | {"nulls": "significance.md"}
 Row = dict[str, Any]
 Scorers = tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]
 
@@ -84,11 +69,8 @@ def simulated(draws: int, parts: list[str]) -> dict[str, list[Row]]:
     """The rows of each part, the graphs drawn so often and the populations more often."""
     many = OF_GRAPHS * draws
     ways: dict[str, Callable[[], list[Row]]] = {
-        "dealt": lambda: dealt(draws),
+        "nulls": lambda: nulls(draws),
         "margins": lambda: margins(many),
-        "superiority": lambda: orders(many),
-        "plans": lambda: plans(many),
-        "seeds": lambda: seeds(many),
     }
     return {part: ways[part]() for part in parts}
 
@@ -107,7 +89,7 @@ def share(values: Any) -> Row:
     return {"share": mean, "error": math.sqrt(max(mean * (1 - mean), 0.25 / len(values)) / len(values))}
 
 
-def dealt(draws: int) -> list[Row]:
+def nulls(draws: int) -> list[Row]:
     """How often p is at most 5 %."""
     rows = []
     for graph, splits in shipped().items():
@@ -115,11 +97,11 @@ def dealt(draws: int) -> list[Row]:
         sources = {"independent": noise(splits, 0.0), "blind": blind(splits)}
         sources |= {f"untrained {kind}": untrained(splits, kind) for kind in ("ComplEx", "TransE")}
         sources["knows a little"] = noise(splits, 0.5)
-        number = draws if len(splits[2]) < 500 else max(1, draws // 3)  # a draw costs the square of a relation
+        number = draws if len(splits[2]) < 500 else max(1, draws // 3)
         uniform = Uniform()
         for scorer, source in sources.items():
             drawn = tqdm(range(number), desc=f"{graph} {scorer}")
-            found = [rejections(splits, next(source), draw, uniform) for draw in drawn]
+            found = [rejections(splits, next(source), uniform) for _ in drawn]
             for null in found[0]:
                 rejected = [one[null] for one in found]
                 rows.append({"graph": graph, "scorer": scorer, "null": null, "draws": number, **share(rejected)})
@@ -143,7 +125,7 @@ class Uniform:
         return value >= self.rejected
 
 
-def rejections(splits: Splits, scorers: Scorers, seed: int, uniform: Uniform) -> dict[str, bool]:
+def rejections(splits: Splits, scorers: Scorers, uniform: Uniform) -> dict[str, bool]:
     """Whether each null is rejected by MRR."""
     entities, relations = sizes(splits)
     h, r, t = splits[2].T
@@ -152,14 +134,13 @@ def rejections(splits: Splits, scorers: Scorers, seed: int, uniform: Uniform) ->
     ignorant = blind(splits)
 
     def all_p() -> dict[str, float]:
-        others, known = (KnownTriples(*splits[:k], num_entities=entities) for k in (2, 3))
-        answers = rank_answers(*scorers, splits[2], others, progress=False)
+        known = KnownTriples(*splits, num_entities=entities)
         ranks = rank_triples(*scorers, splits[2], known, progress=False)
-        references = [rank_triples(*next(ignorant), splits[2], known, progress=False) for _ in range(REFERENCES)]
+        blind_runs = (rank_triples(*next(ignorant), splits[2], known, progress=False) for _ in range(REFERENCES))
+        mrr, *others = (evaluate(run, metrics=["mrr"])["mrr"] for run in (ranks, *blind_runs))
         return {
             "uniform": 0.0 if uniform.rejects(ranks.ranks) else 1.0,
-            "dealt": permutation_p_value(answers, "mrr", permutations=DEALS, seed=seed),
-            "blind runs": permutation_p_value(ranks, "mrr", reference=references),
+            "blind runs": (1 + sum(other >= mrr for other in others)) / (1 + REFERENCES),
             "by query": clustered_p_value(ranks, "mrr", cluster=query),
             "by answer": clustered_p_value(ranks, "mrr", cluster=answer),
             "by both": clustered_p_value(ranks, "mrr", cluster=query, second_cluster=answer),
@@ -233,94 +214,14 @@ def ranks_of(drawn: np.ndarray) -> list[Ranks]:
     return [Ranks(column.copy(), None, NUM_CANDIDATES) for column in drawn.T]
 
 
-def orders(draws: int) -> list[Row]:
-    """Coverage, size and power of superiority."""
-    rows = []
-    for name in POPULATIONS:
-        for equal in (False, True):
-            pool = population(name, equal)
-            gap = pool[:, 1] - pool[:, 0]
-            truth = float(((gap > 0) + 0.5 * (gap == 0)).mean())
-            for size in (30, 100, 500):
-                rng = np.random.default_rng([8, size, POPULATIONS.index(name)])
-                told: dict[str, list[bool]] = {"coverage": [], "p": [], "plain p": []}
-                for _ in tqdm(range(draws), desc=f"superiority {name} {size}"):
-                    pair = ranks_of(pool[rng.integers(0, len(pool), size)])
-                    found = superiority(*pair)
-                    told["coverage"].append(found.low <= truth <= found.high)
-                    told["p"].append(found.p_value <= LEVEL)
-                    plain = quietly(partial(compare, *pair, "mrr", permutations=FLIPS))[0]
-                    told["plain p"].append(plain.p_value <= LEVEL)
-                about = {"population": name, "tasks": size, "equal": equal, "truth": truth, "draws": draws}
-                rows += [about | {"of": of} | share(values) for of, values in told.items()]
-    return rows
-
-
-def plans(draws: int) -> list[Row]:
-    """Tasks that a pilot asks for, and what tests find with them."""
-    rows = []
-    for name in POPULATIONS:
-        pool = population(name, equal=False)
-        x = 1 / pool
-        truth = float((x[:, 0] - x[:, 1]).mean())
-        rng = np.random.default_rng([9, POPULATIONS.index(name)])
-        asked, plain, found = [], [], []
-        for draw in tqdm(range(draws), desc=f"plan {name}"):
-            pilot = pool[rng.integers(0, len(pool), 200)]
-            tasks = plan(*ranks_of(pilot), "mrr").tasks_for(truth, 0.8)
-            asked.append(tasks)
-            apart = (1 / pilot).var(0, ddof=1).sum()
-            plain.append(((stats.norm.ppf(0.975) + stats.norm.ppf(0.8)) / truth) ** 2 * apart)
-            pair = ranks_of(pool[rng.integers(0, len(pool), int(min(tasks, 1e6)))])
-            result = quietly(partial(compare, *pair, "mrr", permutations=FLIPS, seed=draw))[0]
-            found.append(result.p_value <= LEVEL)
-        about = {"population": name, "difference": truth, "tasks": quartiles(asked), "plain": quartiles(plain)}
-        rows.append(about | {"draws": draws, **share(found)})
-    return rows
-
-
-def seeds(draws: int) -> list[Row]:
-    """Seeds that a pilot asks for, and what tests find with them."""
-    rows = []
-    for name in ("good", "ordinary"):
-        truth = true_values(name, SHIFT)["mrr"] - true_values(name, 0.0)["mrr"]
-        rng = np.random.default_rng([11, POPULATIONS.index(name)])
-        asked, found = [], []
-        for draw in tqdm(range(draws), desc=f"seeds {name}"):
-            planned = plan(*runs_of(name, 3, 200, rng), "mrr")
-            asked.append(planned.seeds_for(truth, 0.8, num_units=500))
-            number = int(min(asked[-1], MOST_SEEDS))
-            result = quietly(partial(compare, *runs_of(name, number, 500, rng), "mrr", permutations=FLIPS, seed=draw))
-            found.append(result[0].p_value <= LEVEL)
-        about = {"population": name, "difference": truth, "seeds": quartiles(asked), "draws": draws}
-        rows.append(about | share(found))
-    return rows
-
-
-def runs_of(name: str, seeds: int, tasks: int, rng: np.random.Generator) -> list[list[Ranks]]:
-    """Runs of two models, the first of which is better."""
-    task = rng.normal(size=(tasks, 1))
-    models = []
-    for shift in (SHIFT, 0.0):
-        scores = math.sqrt(OF_TASK) * task + math.sqrt(OF_SEED) * rng.normal(size=(1, seeds))
-        scores = scores + math.sqrt(1 - OF_TASK - OF_SEED) * rng.normal(size=(tasks, seeds)) + shift
-        models.append(ranks_of(quantile(name, special.ndtr(scores))))
-    return models
-
-
-def quartiles(values: list[float]) -> list[int]:
-    """Rounded up."""
-    return [math.ceil(value) for value in np.quantile(values, [0.25, 0.5, 0.75], method="inverted_cdf")]
-
-
 def table(part: str, rows: list[Row]) -> str:
     """Write a Markdown table of one part."""
     draws = str(max(row["draws"] for row in rows))
-    if part == "dealt":
+    if part == "nulls":
         nulls = list(dict.fromkeys(row["null"] for row in rows))
         head = ["graph", "scorer", "draws", *nulls]
         body = wide(rows, ("graph", "scorer", "draws"), "null")
-    elif part == "margins":
+    else:
         head = ["metric", "population", "tasks", "margin"]
         head += [
             f"{way}, {true}"
@@ -329,20 +230,9 @@ def table(part: str, rows: list[Row]) -> str:
         ]
         told = [row | {"margin": f"{row['margin']:.3f}", "column": f"{row['kind']} {row['called']}"} for row in rows]
         body = wide(told, ("metric", "population", "tasks", "margin"), "column")
-    elif part == "superiority":
-        head = ["population", "tasks", "probability", "coverage", "p at most 5 %", "p of MRR at most 5 %"]
-        body = wide([row | {"truth": f"{row['truth']:.3f}"} for row in rows], ("population", "tasks", "truth"), "of")
-    else:
-        head = ["population", "difference of MRR", f"{'tasks' if part == 'plans' else part} asked for (quartiles)"]
-        head += ["unpaired formula (quartiles)"] * (part == "plans") + ["found"]
-        body = []
-        for row in rows:
-            numbers = [row[key] for key in (("tasks", "plain") if part == "plans" else ("seeds",))]
-            listed = [", ".join(map(str, number)) for number in numbers]
-            body.append([row["population"], f"{row['difference']:.4f}", *listed, percent(row)])
     lines = [head, ["---"] * len(head), *body]
     text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    return text if part == "dealt" else f"{text}\n\n{int(draws):,} draws a line."
+    return text if part == "nulls" else f"{text}\n\n{int(draws):,} draws a line."
 
 
 def wide(rows: list[Row], key: tuple[str, ...], column: str) -> list[list[str]]:

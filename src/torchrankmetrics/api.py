@@ -6,7 +6,6 @@ from torchrankmetrics.deciding.triples import rank_sequentially
 from torchrankmetrics.deciding.until_decided import SequentialEvaluation
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.chance import permutation_p_value
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.rank_table import RankTable
@@ -50,7 +49,6 @@ from torchrankmetrics.metrics.of_queries import (
     SuccessAtK,
 )
 from torchrankmetrics.protocols.alignment import rank_alignment
-from torchrankmetrics.protocols.answer_ranks import rank_answers
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
@@ -133,9 +131,7 @@ __all__ = [
     "adjust",
     "compare",
     "evaluate",
-    "permutation_p_value",
     "rank_alignment",
-    "rank_answers",
     "rank_complex_queries",
     "rank_embeddings",
     "rank_facts",

@@ -19,10 +19,10 @@ from torchrankmetrics import (
     SequentialEvaluation,
     compare,
     evaluate,
-    permutation_p_value,
     rank_scores,
     rank_triples,
 )
+from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.evaluation.equivalence import equivalence
 from torchrankmetrics.study import RankStudy
 
@@ -225,7 +225,7 @@ def in_a_study(ask):
             TypeError,
             "^metric must be a RankDefinition.*, got int",
         ),
-        (lambda: permutation_p_value(TAILS, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: clustered_p_value(TAILS, 3, cluster=[0]), TypeError, "^metric must be a RankDefinition.*, got int"),
         (lambda: evaluate(3, 5), ValueError, r"^ranks must be \(tasks,\)"),
         (lambda: evaluate(RANKS, side=[]), ValueError, "^side must be one of"),
         (

@@ -22,7 +22,7 @@ NEIGHBOURS: dict[str, set[str]] = {
     "sides": set(),
     "version": set(),
     "rendering": {"digits"},
-    "theory": {"checks", "sides"},
+    "theory": {"checks"},
     "definitions": {"theory"},
     "ranking": {"checks", "errors"},
     "table": {"checks", "files", "ranking", "sides"},

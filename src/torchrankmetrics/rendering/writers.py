@@ -153,6 +153,7 @@ _LATEX |= {c: f"$_{{{i}}}$" for i, c in enumerate("₀₁₂₃₄₅₆₇₈�
 # what LaTeX sets without another encoding or font: Latin letters but for these, and common punctuation
 _BEYOND = re.compile("[^\x00-\u017f–—‘’“”…•€™]|[«»ÐðÞþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ]")
 _MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")
+_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # what spreadsheets execute: no numbers
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
 
 
@@ -273,13 +274,13 @@ def _rules(ruled: list[tuple[str, int]]) -> Iterator[str]:
 
 
 def to_csv(table: Tabular) -> str:
-    """Write a table as CSV with all digits, None and NaN as empty cells."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
+    """Write a table as CSV with all digits, None and NaN as empty cells.
+
+    Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV Injection").
+    """
     columns = _columns(table)
-    writer.writerow(columns)
-    writer.writerows(zip(*(map(_csv_cell, cells) for cells in columns.values()), strict=True))
-    return text.getvalue()
+    rows = [columns, *zip(*columns.values(), strict=True)]
+    return "".join(_csv_line(map(_csv_cell, row)) for row in rows)
 
 
 def to_json(table: Tabular, ascii_only: bool = False) -> str:
@@ -315,7 +316,15 @@ def _columns(table: Tabular) -> dict[str, list[Plain]]:
     return found | logarithms
 
 
+def _csv_line(cells: Iterable[Plain]) -> str:
+    line = io.StringIO(newline="")
+    csv.writer(line).writerow(cells)  # only with its own line ends does it quote cells that hold "\r"
+    return line.getvalue()[:-2] + "\n"
+
+
 def _csv_cell(cell: Plain) -> Plain:
+    if isinstance(cell, str):
+        return f"'{cell}" if _FORMULA.match(cell) else cell
     return "" if cell is None or cell != cell else cell
 
 

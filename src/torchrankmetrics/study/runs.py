@@ -11,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
+from torchrankmetrics.checks import shortened, shown
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.pairing import paired_rows
@@ -50,7 +51,7 @@ def find_files(pattern: str | os.PathLike[str]) -> list[Found]:
         if path.is_file() or path.suffix == ".parquet"  # which engines write as folders
     ]
     if not found:
-        raise ValueError(f"no file matches {os.fspath(pattern)!r}{_there(base)}")
+        raise ValueError(f"no file matches {shown(os.fspath(pattern))}{_there(base)}")
     return sorted(found, key=lambda one: natural(one.below))
 
 
@@ -62,10 +63,10 @@ def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) ->
     """
     base, parts = _split(pattern)
     if "*" in "/".join(parts):
-        raise ValueError(f"pattern must not hold * where files are written, got {os.fspath(pattern)!r}")
+        raise ValueError(f"pattern must not hold * where files are written, got {shown(os.fspath(pattern))}")
     for name in (name for run in runs for name in run.values()):
         if "/" in name or name in ("", ".", ".."):
-            raise ValueError(f"the name {name!r} cannot be part of a path: add the run under another name")
+            raise ValueError(f"the name {shown(name)} cannot be part of a path: add the run under another name")
     below = ["/".join(parts).format(**run) for run in runs]
     if len(set(below)) < len(runs):
         raise ValueError(
@@ -79,8 +80,10 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
     text = os.fspath(pattern)
     unknown = [match[1] for match in _PART.finditer(text) if match[2] is None and match[1] not in FIELDS]
     if unknown or not any(f"{{{field}}}" in text for field in FIELDS):
-        got = f"the unknown field {{{unknown[0]}}}" if unknown else "no field"
-        raise ValueError(f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {text!r}")
+        got = f"the unknown field {{{shortened(unknown[0])}}}" if unknown else "no field"
+        raise ValueError(
+            f"pattern may name {{dataset}}, {{model}} and {{seed}}, at least one; got {got} in {shown(text)}"
+        )
     first = _PART.search(text)
     assert first is not None
     folder = text[: text.rfind("/", 0, first.start()) + 1]
@@ -99,7 +102,7 @@ def _matching(
         if (folder / first).exists():
             yield from _matching(folder / first, rest, (*names, first), fields)
         return
-    expression = re.compile(_expression(first, fields))
+    expression = re.compile(_expression(first, fields), re.DOTALL)  # names may hold line breaks
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := expression.fullmatch(entry.name):
             yield from _matching(entry, rest, (*names, entry.name), fields | match.groupdict())
