@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.graphs import read_splits
-from benchmarks.pages import sizes
+from benchmarks.timing import read_splits, sizes
 from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 

@@ -17,7 +17,7 @@ from torchrankmetrics.study.runs import DataSet, Read
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.across import MeanRanks, RandomEffects, mean_ranks, random_effects
+from torchrankmetrics.theory.inference.across import MeanRanks, mean_ranks
 from torchrankmetrics.theory.inference.mean_intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.sample import RankSample
@@ -286,7 +286,7 @@ def ranking(table: StudyTable) -> Ranking:
 
 
 _ROUNDING = 1e-12  # of a difference, as a share of the values
-HERE, ELSEWHERE = "these data sets", "other data sets"
+HERE = "these data sets"
 
 
 @dataclass(frozen=True)
@@ -310,7 +310,6 @@ class Differences(Rendered):
         a, b, metric: what was subtracted.
         rows: a data set each.
         here: mean over these data sets, for other tasks (and seeds) of them: they are not the sample.
-        elsewhere: mean over data sets of the kind, of which these are a sample; None for fewer than two.
         confidence_level: of the intervals.
         higher_is_better: direction of the metric.
         left_out: data sets where the two cannot be compared.
@@ -321,7 +320,6 @@ class Differences(Rendered):
     metric: str
     rows: tuple[DataSetDifference, ...]
     here: DataSetDifference
-    elsewhere: RandomEffects | None
     confidence_level: float
     higher_is_better: bool
     left_out: tuple[str, ...]
@@ -330,8 +328,6 @@ class Differences(Rendered):
         """Draw the differences and their averages, see ``plots.differences``."""
         ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
         averages = {self.here.dataset: ends.pop(self.here.dataset)}
-        if self.elsewhere is not None:
-            averages[ELSEWHERE] = (self.elsewhere.value, self.elsewhere.low, self.elsewhere.high)
         label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
         return draw_differences(ends, averages, label, ax=ax)
 
@@ -363,14 +359,6 @@ class Differences(Rendered):
             f"{self.about} p_adjusted: one family over the data sets (Holm).",
             f"{HERE}: each counts once; generalises to other tasks (and seeds) on these data sets.",
         ]
-        if self.elsewhere is not None:
-            found = self.elsewhere
-            lines.append([ELSEWHERE, found.value, found.low, found.high, found.p_value, None])
-            notes.append(
-                f"{ELSEWHERE}: random effects over {found.num_datasets}, for data sets of the kind; true "
-                f"differences vary by {found.tau:.3g} (I² = {100 * found.inconsistency:.0f} %), the next one lies in "
-                f"[{found.predicted[0]:.3g}, {found.predicted[1]:.3g}]."
-            )
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
         return Tabular(columns, lines, tuple(notes))
@@ -401,10 +389,6 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], con
         for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
     ]
     here = _mean_here(list(pairs.values()), confidence_level)
-    spread = [row for row in rows if row.standard_error > 0]
-    elsewhere = None
-    if len(spread) > 1:
-        elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], confidence_level)
     left_out = tuple(name for name in found if name not in pairs)
     return Differences(
         a=a,
@@ -412,7 +396,6 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], con
         metric=one.key,
         rows=tuple(rows),
         here=here,
-        elsewhere=elsewhere,
         confidence_level=confidence_level,
         higher_is_better=bool(one.higher_is_better),
         left_out=left_out,

@@ -301,11 +301,6 @@ def _method(contents: Contents) -> Iterable[str]:
             "sets of the kind? One with tasks as the sample answers: what of other tasks of these data sets? The "
             "second is far narrower, and no answer to the first. Pooled tasks would let the largest data set decide."
         )
-    if contents.differences is not None:
-        lines.append(
-            "The average difference over other data sets is of random effects, by restricted maximum likelihood with "
-            "the error of Hartung and Knapp."
-        )
     yield "<h2>How each number was computed</h2>\n<ul>"
     yield from (f"<li>{_text(line)}</li>" for line in lines)
     yield "</ul>"
