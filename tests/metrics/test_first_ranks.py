@@ -25,6 +25,7 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.evaluation.query_names import query_counterpart
+from torchrankmetrics.integrations.trec import evaluate_run
 from torchrankmetrics.theory.definitions import MEAN_RANK, MEDIAN_RANK
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
@@ -195,6 +196,8 @@ def test_task_metrics_name_the_query_metric_where_relevant_items_compete(name, i
 
 def test_one_warning_serves_all_metrics_of_a_compute():
     scores, captions, _ = retrieval()
+    qrels, run = {"q": {"a": 1, "b": 1}}, {"q": {"a": 0.9, "c": 0.5}}
+    assert len(told(lambda: evaluate_run(qrels, run, ["hits@1", "optimistic_mr"], num_candidates=5))) == 1
     assert len(told(lambda: evaluate(scores, captions))) == 1
     assert told(lambda: evaluate(scores, captions, ["gmr", "count", "rr", "first_mr", "tie_rate"])) == []
 
