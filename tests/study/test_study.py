@@ -323,6 +323,18 @@ def test_an_empty_study_says_what_to_do() -> None:
         RankStudy().table()
 
 
+def test_tied_scores_are_not_beyond_chance() -> None:
+    """The middle of a block of 19 is within the first 10, its last place is not: realistic hits are all 1."""
+    study, ids = RankStudy(), torch.arange(50)
+    for model, low, high in (("tied", 1, 19), ("good", 1, 1), ("random", 500, 500)):
+        ranks = Ranks(torch.full((50,), low), torch.full((50,), high), 1000)
+        study.add(RankTable.from_ranks(ranks, sample_id=ids), model=model, dataset="large")
+    averages = study.summary(["hits@10", "expected_hits@1"])
+    for metric in ("hits_at_10", "expected_hits_at_1"):
+        found = [averages[metric, model].beyond_chance for model in study.models]
+        assert found == [0, 1, 0], metric
+
+
 def test_models_and_data_sets_are_told_in_any_order() -> None:
     study = study_of()
     before = study.table("mrr")
