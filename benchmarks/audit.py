@@ -26,8 +26,7 @@ from benchmarks.timing import replaced
 from torch import Tensor
 
 from torchrankmetrics import __version__, rank_scores
-from torchrankmetrics.audit import Report, audit
-from torchrankmetrics.audit.auditor import MAX_CANDIDATES
+from torchrankmetrics.audit import MAX_CANDIDATES, Report, audit
 from torchrankmetrics.audit.laws import LAWS
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]

@@ -313,18 +313,12 @@ def differences(study: RankStudy) -> Iterable[dict[str, Any]]:
     for metric in ("mrr", "amri"):
         for a, b in pairs:
             found = study.difference(a, b, metric, cluster="sample_id")
-            other = found.elsewhere
-            if other is None:  # fewer than two graphs are no sample
-                continue
             yield {
                 "metric": metric,
                 "of": f"{a} - {b}",
                 "better": sum(row.difference > 0 and row.p_adjusted <= 0.05 for row in found.rows),
                 "worse": sum(row.difference < 0 and row.p_adjusted <= 0.05 for row in found.rows),
                 "here": [found.here.difference, found.here.low, found.here.high],
-                "elsewhere": [other.value, other.low, other.high],
-                "tau": other.tau,
-                "next": list(other.predicted),
                 "by_graph": {row.dataset: [row.difference, row.low, row.high, row.p_adjusted] for row in found.rows},
             }
 

@@ -40,6 +40,8 @@ from torchrankmetrics.metrics.named import (
 )
 from torchrankmetrics.metrics.of_queries import (
     AveragePrecision,
+    FirstMeanRank,
+    FirstMedianRank,
     FirstReciprocalRank,
     NormalizedDCG,
     PrecisionAtK,
@@ -83,6 +85,8 @@ __all__ = [
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
+    "FirstMeanRank",
+    "FirstMedianRank",
     "FirstReciprocalRank",
     "GeometricMeanRank",
     "HarmonicMeanRank",

@@ -55,8 +55,10 @@ ELSEWHERE = {
     "ndcg": "nDCG ndcg normalized_discounted_cumulative_gain",
     "ndcg_at_10": "ndcg@10 ndcg_cut_10 nDCG10",
     "hits_at_10": "hits10 h10",
-    "mr": "MeanR average_rank avg_rank",
-    "median_rank": "MedR median",
+    "mr": "average_rank avg_rank",
+    "first_mr": "MeanR",
+    "median_rank": "median",
+    "first_median_rank": "MedR",
     "auc": "rocauc auroc mean_quantile",
 }
 PAIRS = [(synonym, key) for key, names in SYNONYMS.items() for synonym in names.split()]

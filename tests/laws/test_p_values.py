@@ -27,7 +27,7 @@ OF_TASKS = [
     *OWN,
 ]
 OF_QUERIES = [
-    *WHOLE.values(),
+    *filter(has_p_value, WHOLE.values()),
     *(make(k) for make in CUT.values() for k in (1, 3)),
     QueryDefinition("query_step", f=lambda r: (r <= 2).double()),
     QueryDefinition("query_mean_rank", f=lambda r: r),

@@ -71,6 +71,7 @@ def test_rows_that_no_update_keeps_are_refused_before_anything_changes(make: Any
     assert next(iter(bits(metric).values())) == float(2).hex()
 
 
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
 @pytest.mark.parametrize("make", [AveragePrecision, lambda: RankCollection(["mr", "ap"])], ids=["metric", "collection"])
 @pytest.mark.parametrize("query", [-5, -6])
 def test_queries_that_no_update_names_are_refused_where_they_are_counted(make: Any, query: int) -> None:

@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchrankmetrics.rendering import Column, PValue, Rendered, Styled, Tabular
-from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
-from torchrankmetrics.rendering.markup import to_html, to_latex, to_markdown
-from torchrankmetrics.rendering.text import to_text
+from torchrankmetrics.rendering.writers import to_csv, to_html, to_json, to_latex, to_markdown, to_pandas, to_text
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(

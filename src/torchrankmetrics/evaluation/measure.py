@@ -85,7 +85,7 @@ class Measure:
         if why := lacks_meaning(self.definition, self.view, self.rank_type):
             raise ValueError(why)
         if isinstance(self.definition, QueryDefinition):
-            if self.rank_type == "realistic":
+            if self.rank_type == "realistic" and has_expected(self.definition):
                 object.__setattr__(self, "rank_type", "expected")
         elif self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
             raise unavailable(self.definition)
@@ -93,7 +93,8 @@ class Measure:
     @property
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
-        usual = "expected" if isinstance(self.definition, QueryDefinition) else "realistic"
+        of_ranks = isinstance(self.definition, RankDefinition) or not has_expected(self.definition)
+        usual = "realistic" if of_ranks else "expected"
         said = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
         own = VIEW_PREFIXES[self.view] + self.definition.name
         word = _OWN_WORDS.get((self.definition.name, self.view), own)
@@ -145,6 +146,8 @@ class Measure:
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
+        if analysis.has_queries and isinstance(self.definition, RankDefinition):
+            analysis.warn_of_competition(self.definition.name, self.key, self.side)
         if self.view != "base" and not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:

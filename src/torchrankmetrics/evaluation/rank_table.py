@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, shown
+from torchrankmetrics.checks import check_choice, check_int, shown
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
@@ -218,6 +218,7 @@ class RankTable(HasRows):
         """Keep the rows of a side, of a group, or of both.
 
         Raises:
+            TypeError: if group is not an int.
             ValueError: if side is neither "head", "tail", "relation" nor None (all).
         """
         check_choice("side", side, SIDE_CODES)
@@ -225,7 +226,7 @@ class RankTable(HasRows):
         if side is not None:
             keep &= Columns(self.rows).side == SIDE_CODES[side]
         if group is not None:
-            keep &= self.group == group
+            keep &= self.group == check_int("group", group, ABSENT)
         return RankTable(self.rows[keep])
 
     def side(self, side: TaskSide | None) -> "RankTable":

@@ -85,7 +85,9 @@ class RankCollection(HoldingCollection):
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
-        self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION, average)
+        self._selection = Selection(
+            views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
+        )
         self._options = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)

@@ -1,27 +1,146 @@
-"""The page of a study: one HTML file without any other, for a screen, a phone, the dark and paper."""
+"""The page of a study: one HTML file without any other, and the manifest of its numbers."""
 
+import hashlib
 import html
+import importlib.metadata
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
-from torchrankmetrics.plots.svg import to_svg
-from torchrankmetrics.rendering import Rendered, Tabular
-from torchrankmetrics.rendering.markup import to_html
-from torchrankmetrics.study.cards import card_of, versions
-from torchrankmetrics.study.contents import Contents
-from torchrankmetrics.study.run_store import RunStore
-from torchrankmetrics.study.tables import WITHIN
+from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering.writers import to_html
+from torchrankmetrics.study.across import Differences, Ranking
+from torchrankmetrics.study.cells import HardestTasks
+from torchrankmetrics.study.runs import Read
+from torchrankmetrics.study.tables import WITHIN, StudyTable
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows
+from torchrankmetrics.version import __version__
+
+
+def card_of(read: Read) -> dict[str, Any]:
+    """Card of a run: its names, its file, the digest of its rows, and how it was evaluated."""
+    analysis = read.analysis
+    columns = Columns(analysis.rows)
+    protocol = {
+        "tasks": int(columns.count.sum()),
+        "sides": [str(side) for side in analysis.sides],
+        "candidates": [int(columns.num_candidates.min()), int(columns.num_candidates.max())],
+        "sampled": analysis.num_sampled,
+        "nan": analysis.num_nan,
+        "groups": len(np.unique(columns.group[columns.group != ABSENT])),
+        "sample_ids": bool((columns.sample_id != ABSENT).all()),
+    }
+    run = read.run
+    names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
+    return {**names, "sha256": digest(analysis.rows), "protocol": protocol}
+
+
+def digest(rows: Rows) -> str:
+    """SHA-256 of canonical rows (n, 9) int64: row by row, little-endian, sorted as ``RankTable.compact`` does."""
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What computed the numbers."""
+    others = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
+    # not from the metadata: of an editable installation they are as old as that
+    return {"python": platform.python_version(), "torchrankmetrics": __version__} | others
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The results of a page.
+
+    Attributes:
+        table: of all metrics.
+        single: the same for each metric by itself, as it is shown.
+        averages: over data sets; None for fewer than two data sets or models.
+        ranking: likewise, of the first metric.
+        differences: of the two models with the best mean rank, by the first metric; None where they are not compared.
+        protocol: of each data set.
+        hardest: worst and best tasks by data set.
+        num_hardest: how many of either; 0: none is listed.
+    """
+
+    table: StudyTable
+    single: Mapping[str, Rendered]
+    averages: Rendered | None
+    ranking: Ranking | None
+    differences: Differences | None
+    protocol: Rendered
+    hardest: Mapping[str, HardestTasks]
+    num_hardest: int
+
+    @property
+    def tables(self) -> dict[str, Rendered]:
+        """All tables by the names that the page has for them."""
+        named = {f"values {key}": table for key, table in self.single.items()}
+        across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
+        named |= {name: table for name, table in across.items() if table is not None}
+        named |= {f"tasks {name}": table for name, table in self.hardest.items()}
+        return named | {"protocol": self.protocol}
+
+
+@dataclass(frozen=True, eq=False)
+class Protocol(Rendered):
+    """Facts of the data sets, a row each."""
+
+    rows: Sequence[tuple[Any, ...]]
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        names = ("dataset", "runs", "tasks", "sides", "candidates", "ties %", "in family")
+        return Tabular([Column(name, key=name == "dataset") for name in names], self.rows, ())
+
+
+@dataclass(frozen=True, eq=False)
+class OfOneMetric(Rendered):
+    """The part of a table that is of one metric, marked as the whole family says."""
+
+    table: StudyTable
+    key: str
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        whole = self.table
+        one = tuple(measure for measure in whole.measures if measure.key == self.key)
+        rows = "datasets" if len(whole.datasets) > len(whole.models) else "models"
+        found = whole.only(one).shown(rows=rows)  # type: ignore[arg-type]
+        # the page tells the facts of the data sets once, beside these tables
+        return replace(found.tabular(), notes=found.how_to_read)
+
+
+def protocol_of(study: "RankStudy", table: StudyTable) -> Protocol:
+    """What was ranked among what."""
+    rows = []
+    for name in table.datasets:
+        facts, data = table.facts[name], study.dataset(name)
+        low, high = facts.candidates
+        ties = sorted(100 * rate for rate in facts.tie_rates.values())
+        tied = f"{ties[0]:.1f}" if ties[-1] - ties[0] < 0.05 else f"{ties[0]:.1f} to {ties[-1]:.1f}"
+        sides = " and ".join(facts.sides) or "not said"
+        compared = f"{len(data.aligned)} of {len(data.models)} models"
+        among = f"{low} to {high}" if low != high else str(low)
+        rows.append((name, len(data.reads), facts.num_tasks, sides, among, tied, compared))
+    return Protocol(tuple(rows))
+
+
+if TYPE_CHECKING:
+    from torchrankmetrics.study.rank_study import RankStudy
 
 MANIFEST, VERSION = "rank-manifest", 2
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
 _STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
-def page_of(study: RunStore, contents: Contents, title: str) -> str:
+def page_of(study: "RankStudy", contents: Contents, title: str) -> str:
     """Write the page.
 
     Raises:
@@ -79,7 +198,7 @@ def _table(name: str, caption: str, contents: Contents) -> str:
     return f'<section>\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
 
 
-def _warnings(study: RunStore, contents: Contents) -> list[str]:
+def _warnings(study: "RankStudy", contents: Contents) -> list[str]:
     told = [f"{name}: {warning}" for name, facts in contents.table.facts.items() for warning in facts.warnings]
     told += [f"{model} is missing on {data}" for model, data in study.missing]
     most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
@@ -131,7 +250,7 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         yield _table("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
-def _distributions(study: RunStore, contents: Contents, figures: _Figures) -> Iterable[str]:
+def _distributions(study: "RankStudy", contents: Contents, figures: _Figures) -> Iterable[str]:
     yield "<h2>Distribution of ranks</h2>"
     models, datasets = _drawn(contents), study.datasets[:_MOST_CURVES]
     for name in datasets:
@@ -182,17 +301,12 @@ def _method(contents: Contents) -> Iterable[str]:
             "sets of the kind? One with tasks as the sample answers: what of other tasks of these data sets? The "
             "second is far narrower, and no answer to the first. Pooled tasks would let the largest data set decide."
         )
-    if contents.differences is not None:
-        lines.append(
-            "The average difference over other data sets is of random effects, by restricted maximum likelihood with "
-            "the error of Hartung and Knapp."
-        )
     yield "<h2>How each number was computed</h2>\n<ul>"
     yield from (f"<li>{_text(line)}</li>" for line in lines)
     yield "</ul>"
 
 
-def manifest_of(study: RunStore, contents: Contents) -> dict[str, Any]:
+def manifest_of(study: "RankStudy", contents: Contents) -> dict[str, object]:
     """Everything that the numbers of the page depend on, and every number of its tables."""
     table = contents.table
     written: dict[str, Rendered] = {"values": table} | contents.tables
@@ -219,7 +333,7 @@ def manifest_of(study: RunStore, contents: Contents) -> dict[str, Any]:
     }
 
 
-def manifest_text(manifest: dict[str, Any]) -> str:
+def manifest_text(manifest: dict[str, object]) -> str:
     """Write a manifest as JSON that no HTML ends."""
     return json.dumps(manifest).replace("<", "\\u003c")
 

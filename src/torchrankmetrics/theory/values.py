@@ -6,7 +6,7 @@ import numpy as np
 
 from torchrankmetrics.theory.aggregation import aggregate, weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.definitions import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_value
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -26,6 +26,7 @@ def base_value(definition: Definition, sample: RankSample | QuerySample, rank_ty
     >>> round(base_value(MEAN_RECIPROCAL_RANK, RankSample(ranks, ranks, None)), 4)
     0.5833
     """
+    definition, sample = on_first_ranks(definition, sample)
     if isinstance(definition, QueryDefinition):
         assert isinstance(sample, QuerySample)
         return query_value(definition, sample, rank_type)
@@ -44,6 +45,16 @@ def base_value(definition: Definition, sample: RankSample | QuerySample, rank_ty
         histogram = sample.histogram(rank_type)
         return _power_mean(p, histogram.rank, histogram.mass)
     return float(apply_transform(definition.g, aggregate_of(definition, sample, rank_type), "g")[0])
+
+
+def on_first_ranks(
+    definition: Definition, sample: RankSample | QuerySample
+) -> tuple[Definition, RankSample | QuerySample]:
+    """The median over queries of first ranks as a median rank, whose entries are queries; others as they are."""
+    if isinstance(definition, QueryDefinition) and not definition.is_mean_of_f:
+        assert isinstance(sample, QuerySample)
+        return MEDIAN_RANK, sample.first_ranks
+    return definition, sample
 
 
 def aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:

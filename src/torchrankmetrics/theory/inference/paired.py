@@ -27,6 +27,7 @@ from torchrankmetrics.theory.inference.units import Units, is_mean, task_values,
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.values import on_first_ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +147,7 @@ class PairedRuns:
 
     @property
     def _of_tasks(self) -> tuple[RankDefinition, list[RankSample]]:
-        """What has no formula: a metric of tasks, as those of queries are means."""
-        assert isinstance(self.definition, RankDefinition)
-        return self.definition, [sample for sample in self.samples if isinstance(sample, RankSample)]
+        """A metric without a formula, on ranks of tasks or first ranks of queries."""
+        definitions, samples = zip(*(on_first_ranks(self.definition, sample) for sample in self.samples), strict=True)
+        assert isinstance(definitions[0], RankDefinition)
+        return definitions[0], [sample for sample in samples if isinstance(sample, RankSample)]

@@ -5,7 +5,9 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import FloatArray, Moments, in_range
+from torchrankmetrics.theory.candidates import FloatArray, Moments, distinct_rows, in_range
+from torchrankmetrics.theory.expectation.median import median_of_first_ranks
+from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
 from torchrankmetrics.theory.sample import RankType
@@ -34,6 +36,14 @@ def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:
     used = _has_value(definition, sample)
     if not used.any():
         return Moments(math.nan, 0.0, math.nan)
+    if not definition.is_mean_of_f:
+        weight = sample.weight[used]
+        if weight.min() != weight.max():
+            raise ExpectationUnavailableError(
+                f"{definition.name!r} has no exact expectation for queries of different weights: use view='base'"
+            )
+        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        return Moments(*median_of_first_ranks(N, m, count), 1.0)
     mean, variance = definition.moments(sample.num_candidates, sample.num_answers)
     share = in_range(sample.weight[used])
     share /= math.fsum((share * sample.count[used]).tolist())

@@ -39,7 +39,7 @@ def has_p_value(definition: Definition) -> bool:
     (True, False)
     """
     if isinstance(definition, QueryDefinition):
-        return True
+        return definition.is_mean_of_f
     if not definition.has_null or definition.higher_is_better is None:
         return False
     if definition.is_extreme:
