@@ -8,10 +8,10 @@ from typing import Any
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
-    "case_study": "case_study.md",
+    "case_study": "case_studies.md",
     "blind_scorers": "significance.md",
     "audit": "audit.md",
-    "foundation": "foundation.md",
+    "foundation": "case_studies.md",
 }
 HELPERS = ("__main__",)
 _DIGITS = 4

@@ -1,4 +1,4 @@
-"""The benchmark of a foundation model: its page and results, its reading of tables, and how it calls the model."""
+"""The benchmark of a foundation model: its results, its reading of tables, and how it calls the model."""
 
 import json
 import sys
@@ -24,10 +24,6 @@ GRAPHS = {row["graph"]: row for row in json.loads((RESULTS / "foundation_graphs.
 
 
 # --- what is committed ------------------------------------------------------------------------------------------------
-
-
-def test_the_table_of_the_page_is_that_of_the_results() -> None:
-    assert foundation.report(ROWS) in (ROOT / "docs" / "foundation.md").read_text()
 
 
 def test_every_graph_has_all_checkpoints_and_known_candidate_counts() -> None:
