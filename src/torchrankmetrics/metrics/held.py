@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
@@ -46,6 +47,7 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         self._labels: Mapping[str, TaskSide] = {}  # of the user's own, for head and tail
         self._self = ref(self)
 
+    @eager
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
         leader, members = self._leader, list(self._members())

@@ -10,6 +10,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
@@ -107,10 +108,13 @@ class RankMetric(TakesBatches, RowState):
         """float64, that of the value, whatever the metric was cast to; rows are int64."""
         return torch.float64
 
+    @eager
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
         return self._as_value(self.rows.analysis())
 
+    @torch.jit.unused
+    @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and give the value of that batch alone."""
         self._check_free()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
@@ -154,6 +155,7 @@ class TakesBatches:
         """Take the rows of a batch."""
         raise NotImplementedError
 
+    @eager
     @told
     def update(
         self,

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Pairs, as_ids, as_pairs, first_outside, read_scores
@@ -19,6 +20,7 @@ Target = Pairs | Sequence[Integers]
 """What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
 
 
+@eager
 @told
 def rank_scores(
     scores: Tensor | Array,
