@@ -28,7 +28,7 @@ from torchrankmetrics.audit.laws import LAWS
 RESULTS = Path(__file__).parent / "results" / "audit.json"
 PAGE = Path(__file__).parents[1] / "docs" / "audit.md"
 BEGIN = "<!-- begin: python -m benchmarks.audit -->\n"
-SIGNS = {"kept": "+", "broken": "**broken**", "raised": "**raised**", "refused": "refused", "not applicable": ""}
+SIGNS = {"passed": "+", "failed": "**failed**", "error": "**error**", "skipped": "skipped"}
 
 
 def main() -> None:
@@ -81,17 +81,17 @@ def row_of(name: str, package: str, what: str, report: Report) -> dict[str, Any]
 
 
 def tables(results: dict[str, Any]) -> str:
-    """Markdown: who was asked, law by law, and the smallest case of all that is not kept."""
+    """Markdown: who was asked, law by law, and the smallest case of all that did not pass."""
     rows = results["rows"]
     about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
     lines = [
         f"Asked: {about}.",
         "",
-        "| evaluator | package | what is called | ties | kept | broken | raised | refused |",
+        "| evaluator | package | what is called | ties | passed | failed | error | skipped |",
     ]
     lines.append("|---|---|---|---|--:|--:|--:|--:|")
     for row in rows:
-        counts = [sum(law["status"] == status for law in row["laws"]) for status in list(SIGNS)[:4]]
+        counts = [sum(law["status"] == status for law in row["laws"]) for status in SIGNS]
         rule = " or ".join(row["ties"]) or "no one rule"
         lines.append(f"| {row['name']} | {row['package']} | {row['asked']} | {rule} | " + _cells(counts))
     lines += [
@@ -101,7 +101,7 @@ def tables(results: dict[str, Any]) -> str:
     lines += ["", "| law | what it says |", "|---|---|", *(f"| `{law.name}` | {law.says} |" for law in LAWS)]
     lines += [
         "",
-        "`+` kept, empty: not applicable.",
+        "`+`: passed.",
         "",
         "| law | " + _cells(row["name"] for row in rows),
         "|---|" + "---|" * len(rows),
@@ -112,14 +112,14 @@ def tables(results: dict[str, Any]) -> str:
     lines += ["", "| evaluator | law | smallest case | answer | right |", "|---|---|---|---|---|"]
     for row in rows:
         for law in row["laws"]:
-            if law["status"] in ("broken", "raised", "refused"):
+            if law["status"] in ("failed", "error") or law["case"]:
                 lines.append(f"| {row['name']} | `{law['law']}` | {law['case']} | " + _cells(answer(law)))
     return "\n".join(lines) + "\n"
 
 
 def answer(law: dict[str, Any]) -> tuple[str, str]:
     """What was answered and what is right; of an error its words."""
-    if law["status"] != "broken":
+    if law["status"] != "failed":
         return law["message"].replace("|", "\\|"), ""
     more = f" ({law['message']})" if law["message"] else ""
     return f"{law['quantity']} {_number(law['got'])}", f"{_number(law['expected'])}{more}"

@@ -33,21 +33,20 @@ from scipy import optimize, special, stats
 from tqdm import tqdm
 
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, evaluate
-from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT
+from torchrankmetrics.evaluation.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.theory.definitions import hits_at
 from torchrankmetrics.theory.inference.bootstrap import redraws, studentised_interval
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.estimates import estimate
 from torchrankmetrics.theory.inference.mean_intervals import (
+    effective_tasks_of_mean,
     interval_through,
     mean_limits,
     normal_interval,
-    support_of_mean,
 )
 from torchrankmetrics.theory.inference.seeds import seeded_difference
-from torchrankmetrics.theory.inference.shares import clopper_pearson, share_difference
-from torchrankmetrics.theory.inference.testing import mcnemar_p_value
+from torchrankmetrics.theory.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.theory.inference.units import task_values, units_of
 from torchrankmetrics.theory.sample import RankSample
 
@@ -84,7 +83,7 @@ def simulated(draws: int, workers: int) -> Row:
         parts = list(tqdm(pool.map(cell, *zip(*cells, strict=True)), total=len(cells)))
     rows = [row for part in parts for row in part]
     error = math.sqrt(LEVEL * (1 - LEVEL) / draws)
-    return {"draws": draws, "level": LEVEL, "error": error, "rows": sorted(rows, key=_place)}
+    return {"draws": draws, "confidence_level": LEVEL, "error": error, "rows": sorted(rows, key=_place)}
 
 
 def _place(row: Row) -> tuple[Any, ...]:
@@ -145,15 +144,15 @@ def intervals(pool: np.ndarray, size: int, draws: int, rng: np.random.Generator)
         x, limits = f(ranks), np.sort(f(np.array([1.0, NUM_CANDIDATES])))
         for method, ends in (("normal", skewed(x)), ("bootstrap", studentised(x, resampled))):
             low, high = g(np.clip(ends, limits[0], limits[1]))
-            warned = support(x) < LEAST_SUPPORT
+            warned = effective_tasks(x) < LEAST_EFFECTIVE_TASKS
             check(ranks, key, method, low, high, warned)
             yield tally("interval", key, method, low, high, truth[key], warned)
     square = (ranks - ranks.mean(1, keepdims=True)) ** 2
     total = resampled @ ranks.T / size
     spread = np.sqrt(np.maximum(resampled @ (ranks**2).T / size - total**2, 0))
     for key, values, few in (
-        ("median_rank", medians(ranks, resampled), np.full(draws, size < LEAST_SUPPORT)),
-        ("rank_std", spread, support(square) < LEAST_SUPPORT),
+        ("median_rank", medians(ranks, resampled), np.full(draws, size < LEAST_EFFECTIVE_TASKS)),
+        ("rank_std", spread, effective_tasks(square) < LEAST_EFFECTIVE_TASKS),
     ):
         low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
         check(ranks, key, "bootstrap", low, high, few)
@@ -196,7 +195,7 @@ def medians(ranks: np.ndarray, resampled: np.ndarray) -> np.ndarray:
     return np.stack(out, 1)
 
 
-def support(x: np.ndarray) -> np.ndarray:
+def effective_tasks(x: np.ndarray) -> np.ndarray:
     """Number of tasks that the error of the means of samples rests on, (draws,)."""
     square = (x - x.mean(1, keepdims=True)) ** 2
     square[np.ptp(x, axis=1) == 0] = 0
@@ -223,10 +222,10 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
                 _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)
                 limits = mean_limits(definition, sample)
                 row = interval_through(definition.g, units, 0.0, (ends[0], ends[1]), limits, 0.0)
-                told = support_of_mean(definition, units) < LEAST_SUPPORT
+                told = effective_tasks_of_mean(definition, units) < LEAST_EFFECTIVE_TASKS
             else:
                 row = estimate(definition, sample, "realistic", LEVEL, "bootstrap", keys, RESAMPLES, 0)
-                told = row.support < LEAST_SUPPORT
+                told = row.effective_tasks < LEAST_EFFECTIVE_TASKS
         if told != warned[i] or not np.allclose((row.low, row.high), (low[i], high[i]), rtol=1e-6):
             raise AssertionError(f"{key} by {method}: {row} and {low[i]}, {high[i]}, warned {told} and {warned[i]}")
 
@@ -289,7 +288,7 @@ def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.rand
 
 
 def _warns(found: Any) -> bool:
-    return bool(found.support < LEAST_SUPPORT or not found.bounded)
+    return bool(found.effective_tasks < LEAST_EFFECTIVE_TASKS or not found.bounded)
 
 
 def seeded(name: str, size: int, draws: int) -> Iterator[Row]:
@@ -327,17 +326,17 @@ def exact_hits(hit: np.ndarray, size: int) -> Iterator[Row]:
         yield {"kind": "exact interval", "method": method, "share": share, "coverage": float(mass @ covered)}
 
 
-def wilson(hits: int, size: int, level: float) -> tuple[float, float]:
+def wilson(hits: int, size: int, confidence_level: float) -> tuple[float, float]:
     """Our interval of hits."""
     count = np.array([hits, size - hits])
     units = units_of(np.array([1.0, 0.0])[count > 0], np.ones(2)[count > 0], count[count > 0])
-    found = normal_interval(hits_at(1), units, level, (0.0, 1.0))
+    found = normal_interval(hits_at(1), units, confidence_level, (0.0, 1.0))
     return found.low, found.high
 
 
-def mid_p(hits: int, size: int, level: float) -> tuple[float, float]:
+def mid_p(hits: int, size: int, confidence_level: float) -> tuple[float, float]:
     """Clopper and Pearson's interval with half of the atom in the tail."""
-    tail = (1 - level) / 2
+    tail = (1 - confidence_level) / 2
 
     def above(p: float) -> float:
         return float(stats.binom.sf(hits, size, p) + stats.binom.pmf(hits, size, p) / 2)
@@ -381,7 +380,7 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
     if only_a < only_b:  # the mirror image
         low, high, p = _outcome(only_b, only_a, size)
         return -high, -low, p
-    return *share_difference(only_a, only_b, size, LEVEL), mcnemar_p_value(only_a, only_b)
+    return *share_difference(only_a, only_b, size, LEVEL), share_difference_p_value(only_a, only_b, size, 0.0)
 
 
 def tables(results: Row) -> str:

@@ -52,7 +52,7 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
         return Ranks.trusted(torch.stack(columns), None)
 
     for way in WAYS:
-        assert same(rank_scores(scores, target, counting=way), two_lines(scores)), f"{way} counts otherwise"
+        assert same(rank_scores(scores, target, backend=way), two_lines(scores)), f"{way} counts otherwise"
     # every run reads another copy: none finds the scores in the cache of the last run
     copies = cycle([scores.clone() for _ in range(max(2, FRESH // scores.nbytes))])
 
@@ -61,7 +61,7 @@ def count(B: int, N: int, dtype: torch.dtype) -> list[dict[str, Any]]:
         next(copies).view(-1)[: B * N // 2 * 2].view(torch.float32).sum()
 
     def ours(way: str) -> Ranks:
-        return rank_scores(next(copies), target, counting=way)
+        return rank_scores(next(copies), target, backend=way)
 
     ways = [("one read", "floor", read), ("(s > t).sum, (s >= t).sum", "peer", lambda: two_lines(next(copies)))]
     ways += [(f"rank_scores, {way}", "ours", partial(ours, way)) for way in WAYS]
@@ -85,7 +85,7 @@ def step(name: str, entities: int, relations: int, triples: int) -> list[dict[st
     case = f"step {name} 256 x {entities}"
 
     def ranks(way: str) -> Ranks:
-        return rank_scores(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]), counting=way)
+        return rank_scores(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]), backend=way)
 
     def ours() -> None:
         collection.update(scores, batch[:, 2], exclude=index.tails(batch[:, 0], batch[:, 1]))

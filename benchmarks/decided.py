@@ -33,7 +33,7 @@ from scipy import stats
 from torch.nn.functional import cross_entropy
 from tqdm import tqdm
 
-from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples, rank_until_decided
+from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_sequentially, rank_triples
 from torchrankmetrics.theory.inference.sequences import Drawn, log_capital
 
 ALPHA, LOOKS, FIXED = 0.05, 50, 0.2
@@ -296,7 +296,7 @@ def training(name: str, splits: Splits, epochs: int) -> list[Row]:
     known, valid = KnownTriples(*splits, num_entities=entities), splits[1]
     values, fixed = [], []
     part = torch.randperm(len(valid))[: math.ceil(FIXED * len(valid))]
-    ways: dict[str, Row] = {"until decided": {"at_least": None}, "better by 0.01": {"at_least": 0.01}}
+    ways: dict[str, Row] = {"until decided": {"threshold": None}, "better by 0.01": {"threshold": 0.01}}
     state: dict[str, Row] = {way: {"epoch": 0, "best": None, "scorer": None, "asked": 0, "decided": 0} for way in ways}
     for epoch in tqdm(range(epochs), desc=name):
         model.train()
@@ -322,13 +322,13 @@ def training(name: str, splits: Splits, epochs: int) -> list[Row]:
             other = best["scorer"].tails, best["scorer"].heads
             ask = (scorer.tails, scorer.heads, valid, known)
             found, _ = quietly(
-                lambda best=best, other=other, ask=ask, options=options: rank_until_decided(  # type: ignore[misc]
-                    *ask, against=best["best"], score_against=other, progress=False, **options
+                lambda best=best, other=other, ask=ask, options=options: rank_sequentially(  # type: ignore[misc]
+                    *ask, baseline=best["best"], score_baseline=other, progress=False, **options
                 )
             )
             best["asked"] += scorer.asked + best["scorer"].asked
             best["decided"] += not found.is_exact
-            best["best"] = found.table if found.answer else found.against
+            best["best"] = found.table if found.answer else found.baseline
             if found.answer:
                 best["epoch"], best["scorer"] = epoch, scorer
     chosen = int(np.argmax(values))

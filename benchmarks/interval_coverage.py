@@ -25,11 +25,13 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1000)
     parser.add_argument("--tasks", type=int, nargs="*", default=[200, 2000])
     parser.add_argument("--clusters", type=int, nargs="*", default=[100, 500])
-    parser.add_argument("--level", type=float, default=0.95)
+    parser.add_argument("--confidence-level", type=float, default=0.95)
     parser.add_argument("--method", choices=("normal", "bootstrap"), default="normal")
     args = parser.parse_args()
-    error = math.sqrt(args.level * (1 - args.level) / args.samples)
-    print(f"level {args.level}, {args.method}, {args.samples} samples: standard error of a coverage {error:.4f}")
+    error = math.sqrt(args.confidence_level * (1 - args.confidence_level) / args.samples)
+    print(
+        f"level {args.confidence_level}, {args.method}, {args.samples} samples: standard error of coverage {error:.4f}"
+    )
     for path in args.tables:
         table = RankTable.load(path)
         for size in args.tasks:
@@ -40,7 +42,7 @@ def main() -> None:
 
 
 def report(name: str, size: str, table: RankTable, number: int, clustered: bool, args: argparse.Namespace) -> None:
-    covered, effective = coverage(table, number, clustered, args.samples, args.level, args.method)
+    covered, effective = coverage(table, number, clustered, args.samples, args.confidence_level, args.method)
     shares = "  ".join(f"{key} {share:.3f}" for key, share in covered.items())
     print(
         f"{name:20} {size:12} {shares}" + (f"  (as good as {effective:.0f} of equal size, median)" if clustered else "")
@@ -48,7 +50,7 @@ def report(name: str, size: str, table: RankTable, number: int, clustered: bool,
 
 
 def coverage(
-    table: RankTable, number: int, clustered: bool, samples: int, level: float = 0.95, method: str = "normal"
+    table: RankTable, number: int, clustered: bool, samples: int, confidence_level: float = 0.95, method: str = "normal"
 ) -> tuple[dict[str, float], float]:
     """Share of samples whose interval holds the value of the whole table, by metric; median of effective clusters."""
     ranks = table.ranks
@@ -69,7 +71,7 @@ def coverage(
         sample = RankCollection(METRICS)
         chosen = Ranks(*(torch.tensor(x[index]) for x in (optimistic, pessimistic, counts)))
         sample.update(chosen, group=clusters)
-        found = sample.confidence_intervals(level, method, cluster="group" if clustered else None)
+        found = sample.confidence_intervals(confidence_level, method, cluster="group" if clustered else None)
         for key, value in truth.items():
             covered[key] += found[key].low <= value <= found[key].high
         effective.append(found.effective_clusters or 0.0)

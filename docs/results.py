@@ -15,7 +15,6 @@ OWN_PAGE = {
     "study_marks": "study.md",
     "foundation": "foundation.md",
     "decided": "deciding.md",
-    "known_files": "scale.md",
     "offline": "offline.md",
     "decisions": "comparing.md",
 }

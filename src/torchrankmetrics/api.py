@@ -1,9 +1,9 @@
 """The public names; ``import torchrankmetrics`` loads them, and torch, when the first of them is used."""
 
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
-from torchrankmetrics.deciding.decision import Decision
-from torchrankmetrics.deciding.triples import rank_until_decided
-from torchrankmetrics.deciding.until_decided import UntilDecided
+from torchrankmetrics.deciding.decision import SequentialResult
+from torchrankmetrics.deciding.triples import rank_sequentially
+from torchrankmetrics.deciding.until_decided import SequentialEvaluation
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.chance import permutation_p_value
@@ -57,7 +57,7 @@ from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples
 from torchrankmetrics.protocols.long_tables import rank_long_table, rank_long_tables
-from torchrankmetrics.protocols.popularity import weigh_by_popularity
+from torchrankmetrics.protocols.popularity import weight_by_popularity
 from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
 from torchrankmetrics.protocols.triples import rank_triples
 from torchrankmetrics.ranking.accumulator import RankAccumulator
@@ -82,7 +82,6 @@ __all__ = [
     "AdjustedMeanReciprocalRank",
     "AveragePrecision",
     "Candidates",
-    "Decision",
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
@@ -122,10 +121,11 @@ __all__ = [
     "RankVariance",
     "Ranks",
     "RecallAtK",
+    "SequentialEvaluation",
+    "SequentialResult",
     "SuccessAtK",
     "TieRate",
     "Tolerance",
-    "UntilDecided",
     "WithCandidates",
     "ZHitsAtK",
     "ZMeanRank",
@@ -142,8 +142,8 @@ __all__ = [
     "rank_long_table",
     "rank_long_tables",
     "rank_scores",
+    "rank_sequentially",
     "rank_triples",
-    "rank_until_decided",
     "relation_categories",
-    "weigh_by_popularity",
+    "weight_by_popularity",
 ]

@@ -71,9 +71,9 @@ def test_our_ranks_keep_every_law_by_each_rule(rule, pairs):
         lambda scores, target, exclude: getattr(rank_scores(scores, target, exclude=exclude), rule), pairs=pairs
     )
     assert report.ties == (rule,)
-    given = {finding.law for finding in report.findings if finding.status == "not applicable"}
+    given = {finding.law for finding in report.findings if finding.status == "skipped"}
     assert given == {"values", "k_above_candidates"} | (set() if pairs else {"repeated_filter_entries"})
-    assert {finding.status for finding in report.findings} == {"kept", "not applicable"}
+    assert {finding.status for finding in report.findings} == {"passed", "skipped"}
 
 
 @pytest.mark.parametrize(
@@ -363,7 +363,7 @@ def test_repeats_of_pairs_are_found():
         return ranks.clamp(min=1)
 
     report = audit(subtracts, pairs=True, max_candidates=SMALL)
-    assert report["repeated_filter_entries"].status == "broken"
+    assert report["repeated_filter_entries"].status == "failed"
     assert report["repeated_filter_entries"].case == (
         "scores [[0.5, 0.9, 0.7]], target [0], exclude columns [[1]] (each twice)"
     )
@@ -385,7 +385,7 @@ def test_what_is_wrong_without_anything_odd_ends_the_audit(evaluator, law):
     assert [finding.law for finding in report.failures] == [law]
     asked = [finding for finding in report.findings if finding.message.startswith("not asked: ")]
     assert len(asked) > 20
-    assert {finding.status for finding in asked} == {"not applicable"}
+    assert {finding.status for finding in asked} == {"skipped"}
     assert report.ties == ()
     assert "ties: not known" in str(report)
 
@@ -401,7 +401,7 @@ def test_a_nan_that_counts_as_missed_helps_nobody(answers):
 
     report = audit(missed, max_candidates=SMALL)
     assert not report.failures
-    assert {report["nan_truth"].status, report["all_nan"].status} == {"kept"}
+    assert {report["nan_truth"].status, report["all_nan"].status} == {"passed"}
 
 
 def test_an_error_is_told_with_its_words_and_is_no_failure_where_it_is_as_good_as_an_answer():
@@ -416,25 +416,25 @@ def test_an_error_is_told_with_its_words_and_is_no_failure_where_it_is_as_good_a
 
     report = audit(picky, max_candidates=SMALL)
     assert {finding.law for finding in report.failures} == {"negative_scores", "constant_scorer", "saturated_sigmoid"}
-    assert report["negative_scores"].status == "raised"
+    assert report["negative_scores"].status == "error"
     assert report["negative_scores"].message == "ValueError: scores must be probabilities"
     for law in ("nan_truth", "nan_candidates", "all_nan"):
-        assert report[law].status == "refused"
+        assert report[law].status == "skipped"
         assert report[law].message == "ValueError: scores must not be NaN"
     assert report["filter"].message == "no filter"
-    assert {report[law].status for law in ("filter", "several_answers", "own_target_in_filter")} == {"not applicable"}
+    assert {report[law].status for law in ("filter", "several_answers", "own_target_in_filter")} == {"skipped"}
 
 
 def test_laws_of_the_filter_are_not_asked_of_what_ignores_it():
     report = audit(ignores_filter, max_candidates=SMALL)
-    assert report["several_answers"].message == "the law filter is not kept"
+    assert report["several_answers"].message == "the law filter failed"
 
 
 def test_a_report_shows_the_smallest_case_and_both_numbers():
     report = audit(ieee_comparisons, max_candidates=SMALL)
-    assert str(report).startswith("ieee_comparisons: 3 of 27 laws broken; ties: optimistic\n")
+    assert str(report).startswith("ieee_comparisons: 3 of 27 laws failed; ties: optimistic\n")
     line = next(line for line in str(report).splitlines() if "nan_truth" in line)
-    assert line == "broken          nan_truth                 scores [[nan, 0.5]], target [0]: rank 1, not 2"
+    assert line == "failed    nan_truth                 scores [[nan, 0.5]], target [0]: rank 1, not 2"
     loaded = json.loads(report.to_json())
     assert loaded == report.to_dict()
     assert loaded["ties"] == ["optimistic"]
@@ -505,5 +505,5 @@ def test_the_evaluator_gets_clones_that_share_nothing():
 
 def test_one_law_is_asked_in_a_batch_where_a_task_alone_fails():
     report = audit(squeezes, max_candidates=SMALL)
-    assert report["nan_truth"].status == "kept"
+    assert report["nan_truth"].status == "passed"
     assert report["batch_of_one"].got == "shape ()"

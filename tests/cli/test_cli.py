@@ -22,7 +22,7 @@ from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK
 from torchrankmetrics.theory.tails.significance import log_p_value
 
 COMMANDS = {
-    "report": (["report", "a.npz", "--level", "0.95"], r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$"),
+    "report": (["report", "a.npz", "--confidence-level", "0.95"], r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$"),
     "compare": (["compare", "a.npz", "b.npz", "-m", "mrr,hits@10"], r"(?m)^hits_at_10 .*exact McNemar"),
     "adjust": (
         ["adjust", "--dataset", "fb15k237", "--metric", "mrr", "--value", "0.355"],

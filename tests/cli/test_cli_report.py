@@ -51,7 +51,7 @@ def test_report_of_several_files_names_each(cli_folder, capsys):
     ],
 )
 def test_report_intervals_are_those_of_a_collection(cli_folder, capsys, options, keywords):
-    got = records(capsys, "report", "a.npz", "-m", "mrr", *options, "--level", "0.9")
+    got = records(capsys, "report", "a.npz", "-m", "mrr", *options, "--confidence-level", "0.9")
     collection = RankCollection(["median_rank" if "median_rank" in options else "mrr"])
     for side in ("head", "tail"):
         part = RankTable.load("a.npz").select(side=side)
@@ -92,14 +92,25 @@ def test_what_is_undefined_is_null_with_a_note(cli_folder, capsys):
 
 
 def test_compare_gives_the_numbers_of_the_library(cli_folder, capsys):
-    options = ["--level", "0.9", "--resamples", "500", "--permutations", "999", "--seed", "3", "--cluster", "sample_id"]
+    options = [
+        "--confidence-level",
+        "0.9",
+        "--n-resamples",
+        "500",
+        "--permutations",
+        "999",
+        "--seed",
+        "3",
+        "--cluster",
+        "sample_id",
+    ]
     got = records(capsys, "compare", "a.npz", "b.npz", "-m", "mrr,hits@10", *options)
     expected = compare(
         RankTable.load("a.npz"),
         RankTable.load("b.npz"),
         ["mrr", "hits@10"],
-        level=0.9,
-        resamples=500,
+        confidence_level=0.9,
+        n_resamples=500,
         permutations=999,
         seed=3,
         cluster="sample_id",
@@ -114,21 +125,21 @@ def test_compare_of_folders_takes_their_files_as_training_runs(cli_folder, capsy
         Path(model).mkdir()
         for run in range(3):
             table_of(first + run, 20).save(f"{model}/{run}.npz")
-    (row,) = records(capsys, "compare", "x", "y", "--resamples", "200")
+    (row,) = records(capsys, "compare", "x", "y", "--n-resamples", "200")
     runs = [[RankTable.load(f"{model}/{run}.npz") for run in range(3)] for model in "xy"]
-    assert row["p"] == compare(*runs, "mrr", resamples=200).p_value
+    assert row["p"] == compare(*runs, "mrr", n_resamples=200).p_value
     assert row["test"] == "t over seeds and tasks"
 
 
 def test_report_with_intervals_keeps_p_values_and_counts_without_bounds(cli_folder, capsys):
-    got = records(capsys, "report", "a.npz", "-m", "mrr,p_mrr,count", "--level", "0.95")
+    got = records(capsys, "report", "a.npz", "-m", "mrr,p_mrr,count", "--confidence-level", "0.95")
     assert [row["metric"] for row in got] == ["mrr", "p_mrr", "count"]
     assert got[0]["low"] < got[0]["value"] < got[0]["high"]
     assert [row["value"] for row in got[1:]] == list(
         evaluate(RankTable.load("a.npz"), metrics=["p_mrr", "count"]).values()
     )
     assert {row[bound] for row in got[1:] for bound in ("low", "high")} == {None}
-    text = output(capsys, "report", "a.npz", "-m", "mrr", "--view", "base,p_value", "--level", "0.95")
+    text = output(capsys, "report", "a.npz", "-m", "mrr", "--view", "base,p_value", "--confidence-level", "0.95")
     assert re.search(r"(?m)^p_mrr +[\d.e-]+ +- +-$", text), text
 
 
@@ -226,16 +237,16 @@ def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
     assert [(row["metric"], row["model_a"], row["model_b"], row["p_adjusted"]) for row in got] == [
         (row.metric, *row.models, row.p_adjusted) for row in expected.rows
     ]
-    best = records(capsys, "compare", *files, "-m", "mrr", "--against", "b")
+    best = records(capsys, "compare", *files, "-m", "mrr", "--baseline", "b")
     assert [(row["model_a"], row["model_b"]) for row in best] == [("b", "a"), ("b", "c")]
     Path("x").mkdir()
     table_of(8, 30).save("x/a.npz")
     named = records(capsys, "compare", "a.npz", "b.npz", "x/a.npz", "--permutations", "99")
     assert {row["model_b"] for row in named} == {"b.npz", "x/a.npz"}
     for arguments, message in (
-        (["a.npz", "b.npz", "--against", "best"], "--against would do nothing: of two models there is one pair"),
+        (["a.npz", "b.npz", "--baseline", "best"], "--baseline would do nothing: of two models there is one pair"),
         (["a.npz", "b.npz", "a.npz"], "models must be different files; got a.npz, b.npz, a.npz"),
-        ([*files, "--against", "d"], "against must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'"),
+        ([*files, "--baseline", "d"], "baseline must be None, 'best' or one of the models 'a', 'b', 'c'; got 'd'"),
     ):
         assert main(["compare", *arguments]) == 2
         assert message in capsys.readouterr().err

@@ -20,9 +20,9 @@ def pattern(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
     table = RankStudy.open(pattern).table(
-        ["mrr", "hits@3"], "adjusted_index", level=0.9, cluster="sample_id", margin=0.2
+        ["mrr", "hits@3"], "adjusted_index", confidence_level=0.9, cluster="sample_id", margin=0.2
     )
-    arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--level", "0.9"]
+    arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--confidence-level", "0.9"]
     arguments += ["--cluster", "sample_id", "--margin", "0.2"]
     assert output(capsys, *arguments) == f"{table}\n"
     assert output(capsys, *arguments, "--rows", "datasets") == table.shown(rows="datasets").to_text() + "\n"
@@ -64,7 +64,7 @@ def test_html_is_the_page(pattern: str, tmp_path: Path, capsys: pytest.CaptureFi
         (["-f", "html", "--values-only"], "--values-only would do nothing"),
         (["--across", "--rows", "datasets"], "--rows would do nothing"),
         (["-m", "mrrr"], "unknown metric 'mrrr'"),
-        (["--level", "2"], "level must be in (0, 1)"),
+        (["--confidence-level", "2"], "confidence_level must be in (0, 1)"),
     ],
 )
 def test_bad_options_are_told_in_a_line(

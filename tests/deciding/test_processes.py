@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from checkpoints import TRIPLES, Model, decide, full
-from torchrankmetrics import UntilDecided
+from torchrankmetrics import SequentialEvaluation
 from worker_pool import WorkerPool
 
 
@@ -14,7 +14,7 @@ def job(several):
     group = torch.distributed.group.WORLD if several else None
     strong, weak = Model(2.0, seed=1), Model(1.0)
     results = []
-    for options in ({"against": full(weak)}, {"score_against": weak.both}, {"within": 0.07}):
+    for options in ({"baseline": full(weak)}, {"score_baseline": weak.both}, {"half_width": 0.07}):
         strong.asked = []
         found = decide(strong, process_group=group, batch_size=5, **options)
         results.append((found.answer, found.estimate, found.low, found.high, found.num_queries))
@@ -23,8 +23,8 @@ def job(several):
         of_the_first = torch.distributed.new_group([0])
         if torch.distributed.get_rank() == 1:
             with pytest.raises(ValueError, match="a group that this process is part of"):
-                UntilDecided(len(TRIPLES), at_least=0.2, process_group=of_the_first)
-    until = UntilDecided(len(TRIPLES), at_least=0.2, process_group=group)
+                SequentialEvaluation(len(TRIPLES), threshold=0.2, process_group=of_the_first)
+    until = SequentialEvaluation(len(TRIPLES), threshold=0.2, process_group=group)
     for tasks in until.batches(3):  # of which some have none for some processes
         h, r, t = TRIPLES[tasks].T
         until.update(strong.noise[0, h, r], t, sample_id=tasks)

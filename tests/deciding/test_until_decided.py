@@ -17,12 +17,12 @@ from torchrankmetrics import (
     RankMetric,
     Ranks,
     RankTable,
-    UntilDecided,
+    SequentialEvaluation,
     WithCandidates,
     compare,
     evaluate,
+    rank_sequentially,
     rank_triples,
-    rank_until_decided,
 )
 from torchrankmetrics.cli import reported
 from torchrankmetrics.deciding.draws import Draws
@@ -46,7 +46,7 @@ def rows_by_task(table):
 
 def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once():
     model = Model(3.0, seed=1)
-    found = decide(model, against=WEAK_TABLE)
+    found = decide(model, baseline=WEAK_TABLE)
     assert found.answer is True
     assert found.is_decided
     assert not found.is_exact
@@ -62,7 +62,7 @@ def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once
     expected = {(2, i) for i in range(len(h)) if ("tail", h[i], r[i]) in asked}
     expected |= {(1, i) for i in range(len(h)) if ("head", r[i], t[i]) in asked}
     assert set(part) == expected
-    worse = decide(WEAK, against=STRONG_TABLE)
+    worse = decide(WEAK, baseline=STRONG_TABLE)
     assert worse.answer is False
     assert worse.high < 0
 
@@ -76,7 +76,7 @@ def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluati
     whole = [
         rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra) for score, extra in zip((own, given), hrt, strict=True)
     ]
-    found = rank_until_decided(*own, TRIPLES, KNOWN, against=whole[1], alpha=1e-12, batch_size=999, **QUIET, **hrt[0])
+    found = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[1], alpha=1e-12, batch_size=999, **QUIET, **hrt[0])
     values = [evaluate(table, metrics=["mrr"])["mrr"] for table in whole]
     assert found.is_exact
     assert found.is_decided
@@ -85,63 +85,63 @@ def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluati
     assert found.answer == (values[0] > values[1])
     assert evaluate(found.table, metrics=["mrr"])["mrr"] == values[0]  # it is no sample
     assert set(found.values()) == {"difference_mrr", "decided_share_mrr"}
-    same = rank_until_decided(*own, TRIPLES, KNOWN, against=whole[0], **QUIET, **hrt[0])
+    same = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[0], **QUIET, **hrt[0])
     assert (same.answer, same.estimate, same.is_exact) == (False, 0.0, True)
     assert "equal, exactly" in str(same)
 
 
 def test_the_other_model_is_scored_as_far_as_it_is_needed_and_then_gives_the_same_answer():
-    expected = decide(STRONG, against=WEAK_TABLE)
+    expected = decide(STRONG, baseline=WEAK_TABLE)
     other = Model(1.0)
-    found = decide(STRONG, score_against=other.both)
+    found = decide(STRONG, score_baseline=other.both)
     assert (found.answer, found.low, found.high) == (True, expected.low, expected.high)
     assert len(other.asked) == found.num_queries == expected.num_queries
-    assert found.against.is_partial
-    assert rows_by_task(found.against).items() <= rows_by_task(WEAK_TABLE).items()
+    assert found.baseline.is_partial
+    assert rows_by_task(found.baseline).items() <= rows_by_task(WEAK_TABLE).items()
     # a third model meets the winner's sample, extends it where it ends, and scores nothing of it twice
     third, winner = Model(2.6, seed=5), Model(3.0, seed=1)
-    again = decide(third, against=found.table, score_against=winner.both)
+    again = decide(third, baseline=found.table, score_baseline=winner.both)
     assert len(winner.asked) == max(0, again.num_queries - found.num_queries)
     assert again.num_queries > found.num_queries
-    direct = decide(third, against=STRONG_TABLE)
+    direct = decide(third, baseline=STRONG_TABLE)
     assert (again.answer, again.estimate, again.num_queries) == (direct.answer, direct.estimate, direct.num_queries)
-    hrt = rank_until_decided(
-        None, None, TRIPLES, KNOWN, score_hrt=STRONG.hrt, score_against=WEAK.hrt, batch_size=20, **QUIET
+    hrt = rank_sequentially(
+        None, None, TRIPLES, KNOWN, score_hrt=STRONG.hrt, score_baseline=WEAK.hrt, batch_size=20, **QUIET
     )
     assert hrt.answer is True
 
 
 def test_against_a_sample_without_its_scorer_it_ends_undecided_where_the_sample_ends():
-    best = decide(STRONG, against=WEAK_TABLE).table
+    best = decide(STRONG, baseline=WEAK_TABLE).table
     close = Model(2.9, seed=6)
-    found = decide(close, against=best, batch_size=4)
+    found = decide(close, baseline=best, batch_size=4)
     assert (found.answer, found.is_decided) == (None, False)
     assert found.num_tasks == len(best)
     assert "not decided" in str(found)
     assert found.low < 0 < found.high
-    clear = decide(Model(0.0, seed=6), against=best)
+    clear = decide(Model(0.0, seed=6), baseline=best)
     assert clear.answer is False
 
 
 def test_at_least_and_within():
     value = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"]
     for threshold, expected in ((value - 0.15, True), (value + 0.15, False)):
-        found = decide(STRONG, at_least=threshold)
+        found = decide(STRONG, threshold=threshold)
         assert found.answer is expected
         assert found.num_queries < found.total_queries
         assert found.low <= value <= found.high
         assert f"{'at least' if expected else 'below'} {threshold:g}" in str(found)
-    exactly = decide(STRONG, at_least=value)
+    exactly = decide(STRONG, threshold=value)
     assert (exactly.answer, exactly.is_exact) == (True, True)  # not less, to the last bit
-    better_by = decide(STRONG, against=WEAK_TABLE, at_least=DIFFERENCE / 3)
+    better_by = decide(STRONG, baseline=WEAK_TABLE, threshold=DIFFERENCE / 3)
     assert better_by.answer is True
-    assert better_by.num_queries > decide(STRONG, against=WEAK_TABLE).num_queries
-    close = decide(STRONG, within=0.08)
+    assert better_by.num_queries > decide(STRONG, baseline=WEAK_TABLE).num_queries
+    close = decide(STRONG, half_width=0.08)
     assert (close.answer, close.is_decided, close.is_exact) == (None, True, False)
     assert close.high - close.low <= 0.16
     assert close.low <= value <= close.high
     assert set(close.values()) == {"partial_mrr", "partial_mrr_low", "partial_mrr_high", "decided_share_mrr"}
-    difference = decide(STRONG, against=WEAK_TABLE, within=0.12)
+    difference = decide(STRONG, baseline=WEAK_TABLE, half_width=0.12)
     assert difference.low <= DIFFERENCE <= difference.high <= difference.low + 0.24
 
 
@@ -150,7 +150,7 @@ def test_at_least_and_within():
 def test_every_bounded_mean_in_every_rank_type_ends_with_the_value_of_evaluate(name, rank_type):
     definition = RankDefinition("log", f=torch.log) if name == "log" else name
     metric = RankMetric(definition, rank_type=rank_type)
-    found = decide(WEAK, against=STRONG_TABLE, metric=metric, alpha=1e-9)
+    found = decide(WEAK, baseline=STRONG_TABLE, metric=metric, alpha=1e-9)
     values = [evaluate(table, metrics=[metric]) for table in (WEAK_TABLE, STRONG_TABLE)]
     difference = next(iter(values[0].values())) - next(iter(values[1].values()))
     assert found.metric == metric.key
@@ -164,7 +164,7 @@ def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
     asked = []
     for seed in (0, 0, 1):
         model = Model(3.0, seed=1)
-        decide(model, against=WEAK_TABLE, seed=seed)
+        decide(model, baseline=WEAK_TABLE, seed=seed)
         asked.append(model.asked)
     assert asked[0] == asked[1] != asked[2]
     query = np.repeat(np.arange(4), [1, 2, 3, 10])
@@ -191,8 +191,8 @@ def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possib
     ranks = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
     others = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
     ranks, others, index = torch.tensor(ranks), torch.tensor(others), torch.arange(len(query))
-    against = RankTable.from_ranks(Ranks(others, None, 9), sample_id=index)
-    until = UntilDecided(torch.tensor(query), against=against, seed=seed, alpha=0.3, metric="hits@3")
+    baseline = RankTable.from_ranks(Ranks(others, None, 9), sample_id=index)
+    until = SequentialEvaluation(torch.tensor(query), baseline=baseline, seed=seed, alpha=0.3, metric="hits@3")
     seen = []
     for tasks in until.batches(batch_size):
         seen += tasks.tolist()
@@ -209,11 +209,11 @@ def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possib
 
 
 def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
-    tails = rank_until_decided(
-        STRONG.tails, None, TRIPLES, KNOWN, against=WEAK_TABLE.side("tail"), batch_size=8, **QUIET
+    tails = rank_sequentially(
+        STRONG.tails, None, TRIPLES, KNOWN, baseline=WEAK_TABLE.side("tail"), batch_size=8, **QUIET
     )
     query = torch.unique(TRIPLES[:, :2], dim=0, return_inverse=True)[1]
-    until = UntilDecided(query, against=WEAK_TABLE.side("tail"))
+    until = SequentialEvaluation(query, baseline=WEAK_TABLE.side("tail"))
     for tasks in until.batches(8):
         h, r, t = TRIPLES[tasks].T
         until.update(STRONG.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
@@ -229,7 +229,9 @@ def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
 
 
 def test_a_task_that_comes_again_keeps_what_was_looked_at():
-    until = UntilDecided(40, against=RankTable.from_ranks(Ranks([5] * 40, None, 9), sample_id=torch.arange(40)))
+    until = SequentialEvaluation(
+        40, baseline=RankTable.from_ranks(Ranks([5] * 40, None, 9), sample_id=torch.arange(40))
+    )
     tasks = next(iter(until.batches(2)))
     for rank in (1, 9):
         until.update(Ranks([rank, rank], None, 9), sample_id=tasks)
@@ -238,7 +240,7 @@ def test_a_task_that_comes_again_keeps_what_was_looked_at():
 
 @pytest.mark.parametrize(("model", "wins"), [(STRONG, True), (Model(0.0, seed=6), False)])
 def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
-    until = UntilDecided(len(TRIPLES), against=WEAK_TABLE.side("tail"))
+    until = SequentialEvaluation(len(TRIPLES), baseline=WEAK_TABLE.side("tail"))
     for tasks in until.batches(16, complete=True):
         h, r, t = TRIPLES[tasks].T
         until.update(model.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
@@ -249,7 +251,7 @@ def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
 
 
 def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_path):
-    table = decide(STRONG, against=WEAK_TABLE).table
+    table = decide(STRONG, baseline=WEAK_TABLE).table
     assert table.is_partial
     assert "tasks of a sample" in repr(table)
     table.save(tmp_path / "sample.npz")
@@ -298,12 +300,12 @@ def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
         (QueryDefinition("own", f=lambda r: 1 / r), "no mean over tasks"),
     ):
         with pytest.raises(ValueError, match=message) as told:
-            UntilDecided(9, metric=metric, at_least=0.5)
+            SequentialEvaluation(9, metric=metric, threshold=0.5)
         assert "'mrr'" in str(told.value) or "base view" in message or "side" in message or "micro" in message
     with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
-        UntilDecided(9, metric="mr", at_least=5)
-    assert not UntilDecided(9, metric="mr", at_least=5, num_candidates=20).is_over
-    until = UntilDecided(9, metric="mr", at_least=5, num_candidates=20)
+        SequentialEvaluation(9, metric="mr", threshold=5)
+    assert not SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20).is_over
+    until = SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20)
     with pytest.raises(ValueError, match=re.escape("outside of [1, 20]")):
         until.update(Ranks([21], None, 30), sample_id=torch.tensor([0]))
     assert until.decision.num_tasks == 0
@@ -313,42 +315,42 @@ def test_bad_input_is_refused_before_anything_is_scored():
     model = Model(1.0)
     for options, message in (
         ({}, "nothing is asked"),
-        ({"at_least": 0.5, "within": 0.1}, "two questions"),
-        ({"at_least": 1.5}, "at_least must lie in"),
-        ({"at_least": math.nan}, "finite"),
-        ({"within": 0}, "above 0"),
-        ({"at_least": 0.5, "alpha": 5}, "alpha must be in"),
-        ({"at_least": 0.5, "seed": -1}, "seed"),
-        ({"at_least": 0.5, "batch_size": 0}, "batch_size"),
-        ({"against": WEAK_TABLE.side("tail")}, "lacks .* and is not marked as a sample"),
-        ({"against": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id"),
-        ({"against": RankTable(WEAK_TABLE.rows + torch.eye(9, dtype=torch.int64)[5] * 9)}, "none here"),
-        ({"score_against": (model.tails, None)}, "the sides that the model ranks"),
+        ({"threshold": 0.5, "half_width": 0.1}, "two questions"),
+        ({"threshold": 1.5}, "threshold must lie in"),
+        ({"threshold": math.nan}, "finite"),
+        ({"half_width": 0}, "above 0"),
+        ({"threshold": 0.5, "alpha": 5}, "alpha must be in"),
+        ({"threshold": 0.5, "seed": -1}, "seed"),
+        ({"threshold": 0.5, "batch_size": 0}, "batch_size"),
+        ({"baseline": WEAK_TABLE.side("tail")}, "lacks .* and is not marked as a sample"),
+        ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id"),
+        ({"baseline": RankTable(WEAK_TABLE.rows + torch.eye(9, dtype=torch.int64)[5] * 9)}, "none here"),
+        ({"score_baseline": (model.tails, None)}, "the sides that the model ranks"),
     ):
         with pytest.raises(ValueError, match=message):
             decide(model, **options)
-    with pytest.raises(TypeError, match="against must be a RankTable"):
-        decide(model, against=WEAK_TABLE.ranks)
+    with pytest.raises(TypeError, match="baseline must be a RankTable"):
+        decide(model, baseline=WEAK_TABLE.ranks)
     with pytest.raises(ValueError, match="there is nothing to decide on"):
-        rank_until_decided(*model.both, TRIPLES[:0], KNOWN, at_least=0.5)
+        rank_sequentially(*model.both, TRIPLES[:0], KNOWN, threshold=0.5)
     assert model.asked == []
     with pytest.raises(ValueError, match="differ in num_candidates"):
-        rank_until_decided(*model.both, TRIPLES, None, against=WEAK_TABLE, **QUIET)
-    until = UntilDecided(9, at_least=0.5)
+        rank_sequentially(*model.both, TRIPLES, None, baseline=WEAK_TABLE, **QUIET)
+    until = SequentialEvaluation(9, threshold=0.5)
     for ids, message in ((torch.tensor([9]), "from 0 to 8; got 9"), (None, "got none")):
         with pytest.raises(ValueError, match=message):
             until.update(Ranks([1], None, 9), sample_id=ids)
     with pytest.raises(ValueError, match="query must be"):
-        UntilDecided(0, at_least=0.5)
+        SequentialEvaluation(0, threshold=0.5)
     with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
-        UntilDecided(9, at_least=0.5, process_group="all")
+        SequentialEvaluation(9, threshold=0.5, process_group="all")
 
 
 def test_scores_of_a_loop_are_counted_and_tie_as_they_are_told_to():
     scores, target, ids = np.array([[0.5, 0.5 + 1e-9, 0.1]] * 2), torch.tensor([0, 0]), torch.tensor([0, 1])
     for tolerance, rank in ((0.0, 2), (1e-6, 1)):
-        until = UntilDecided(2, at_least=0.75)
-        until.update(scores, target, sample_id=ids, counting="torch", tolerance=tolerance)
+        until = SequentialEvaluation(2, threshold=0.75)
+        until.update(scores, target, sample_id=ids, backend="torch", tolerance=tolerance)
         assert until.decision.table.ranks.optimistic.tolist() == [rank, rank]
-    with pytest.raises(ValueError, match="counting must be one of"):
-        until.update(scores, target, sample_id=ids, counting="fast")
+    with pytest.raises(ValueError, match="backend must be one of"):
+        until.update(scores, target, sample_id=ids, backend="fast")

@@ -26,7 +26,7 @@ from torchrankmetrics.theory.definitions import IDENTITY, Exponential
 from torchrankmetrics.theory.inference.differences import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
+from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.inference.units import units_of
 
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]
@@ -52,7 +52,7 @@ def table(ranks, order=None, **columns):
 
 def test_values_and_difference_are_those_of_evaluate():
     names = ["mr", "mrr", "hits_at_3", "gmr", "hmr", "amri", "adjusted_mrr", "z_mrr", "z_mr", "amr"]
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, resamples=200)
+    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), names, n_resamples=200)
     a, b = evaluate(A, 40, names), evaluate(B, 40, names)
     for row in result.rows:
         assert (row.a, row.b) == pytest.approx((a[row.metric], b[row.metric]))
@@ -65,7 +65,7 @@ def test_values_and_difference_are_those_of_evaluate():
     assert slope < 0
     assert result["amri"].low == pytest.approx(slope * result["mr"].high)
     assert result["hits_at_3"].test == "exact McNemar"
-    assert result["hits_at_3"].p_value == mcnemar_p_value(4, 0)
+    assert result["hits_at_3"].p_value == pytest.approx(stats.binomtest(4, 4).pvalue)
     adjusted = holm([row.p_value for row in result.rows])
     assert [row.p_adjusted for row in result.rows] == pytest.approx(adjusted.tolist())
 
@@ -76,8 +76,8 @@ def test_a_task_of_no_weight_is_not_compared():
     whole = [table(ranks, weight=weight, sample_id=ids) for ranks in (A, B)]
     part = [table(ranks, ids[kept], weight=weight, sample_id=ids) for ranks in (A, B)]
     keys = ids % 5
-    expected = compare(*part, "mrr", cluster=keys[kept], resamples=200)
-    assert compare(*whole, "mrr", cluster=keys, resamples=200) == expected
+    expected = compare(*part, "mrr", cluster=keys[kept], n_resamples=200)
+    assert compare(*whole, "mrr", cluster=keys, n_resamples=200) == expected
     assert expected.num_tasks == 8
 
 
@@ -88,17 +88,54 @@ def paired_ranks(draw):
     return a, b
 
 
+AGREEING = [
+    *("mr", "mrr", "gmr", "hmr", "imr", "power_mean_rank_2", "amri", "z_mrr", "auc", "hits@1", "hits@3"),
+    *("adjusted_hits_at_3", "expected_hits_at_3", "success@3", "recall@3", "rr", "ap", "ndcg"),
+]
+
+
 @given(
-    paired_ranks(), st.sampled_from(["mr", "mrr", "gmr", "hmr", "imr", "hits@3", "amri"]), st.sampled_from([0.8, 0.95])
+    st.sampled_from(["equal", "weighted", "clustered", "weighted and clustered", "two runs each"]),
+    st.sampled_from(AGREEING),
+    st.sampled_from([0.8, 0.9375, 0.95, 0.999]),  # p of five discordant tasks is 1 - 0.9375
+    st.integers(0, 1 << 30),
 )
-@cases(50, 1500)
-def test_the_interval_holds_zero_where_p_is_above_one_minus_level(ranks, metric, level):
+@cases(250, 5000)
+def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric, confidence_level, seed):
+    rng = np.random.default_rng(seed)
+    size, shift = int(rng.integers(4, 45)), rng.choice([0, 0.5, 2])
+    weight = rng.choice([0.1, 1.0, 2.0, 7.5], size) if "weighted" in tasks else np.ones(size)
+    keys = np.r_[0, 1, rng.integers(0, rng.integers(2, size), size - 2)] if "clustered" in tasks else None
+    hardness = rng.normal(1, 1, size)
+
+    def run(shift):
+        ranks = np.clip(np.exp(hardness + shift * rng.random(size)), 1, 30).astype(np.int64)
+        return RankTable.from_ranks(Ranks(ranks, None, 30), sample_id=range(size), weight=weight)
+
+    several = 2 if tasks == "two runs each" else 1
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RankMetricWarning)
-        found = compare(*(Ranks(r, None, 30) for r in ranks), metric, level=level)
-    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - level + 1e-9)
+        a, b = ([run(shift) for _ in range(several)] for shift in (0, shift))
+        found = compare(a, b, metric, confidence_level=confidence_level, cluster=keys, permutations=1999)
+    assert (found.low <= 0 <= found.high) == (found.p_value > 1 - confidence_level + 1e-11)
     assert found.low <= found.difference + 1e-12
     assert found.high >= found.difference - 1e-12
+
+
+def test_many_discordant_tasks_of_one_sign_agree_at_any_level():
+    """Far out the exact binomial tail is below that of Tango's score: p is the larger, as the interval is the wider."""
+    found = compare(Ranks([1] * 12, None, 30), Ranks([9] * 12, None, 30), "hits@3", confidence_level=0.9995)
+    assert stats.binomtest(12, 12).pvalue < 0.0005 < found.p_value
+    assert found.low < 0 < found.high
+
+
+def test_two_runs_without_spread_on_few_tasks_are_unbounded():
+    """Flips of four tasks reject nothing at 5 %: neither may an interval without width."""
+    a, b = ([Ranks([r] * 4, None, 30)] * 2 for r in (2, 3))
+    with pytest.warns(RankMetricWarning, match="nothing can be rejected at level 0.95"):
+        found = compare(a, b, "mr")
+    assert (found.p_value, found.low, found.high, found.bounded) == (0.125, -math.inf, math.inf, False)
+    assert compare(a, b, "mr", confidence_level=0.8).low == compare(a, b, "mr", confidence_level=0.8).high == -1
 
 
 @given(paired_ranks())
@@ -198,15 +235,15 @@ def test_the_number_of_flips_and_their_error_are_told():
 
 
 def test_many_hypotheses_draw_more_flips():
-    """So that Holm's correction can still reject: 50 times m / (1 - level), the floor a fiftieth of the level."""
+    """So that Holm's correction can still reject: 50 times m / (1 - confidence_level), the floor a fiftieth of it."""
     a = np.arange(1, 41)
     names = ["mr", "mrr", "gmr", "hmr", "imr"]
     found = compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), names, permutations=99)
     assert {row.permutations for row in found.rows} == {4999}
     assert all(row.p_adjusted == pytest.approx(5 / 5000) for row in found.rows)
     assert compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=99).permutations == 99
-    with pytest.raises(ValueError, match=r"permutations must be at least 999 for level=0\.999"):
-        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, level=0.999)
+    with pytest.raises(ValueError, match=r"permutations must be at least 999 for confidence_level=0\.999"):
+        compare(Ranks(a, None, 100), Ranks(a + 30, None, 100), "mr", permutations=500, confidence_level=0.999)
 
 
 def test_extremes_are_refused():
@@ -325,7 +362,7 @@ def test_repeats_that_differ_warn():
 
 
 def test_median_has_an_interval_and_no_test():
-    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), ["median", "mr"], resamples=400)
+    result = compare(Ranks(A, None, 40), Ranks(B, None, 40), ["median", "mr"], n_resamples=400)
     assert result["median_rank"].p_value is None
     assert result["median_rank"].low <= result["median_rank"].difference == 2 - 4.5 <= result["median_rank"].high
     assert result["mr"].p_adjusted == result["mr"].p_value
@@ -334,7 +371,7 @@ def test_median_has_an_interval_and_no_test():
 
 def test_equal_models_do_not_differ():
     with pytest.warns(RankMetricWarning, match=r"'mrr' \(no spread at all\)"):
-        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], resamples=100)
+        result = compare(Ranks(A, None, 40), Ranks(A, None, 40), ["mrr", "hits@3", "median"], n_resamples=100)
     assert all((row.low, row.high) == (0, 0) for row in result.rows if row.metric != "hits_at_3")
     assert result["mrr"].p_value == result["hits_at_3"].p_value == 1
 
@@ -383,7 +420,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     rng = np.random.default_rng(5)
     runs = [np.clip(np.round(np.exp(rng.normal(2, 1, 60))), 1, 40).astype(np.int64) for _ in range(4)]
     tables = [Ranks(run, None, 40) for run in runs]
-    result = compare(tables[:2], tables[2:], "mr", resamples=300)
+    result = compare(tables[:2], tables[2:], "mr", n_resamples=300)
     assert result.a == pytest.approx(np.mean([runs[0].mean(), runs[1].mean()]))
     y = np.stack(runs, 1).astype(float)
     interaction = seeds = 0.0
@@ -398,7 +435,7 @@ def test_seeds_of_models_and_their_variance_by_hand():
     assert split.num_seeds == (2, 2)
     assert split.seed_share == pytest.approx(seeds / (seeds + tasks + interaction))
     assert "of the variance is training seeds" in str(result)
-    index = compare(tables[:2], tables[2:], "amri", resamples=300)
+    index = compare(tables[:2], tables[2:], "amri", n_resamples=300)
     assert index.seeds.total == pytest.approx(split.total / 19.5**2)
     assert index.p_value == result.p_value
     with pytest.raises(ValueError, match="over several seeds has no variance formula"):

@@ -41,7 +41,7 @@ def test_every_pair_is_what_two_models_alone_are_but_for_the_adjustment():
     for row in found.rows:
         (number,) = permutations
         alone = compare(*(named[model] for model in row.models), row.metric, permutations=number)
-        for field in ("a", "b", "difference", "low", "high", "p_value", "test", "num_tasks", "support"):
+        for field in ("a", "b", "difference", "low", "high", "p_value", "test", "num_tasks", "effective_tasks"):
             assert getattr(row, field) == getattr(alone, field), field
     assert {row.p_adjusted is None for row in found["median_rank"].rows} == {True}
 
@@ -102,7 +102,7 @@ def test_the_family_error_stays_below_its_level_and_max_t_rejects_more_than_holm
 
 def test_against_a_model_is_a_smaller_family():
     named = models()
-    every, some = compare(named, "mrr"), compare(named, "mrr", against="old")
+    every, some = compare(named, "mrr"), compare(named, "mrr", baseline="old")
     assert [row.models for row in some.rows] == [("old", "ours"), ("old", "theirs")]
     assert some["mrr", "ours", "old"].difference == every["mrr", "ours", "old"].difference
     assert some["mrr", "ours", "old"].low == -some["mrr", "old", "ours"].high
@@ -111,16 +111,16 @@ def test_against_a_model_is_a_smaller_family():
 
 def test_the_best_is_found_in_the_data_and_pays_for_all_pairs():
     named = models(skills=(0.0, 0.6, 0.3))
-    best, every = compare(named, ["mrr", "gmr"], against="best"), compare(named, ["mrr", "gmr"])
+    best, every = compare(named, ["mrr", "gmr"], baseline="best"), compare(named, ["mrr", "gmr"])
     assert {row.models[0] for row in best.rows} == {"theirs"}
     assert len(best.rows) == 4
     for row in best.rows:
         assert row.p_adjusted == every[(row.metric, *row.models)].p_adjusted
         assert (row.difference > 0) == (row.metric == "mrr")
     with pytest.raises(ValueError, match="'tie_rate' has no direction, so that no model is the best"):
-        compare(named, ["mrr", "tie_rate"], against="best")
+        compare(named, ["mrr", "tie_rate"], baseline="best")
     called = {"best": named["old"], "other": named["ours"], "third": named["theirs"]}
-    assert {row.models[0] for row in compare(called, "mrr", against="best").rows} == {"best"}  # its name
+    assert {row.models[0] for row in compare(called, "mrr", baseline="best").rows} == {"best"}  # its name
 
 
 def test_metrics_of_one_side_and_clusters_share_the_flips_of_their_tasks():
@@ -153,8 +153,8 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by name; got 'a'"),
         (lambda m: compare({}), ValueError, "models must be at least two, by name; got none"),
         (lambda m: compare(m, []), ValueError, "metric is empty"),
-        (lambda m: compare(m, against="ous"), ValueError, "against must be None, 'best' or one of the models 'ours'"),
-        (lambda m: compare(m["ours"], m["old"], against="best"), ValueError, "pass a dict of name -> model"),
+        (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
+        (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),
         (lambda m: compare({**m, "x": 3}), TypeError, "'x' must be a RankTable, a RankCollection or Ranks"),
         (lambda m: compare({**m, "x": [m["old"]] * 2}), ValueError, "all models must be lists .* 'ours' has 1"),
         (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),

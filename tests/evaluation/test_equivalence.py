@@ -77,8 +77,8 @@ def test_bad_margins_are_told():
         equivalence(a, b, margin=0.0)
     with pytest.raises(TypeError, match="margin must be a number"):
         equivalence(a, b, margin="1%")
-    with pytest.raises(ValueError, match=r"level must be above 0\.5"):
-        equivalence(a, b, margin=0.1, level=0.4)
+    with pytest.raises(ValueError, match=r"confidence_level must be above 0\.5"):
+        equivalence(a, b, margin=0.1, confidence_level=0.4)
 
 
 def test_superiority_counts_pairs():

@@ -17,7 +17,7 @@ from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inf
 from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
 from torchrankmetrics.theory.inference.estimates import estimate
 from torchrankmetrics.theory.inference.mean_intervals import share_interval, skewed_normal, wilson
-from torchrankmetrics.theory.inference.units import support_of, units_of
+from torchrankmetrics.theory.inference.units import effective_tasks_of, units_of
 from torchrankmetrics.theory.sample import RankSample
 
 # ten tasks with a long tail: most of what is computed here is warned of, which has tests of its own below
@@ -122,13 +122,13 @@ def test_hits_of_a_collection_get_wilsons_interval():
     assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
 
 
-@pytest.mark.parametrize("level", [0.5, 0.95, 0.999])
-def test_ends_of_the_skewed_interval_solve_halls_equation(level):
+@pytest.mark.parametrize("confidence_level", [0.5, 0.95, 0.999])
+def test_ends_of_the_skewed_interval_solve_halls_equation(confidence_level):
     x = np.array(RANKS, dtype=np.float64)
     n = len(x)
-    low, high = skewed_normal(units_of(x, np.ones(n), np.ones(n, dtype=np.int64)), level)
+    low, high = skewed_normal(units_of(x, np.ones(n), np.ones(n, dtype=np.int64)), confidence_level)
     a = stats.skew(x) / math.sqrt(n)
-    for end, q in ((low, (1 + level) / 2), (high, (1 - level) / 2)):
+    for end, q in ((low, (1 + confidence_level) / 2), (high, (1 - confidence_level) / 2)):
         t = (x.mean() - end) / (x.std(ddof=1) / math.sqrt(n))
         transformed = t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6
         assert transformed == pytest.approx(stats.t.ppf(q, n - 1), rel=1e-9)
@@ -144,7 +144,7 @@ def test_without_skewness_it_is_students_interval():
 @pytest.mark.parametrize("method", ["normal", "bootstrap"])
 def test_views_are_affine_images_and_inverses_swap_ends(method):
     names = ["mr", "amri", "amr", "z_mr", "imr", "mrr", "adjusted_mrr", "z_mrr", "hmr", "gmr", "igmr"]
-    result = collect(names).confidence_intervals(method=method, resamples=300)
+    result = collect(names).confidence_intervals(method=method, n_resamples=300)
     for base, others in {"mr": ("amri", "amr", "z_mr"), "mrr": ("adjusted_mrr", "z_mrr")}.items():
         moments = RankMetric(d.MEAN_RANK if base == "mr" else d.MEAN_RECIPROCAL_RANK).moments(COUNTS)
         root = math.sqrt(moments.variance)
@@ -302,10 +302,10 @@ def test_hits_have_wilsons_interval_whatever_the_method(hits):
     ranks = [1] * hits + [50] * (10 - hits)
     collection = RankCollection(["hits@3", "tie_rate"])
     collection.update(Ranks(ranks, None, 60))
-    normal, resampled = (collection.confidence_intervals(method=m, resamples=100) for m in ("normal", "bootstrap"))
+    normal, resampled = (collection.confidence_intervals(method=m, n_resamples=100) for m in ("normal", "bootstrap"))
     assert normal.rows == resampled.rows
     assert normal["hits_at_3"].low < normal["hits_at_3"].high
-    assert normal["hits_at_3"].support == math.inf
+    assert normal["hits_at_3"].effective_tasks == math.inf
 
 
 @pytest.mark.parametrize("name", ["power_mean_rank_inf", "power_mean_rank_minus_inf"])
@@ -332,25 +332,27 @@ def test_support_is_n_over_kurtosis(entries, scale):
     plain = [Fraction(int(x)) for x, c in entries for _ in range(c)]
     second, fourth = sum(x**2 for x in plain), sum(x**4 for x in plain)
     expected = second**2 / fourth if second else 0
-    assert support_of(u * scale, count) == pytest.approx(float(expected), rel=1e-9)
-    assert support_of(u * scale, count) <= count.sum() + 1e-9
+    assert effective_tasks_of(u * scale, count) == pytest.approx(float(expected), rel=1e-9)
+    assert effective_tasks_of(u * scale, count) <= count.sum() + 1e-9
 
 
-@pytest.mark.parametrize(("method", "level"), [("normal", 0.95), ("bootstrap", 0.9)])
-def test_an_error_that_rests_on_few_tasks_is_warned_of(method, level):
+@pytest.mark.parametrize(("method", "confidence_level"), [("normal", 0.95), ("bootstrap", 0.9)])
+def test_an_error_that_rests_on_few_tasks_is_warned_of(method, confidence_level):
     """A good model, 37 of 40 at rank 1: MR rests on the worst task, MRR on the other three; hits need no error."""
     collection = RankCollection(["mr", "amri", "mrr", "hits@1"])
     collection.update(Ranks([1] * 37 + [2, 3, 4000], None, 14_505))
     with pytest.warns(
         RankMetricWarning, match=r"interval of 'mr' \(on 1.1\), 'amri' \(on 1.1\), 'mrr' \(on 2.5\)"
     ) as told:
-        found = collection.confidence_intervals(level, method, resamples=200)
+        found = collection.confidence_intervals(confidence_level, method, n_resamples=200)
     assert told[0].filename == __file__  # it points at who asked
     with pytest.warns(RankMetricWarning, match="may well miss") as told:
         collection.table().confidence_intervals(["mr"])
     assert told[0].filename == __file__
     u = np.array([1] * 37 + [2, 3, 4000]) - 4042 / 40
-    assert found["mr"].support == found["amri"].support == pytest.approx((u**2).sum() ** 2 / (u**4).sum())
+    assert (
+        found["mr"].effective_tasks == found["amri"].effective_tasks == pytest.approx((u**2).sum() ** 2 / (u**4).sum())
+    )
 
 
 @pytest.mark.parametrize("method", ["normal", "bootstrap"])
@@ -358,8 +360,8 @@ def test_tasks_that_are_all_alike_are_warned_of(method):
     collection = RankCollection(["mr", "mrr", "hits@10"])
     collection.update(Ranks([3] * 20, None, 50))
     with pytest.warns(RankMetricWarning, match=r"'mr' \(no spread at all\), 'mrr' \(no spread at all\) may"):
-        found = collection.confidence_intervals(method=method, resamples=100)
-    assert (found["mr"].low, found["mr"].high, found["mr"].support) == (3, 3, 0)
+        found = collection.confidence_intervals(method=method, n_resamples=100)
+    assert (found["mr"].low, found["mr"].high, found["mr"].effective_tasks) == (3, 3, 0)
     assert found["hits_at_10"].low < 1
 
 
@@ -367,7 +369,7 @@ def test_tasks_that_are_all_alike_are_warned_of(method):
 def test_tasks_without_a_tail_are_not_warned_of():
     collection = RankCollection(["mr", "mrr", "gmr", "median", "rank_std"])
     collection.update(Ranks(list(range(1, 41)), None, 50))
-    assert collection.confidence_intervals(method="bootstrap", resamples=100)["mr"].support == pytest.approx(
+    assert collection.confidence_intervals(method="bootstrap", n_resamples=100)["mr"].effective_tasks == pytest.approx(
         22.2, abs=0.1
     )
 
@@ -376,7 +378,7 @@ def test_median_has_a_bootstrap_only():
     collection = collect(["median", "mrr"])
     with pytest.raises(ValueError, match=r"'median_rank'.*method='bootstrap'"):
         collection.confidence_intervals()
-    result = collection.confidence_intervals(method="bootstrap", resamples=500)
+    result = collection.confidence_intervals(method="bootstrap", n_resamples=500)
     assert result["median_rank"].low <= 3 <= result["median_rank"].high
     assert "median_rank" in str(result)
     with pytest.raises(KeyError, match="there are median_rank, mrr"):
@@ -411,9 +413,9 @@ def test_synchronises_and_keeps_prefix_side_and_macro():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"level": 95}, "level must be in"),
+        ({"confidence_level": 95}, "confidence_level must be in"),
         ({"method": "wald"}, "method must be one of 'normal', 'bootstrap'"),
-        ({"method": "bootstrap", "resamples": 10}, "resamples must be an int of at least 100"),
+        ({"method": "bootstrap", "n_resamples": 10}, "n_resamples must be an int of at least 100"),
         ({"cluster": "group"}, "needs a group for every task"),
         ({"cluster": "query"}, "'group', 'sample_id' or an int64 array"),
         ({"cluster": [1, 2]}, "one key per row"),

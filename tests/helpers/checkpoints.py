@@ -2,7 +2,7 @@
 
 import torch
 
-from torchrankmetrics import KnownTriples, rank_triples, rank_until_decided
+from torchrankmetrics import KnownTriples, rank_sequentially, rank_triples
 
 E, R, N = 40, 3, 400
 TRIPLES = torch.unique(torch.stack([torch.arange(N) * 7 % E, torch.arange(N) % R, torch.arange(N) ** 2 % E], 1), dim=0)
@@ -43,4 +43,4 @@ def full(model):
 
 
 def decide(model, **options):
-    return rank_until_decided(*model.both, TRIPLES, KNOWN, **{**QUIET, **options})
+    return rank_sequentially(*model.both, TRIPLES, KNOWN, **{**QUIET, **options})

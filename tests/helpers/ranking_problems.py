@@ -3,7 +3,9 @@
 import math
 
 import hypothesis.strategies as st
+import numpy as np
 import torch
+from scipy.sparse import csr_array
 
 from reference_ranks import lines
 from torchrankmetrics.protocols.known_answers import KnownAnswers
@@ -47,8 +49,7 @@ def as_target(form, tasks):
     if form == "one":
         return torch.tensor([column for _, column in tasks], dtype=torch.int64)
     pairs = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
-    # one pair in a batch of two would be ambiguous, and so would zeros and ones of the shape of the scores
-    return (pairs[0], pairs[1]) if len(tasks) == 1 or bool((pairs < 2).all()) else pairs
+    return pairs[0], pairs[1]
 
 
 def as_exclude(kind, pairs, tasks, B, N):
@@ -68,10 +69,16 @@ def as_exclude(kind, pairs, tasks, B, N):
         return mask, by_row.__getitem__
     if kind == "index":
         return KnownAnswers(both[0], both[1])(torch.arange(B)), by_row.__getitem__
-    return (both if kind == "pairs" else (both[0], both[1])), by_row.__getitem__
+    if kind == "lists":
+        return [torch.tensor(sorted(by_row[i]), dtype=torch.int64) for i in range(B)], by_row.__getitem__
+    if kind == "sparse":
+        return csr_array((np.ones(len(pairs)), both.numpy()), shape=(B, N)), by_row.__getitem__
+    # a tensor of pairs with the shape of the scores, or of one column per row, would be ambiguous
+    clear = kind == "pairs" and (B != 2 or both.shape[1] not in (1, N))
+    return (both if clear else (both[0], both[1])), by_row.__getitem__
 
 
-KINDS = ["none", "pairs", "tuple", "mask", "index", "restriction"]
+KINDS = ["none", "pairs", "tuple", "mask", "lists", "sparse", "index", "restriction"]
 
 
 def flagged_lines(ranks):

@@ -83,18 +83,18 @@ def test_ranks_are_those_of_plain_loops(problem, kind, way, data):
     target = as_target(form, tasks)
     exclude, gone = as_exclude(kind, pairs, tasks, B, N)
     if way in ("torch", "auto"):
-        ranks = rank_scores(scores, target, exclude=exclude, counting=way)
+        ranks = rank_scores(scores, target, exclude=exclude, backend=way)
     elif way == "tiles":
         before = plain._TILE
         plain._TILE = data.draw(st.integers(1, 90))
         try:
-            ranks = rank_scores(scores, target, exclude=exclude, counting="torch")
+            ranks = rank_scores(scores, target, exclude=exclude, backend="torch")
         finally:
             plain._TILE = before
     else:
-        counting = data.draw(st.sampled_from(["torch", "auto"]))
+        backend = data.draw(st.sampled_from(["torch", "auto"]))
         row, column = torch.tensor(tasks, dtype=torch.int64).reshape(-1, 2).T
-        accumulator = RankAccumulator(scores[row, column], target, (B, N), exclude=exclude, counting=counting)
+        accumulator = RankAccumulator(scores[row, column], target, (B, N), exclude=exclude, backend=backend)
         most = N if way == "given truth" else 9
         left = 0
         while left < N:

@@ -86,7 +86,7 @@ class TestWhatIsHandedOut:
         scores = torch.tensor([[3.0, 1, 2, 4], [1.0, 2, 3, 0]])
         mask = torch.zeros(2, 4).bool()
         mask[0, 3] = True
-        for exclude in (mask, mask[1], mask.nonzero().T):
+        for exclude in (mask, mask[1], mask.nonzero().T.repeat(1, 2)):
             given = [torch.tensor([0, 1]), scores[[0, 1], [0, 1]], exclude.clone()]
             ranks = RankAccumulator(given[1], given[0], (2, 4), exclude=given[2])
             for chunk in scores.split(2, dim=1):
@@ -224,9 +224,9 @@ HARD = {
 
 
 @pytest.mark.parametrize("name", HARD)
-@pytest.mark.parametrize("counting", ["torch", "auto"])
+@pytest.mark.parametrize("backend", ["torch", "auto"])
 @pytest.mark.parametrize("exclude", [None, torch.tensor([[0, 3], [1, 0]]), torch.tensor([False, True, False, False])])
-def test_scores_of_every_kind_rank_by_their_values(name, counting, exclude):
+def test_scores_of_every_kind_rank_by_their_values(name, backend, exclude):
     few = HARD[name]
     kept = (0, 2, 3)
     scores = few.expand(4, 4) if name == "negated" else few.repeat(4, 1)
@@ -239,9 +239,9 @@ def test_scores_of_every_kind_rank_by_their_values(name, counting, exclude):
     rows = torch.arange(4) if exclude is None or exclude.ndim == 2 else torch.tensor(kept)
     excluded = gone[None if exclude is None else exclude.ndim]
     expected = reference_ranks.ranks([values] * 4, [(i, i) for i in rows.tolist()], excluded)
-    got = rank_scores(scores, (rows, rows), exclude=exclude, counting=counting)
+    got = rank_scores(scores, (rows, rows), exclude=exclude, backend=backend)
     assert flagged_lines(got) == expected
-    chunked = RankAccumulator(few[0][rows], (rows, rows), (4, 4), exclude=exclude, counting=counting)
+    chunked = RankAccumulator(few[0][rows], (rows, rows), (4, 4), exclude=exclude, backend=backend)
     for left, right in ((0, 1), (1, 3), (3, 4)):
         chunked.update(scores[:, left:right])
     assert flagged_lines(chunked.compute()) == expected
@@ -250,8 +250,8 @@ def test_scores_of_every_kind_rank_by_their_values(name, counting, exclude):
 def test_the_own_column_is_left_out_however_its_score_was_rounded():
     # computed apart, a true score may differ from the cell of the matrix in its last digit
     scores = torch.tensor([[0.0, 1.0, 2.0, math.nan]]).repeat(3, 1)
-    for counting in ("torch", "auto"):
-        ranks = RankAccumulator(torch.tensor([0.9, 1.1, math.nan]), torch.tensor([1, 1, 1]), (3, 4), counting=counting)
+    for backend in ("torch", "auto"):
+        ranks = RankAccumulator(torch.tensor([0.9, 1.1, math.nan]), torch.tensor([1, 1, 1]), (3, 4), backend=backend)
         ranks.update(scores)
         assert flagged_lines(ranks.compute()) == [(3, 3, 4, True), (3, 3, 4, True), (4, 4, 4, True)]
 

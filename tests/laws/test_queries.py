@@ -49,13 +49,13 @@ def batch(rows, form):
         return scores[kept][order], relevant[kept][order], {"indexes": owner[kept][order] * 7 - 3}
     target = {
         "bool": relevant,
-        "pairs": relevant.nonzero().T,
+        "floats": relevant.double(),
         "tuple": tuple(relevant.nonzero().T),
         "lists": [answers for _, answers, _ in rows],
         "sets": [set(answers) for _, answers, _ in rows],
         "numpy": relevant.numpy(),
     }[form]
-    return scores, target, {"exclude": excluded if len(rows) % 2 else excluded.nonzero().T}
+    return scores, target, {"exclude": excluded if len(rows) % 2 else tuple(excluded.nonzero().T)}
 
 
 def single(collection, rows, **known):
@@ -81,7 +81,7 @@ def check(collection, rows, weights=None):
 
 @pytest.mark.filterwarnings("ignore:.*undefined")
 @cases(25, 1_000)
-@given(queries(), st.sampled_from(["bool", "pairs", "tuple", "lists", "sets", "numpy", "flat"]))
+@given(queries(), st.sampled_from(["bool", "floats", "tuple", "lists", "sets", "numpy", "flat"]))
 def test_every_form_of_a_target_gives_the_value_of_plain_loops(rows, form):
     collection = RankCollection(OF_QUERIES)
     preds, target, options = batch(rows, form)
@@ -101,7 +101,7 @@ def test_metrics_of_tasks_keep_their_values_to_the_bit(rows, data):
     before, after = RankCollection(OF_TASKS), RankCollection([*OF_TASKS, *OF_QUERIES])
     each, group = zip(*per_task, strict=True)
     single(before, rows, weight=each, group=group)
-    preds, target, options = batch(rows, "pairs")
+    preds, target, options = batch(rows, "tuple")
     after.update(preds, target, weight=each, group=group, **options)
     expected = bits(before)
     assert {key: value for key, value in bits(after).items() if key in expected} == expected
@@ -123,13 +123,13 @@ def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_th
     first = [0]
     for _, answers, _ in rows:
         first.append(first[-1] + len(answers))
-    preds, target, options = batch(rows, "pairs")
+    preds, target, options = batch(rows, "tuple")
     whole.update(preds, target, sample_id=list(range(first[-1])) if ids else None, **options, **known)
     shards = [RankCollection([*OF_TASKS, *OF_QUERIES], storage="counts" if counts else "ranks") for _ in range(3)]
     order = rng.sample(range(len(rows)), len(rows))
     while order:
         taken, order = order[: (size := rng.randint(1, 3))], order[size:]
-        preds, target, options = batch([rows[i] for i in taken], "pairs")
+        preds, target, options = batch([rows[i] for i in taken], "tuple")
         sample_id = [first[i] + j for i in taken for j in range(len(rows[i][1]))] if ids else None
         for shard in rng.sample(shards, 2 if ids else 1):  # with ids a repeat counts once
             shard.update(preds, target, sample_id=sample_id, **options, **known)
@@ -148,7 +148,7 @@ def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, see
     rng = random.Random(seed)
     rows = [(row, a, (set(out) - set(a)) | (set(a) if listed else set())) for row, a, out in rows]
     whole, parts = (RankCollection([*OF_TASKS, *OF_QUERIES]) for _ in range(2))
-    preds, target, options = batch(rows, "pairs")
+    preds, target, options = batch(rows, "tuple")
     whole.update(preds, target, group=0, **options)
     names = rng.sample(range(2**63 - 1), len(rows))
     tasks = [(i, row, answer, out) for i, (row, answers, out) in enumerate(rows) for answer in answers]
@@ -190,7 +190,7 @@ class QueryMachine(RuleBasedStateMachine):
     @rule(
         one=held,
         rows=queries(3),
-        form=st.sampled_from(["bool", "pairs", "lists"]),
+        form=st.sampled_from(["bool", "tuple", "lists"]),
         named=st.booleans(),
         inside=st.booleans(),
         weight=st.sampled_from([None, 1.0, 2.5]),

@@ -18,7 +18,7 @@ BAD_UPDATES = {
     # scores and targets
     "target beyond N": (IndexError, "target must lie in .*4", lambda m: m.update(SCORES, torch.tensor([1, 4]))),
     "target negative": (IndexError, "target must lie in .*-1", lambda m: m.update(SCORES, torch.tensor([1, -1]))),
-    "target (B, 1)": (ValueError, r"target of shape \(2, 1\)", lambda m: m.update(SCORES, TARGET[:, None])),
+    "target (B, 1)": (ValueError, "target must be columns or pairs", lambda m: m.update(SCORES, TARGET[:, None])),
     "target too short": (ValueError, "target must be .*2", lambda m: m.update(SCORES, TARGET[:1])),
     "target of floats": (TypeError, "target must hold integers.*float32", lambda m: m.update(SCORES, TARGET.float())),
     "target of bools": (TypeError, "target must hold integers.*bool", lambda m: m.update(SCORES, TARGET.bool())),
@@ -40,12 +40,12 @@ BAD_UPDATES = {
     "excluded column beyond N": (
         IndexError,
         "exclude must",
-        lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([[0], [4]])),
+        lambda m: m.update(SCORES, TARGET, exclude=([0], [4])),
     ),
     "excluded column negative": (
         IndexError,
         "exclude must",
-        lambda m: m.update(SCORES, TARGET, exclude=torch.tensor([[0], [-1]])),
+        lambda m: m.update(SCORES, TARGET, exclude=([0], [-1])),
     ),
     "target outside the restriction": (
         ValueError,

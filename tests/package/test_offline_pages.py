@@ -20,15 +20,6 @@ def test_partitions_on_two_workers_of_dask_give_the_values_of_one_process():
     assert "values equal those of one process: True" in output
 
 
-def test_the_page_of_scale_shows_what_was_measured_of_known_files():
-    results = json.loads((RESULTS / "known_files.json").read_text())
-    known_files = load_script(ROOT / "benchmarks" / "known_files.py")
-    assert known_files.table(results["rows"]) in (ROOT / "docs" / "scale.md").read_text()
-    in_memory, in_runs, opened, _ = results["rows"]
-    assert opened["ms"] < 10 < in_memory["cpu_ms"] / opened["cpu_ms"]
-    assert in_runs["peak_gib"] < in_runs["limit_gib"] < in_memory["peak_gib"]
-
-
 def test_the_page_of_offline_evaluation_shows_what_was_measured():
     results = json.loads((RESULTS / "offline.json").read_text())
     offline = load_script(ROOT / "benchmarks" / "offline.py")

@@ -10,7 +10,7 @@ import torchrankmetrics as trm
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.checks import one_number
 from torchrankmetrics.evaluation.equivalence import equivalence
-from torchrankmetrics.protocols.popularity import weigh_by_popularity
+from torchrankmetrics.protocols.popularity import weight_by_popularity
 from torchrankmetrics.protocols.relations import relation_categories
 from torchrankmetrics.study import RankStudy
 from torchrankmetrics.theory.definitions import power_mean_rank
@@ -46,22 +46,22 @@ def study():
 
 NUMBERS = {  # all of these are exact in every kind
     "adjust": (lambda x: trm.adjust(x, "mrr", 50), 0.5),
-    "compare": (lambda x: trm.compare(a, b, "mrr", level=x), 0.75),
+    "compare": (lambda x: trm.compare(a, b, "mrr", confidence_level=x), 0.75),
     "equivalence": (lambda x: equivalence(a, b, "mrr", margin=x), 0.5),
     "confidence_intervals": (lambda x: collection().confidence_intervals(x), 0.75),
-    "level_of_a_study": (lambda x: study().table("mrr", level=x).to_markdown(), 0.75),
+    "level_of_a_study": (lambda x: study().table("mrr", confidence_level=x).to_markdown(), 0.75),
     "margin_of_a_study": (lambda x: study().table("mrr", margin=x).to_markdown(), 0.5),
     "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
     "popularity": (
-        lambda x: weigh_by_popularity(tails, triples[:2], triples, entity_exponent=x).to_numpy()["weight"].tolist(),
+        lambda x: weight_by_popularity(tails, triples[:2], triples, entity_exponent=x).to_numpy()["weight"].tolist(),
         0.5,
     ),
     "threshold": (lambda x: relation_categories(triples, threshold=x).tolist(), 1.25),
     "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
     "both_tolerances": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.Tolerance(x, x)), 0.25),
     "weight": (lambda x: updated(weight=x), 2.5),
-    "alpha": (lambda x: trm.UntilDecided(9, alpha=x, at_least=0.5)._looks.question.alpha, 0.25),
-    "at_least": (lambda x: trm.UntilDecided(9, at_least=x)._looks.question.at_least, 0.5),
+    "alpha": (lambda x: trm.SequentialEvaluation(9, alpha=x, threshold=0.5)._looks.question.alpha, 0.25),
+    "threshold_of_a_sequence": (lambda x: trm.SequentialEvaluation(9, threshold=x)._looks.question.threshold, 0.5),
 }
 INTEGERS = {
     "group": lambda x: updated(group=x),
@@ -86,7 +86,7 @@ def test_an_integer_of_any_kind_is_that_integer(name, kind):
 
 
 @pytest.mark.filterwarnings("ignore::torchrankmetrics.RankMetricWarning")
-@pytest.mark.parametrize("name", sorted(set(NUMBERS) - {"weight", "adjust", "at_least"}))
+@pytest.mark.parametrize("name", sorted(set(NUMBERS) - {"weight", "adjust", "threshold_of_a_sequence"}))
 @pytest.mark.parametrize("wrong", NOT_ONE, ids=repr)
 def test_what_is_no_number_is_refused(name, wrong):
     if wrong is None and "margin" in name:

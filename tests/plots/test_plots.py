@@ -169,7 +169,7 @@ def test_forest_draws_every_interval(models: dict[str, RankCollection]) -> None:
 
 
 def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]) -> None:
-    result = compare(models["a"], models["b"], ["mrr", "hits@3"], level=0.9)
+    result = compare(models["a"], models["b"], ["mrr", "hits@3"], confidence_level=0.9)
     _, ax = plots.forest(result)
     assert list(ax.lines[0].get_xdata()) == [row.difference for row in result.rows]
     assert list(ax.lines[1].get_xdata()) == [0, 0]
@@ -217,7 +217,7 @@ def test_forest_names_the_models_and_the_better_side(models: dict[str, RankColle
 
 def test_seeds_are_dots_and_their_mean_has_student_s_interval(models: dict[str, RankCollection]) -> None:
     runs = [Ranks([1, 2, 4], None, 10), Ranks([2, 2, 4], None, 10), Ranks([1, 1, 2], None, 10)]
-    _, axes = plots.by_dataset({"x": {"seeds": runs, "one": runs[0]}}, "mrr", level=0.9)
+    _, axes = plots.by_dataset({"x": {"seeds": runs, "one": runs[0]}}, "mrr", confidence_level=0.9)
     values = [np.mean([1 / r for r in run.optimistic.tolist()]) for run in runs]
     assert [line.get_linestyle() for line in axes[0].lines[:3]] == ["None"] * 3  # data sets have no order
     assert axes[0].lines[0].get_ydata()[0] == pytest.approx(np.mean(values))

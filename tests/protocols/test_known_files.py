@@ -9,7 +9,6 @@ import stat
 import sys
 
 import hypothesis.strategies as st
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -36,33 +35,28 @@ def same(one, two):
 @settings(max_examples=25)
 @given(
     st.lists(st.lists(IDS, max_size=6), max_size=6),
-    st.sampled_from([64, 200, 640, 1 << 20]),
     st.none() | st.integers(6, 9),
     st.booleans(),
     st.lists(st.tuples(st.integers(-2, 9), st.integers(-2, 9)), max_size=6),
 )
-def test_what_is_saved_or_built_in_runs_is_one_file_with_the_look_ups_of_memory(
-    tmp_path_factory, parts, max_bytes, num_entities, relations, asked
-):
+def test_what_is_saved_has_the_look_ups_of_memory(tmp_path_factory, parts, num_entities, relations, asked):
     folder = tmp_path_factory.mktemp("known")
     parts = [torch.tensor(part, dtype=torch.int64).reshape(-1, 3) for part in parts]
     known = KnownTriples(*parts, num_entities=num_entities)
-    options = {"num_entities": num_entities, "relations": relations, "max_bytes": max_bytes}
-    built = KnownTriples.build(folder / "built.bin", iter(parts), **options, progress=False)
     known.save(folder / "saved.bin", relations=relations)
-    assert (folder / "built.bin").read_bytes() == (folder / "saved.bin").read_bytes()
-    built.verify()
-    assert built.num_entities == known.num_entities
+    saved = KnownTriples.open(folder / "saved.bin")
+    saved.verify()
+    assert saved.num_entities == known.num_entities
     first, second = torch.tensor(asked, dtype=torch.int64).reshape(-1, 2).T
     triples = torch.cat([torch.empty(0, 3, dtype=torch.int64), *parts])
-    for opened in (built, pickle.loads(pickle.dumps(built)), copy.deepcopy(built)):
+    for opened in (saved, pickle.loads(pickle.dumps(saved)), copy.deepcopy(saved)):
         for side in ("tails", "heads", "relations"):
             assert same(getattr(opened, side)(first, second), getattr(known, side)(first, second))
         for side in ("tail", "head"):
             assert torch.equal(opened.num_candidates(triples, side), known.num_candidates(triples, side))
             pairs = zip(opened.queries(triples, side), known.queries(triples, side), strict=True)
             assert all(torch.equal(one, two) for one, two in pairs)
-    assert sorted(os.listdir(folder)) == ["built.bin", "saved.bin"]
+    assert sorted(os.listdir(folder)) == ["saved.bin"]
 
 
 def test_evaluations_take_opened_triples_unchanged(path):
@@ -70,7 +64,7 @@ def test_evaluations_take_opened_triples_unchanged(path):
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(7, 2, 7, generator=generator)
     scorers = (lambda h, r: table[h, r], lambda r, t: table[:, r, t].T)
-    tables = [rank_triples(*scorers, TRIPLES, each, counting="torch", progress=False).rows for each in (known, opened)]
+    tables = [rank_triples(*scorers, TRIPLES, each, backend="torch", progress=False).rows for each in (known, opened)]
     assert torch.equal(*tables)
     queries, candidates = torch.randn(6, 4, generator=generator), torch.randn(7, 4, generator=generator)
     h, r, t = TRIPLES.unbind(1)
@@ -79,42 +73,6 @@ def test_evaluations_take_opened_triples_unchanged(path):
         for each in (known, opened)
     ]
     assert torch.equal(ranks[0].optimistic, ranks[1].optimistic)
-
-
-def test_files_are_parts_as_well(tmp_path):
-    np.save(tmp_path / "a.npy", TRIPLES[:4].numpy().astype(np.int32))
-    (tmp_path / "b.tsv").write_text("4\t1\t3\n\n4\t0\t3\n")
-    parts = [tmp_path / "a.npy", str(tmp_path / "b.tsv")]
-    for max_bytes in (1 << 20, 128):
-        KnownTriples.build(tmp_path / "k.bin", parts, num_entities=7, max_bytes=max_bytes, progress=False)
-        KnownTriples(TRIPLES, num_entities=7).save(tmp_path / "saved.bin")
-        assert (tmp_path / "k.bin").read_bytes() == (tmp_path / "saved.bin").read_bytes()
-
-
-@pytest.mark.parametrize(
-    ("parts", "options", "error", "message"),
-    [
-        (TRIPLES, {}, TypeError, "must be an iterable of parts or paths, got Tensor: put it in a list"),
-        ([TRIPLES[:, :2]], {}, ValueError, r"triples\[0\] must be \(n, 3\)"),
-        ([TRIPLES, -TRIPLES], {}, IndexError, r"triples\[1\] must hold ids of at least 0, got -4"),
-        ([TRIPLES], {"num_entities": 4}, IndexError, r"entities in \[0, num_entities\) = \[0, 4\), got 4"),
-        ([TRIPLES * (1 << 40)], {}, ValueError, "ids are too large"),
-        (["names.tsv"], {}, ValueError, "names.tsv, behind line 0: expected three ids in a line"),
-        (["four.tsv"], {}, ValueError, r"four.tsv must be \(n, 3\)"),
-        (["missing.npy"], {}, FileNotFoundError, "missing.npy"),
-        ([TRIPLES], {"max_bytes": 0}, ValueError, "max_bytes"),
-        ([[[0, 0, 1]], [[0, 0, 2**63 - 1]]], {}, ValueError, "ids are too large for a 63-bit key"),
-    ],
-)
-def test_bad_parts_are_named_and_the_old_file_stays(parts, options, error, message, path, monkeypatch):
-    monkeypatch.chdir(path.parent)
-    (path.parent / "names.tsv").write_text("a\tr\tb\n")
-    (path.parent / "four.tsv").write_text("1\t2\t3\t4\n")
-    before = path.read_bytes()
-    with pytest.raises(error, match=message):
-        KnownTriples.build(path, parts, progress=False, **options)
-    assert path.read_bytes() == before
-    assert sorted(os.listdir()) == ["four.tsv", "known.bin", "names.tsv"]
 
 
 def changed(content, old, new):
@@ -233,15 +191,11 @@ def test_files_keep_their_mode_and_links_their_target(path):
     path.chmod(0o640)
     link = path.with_name("link")
     link.symlink_to(path)
-    for write in (
-        lambda: KnownTriples(TRIPLES).save(link),
-        lambda: KnownTriples.build(link, [TRIPLES], progress=False),
-    ):
-        path.write_bytes(b"")
-        write()
-        assert link.is_symlink()
-        assert stat.S_IMODE(path.stat().st_mode) == 0o640
-        assert KnownTriples.open(link).num_entities == 5
+    path.write_bytes(b"")
+    KnownTriples(TRIPLES).save(link)
+    assert link.is_symlink()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+    assert KnownTriples.open(link).num_entities == 5
 
 
 def test_what_cannot_be_mapped_is_refused_and_stays(tmp_path):
@@ -249,8 +203,6 @@ def test_what_cannot_be_mapped_is_refused_and_stays(tmp_path):
     for path in (tmp_path, tmp_path / "pipe", "/dev/null"):
         with pytest.raises(ValueError, match="is no regular file"):
             KnownTriples.open(path)
-        with pytest.raises(ValueError, match="is no regular file"):
-            KnownTriples.build(path, [TRIPLES], progress=False)
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FileNotFoundError):
         KnownTriples.open(tmp_path / "missing")

@@ -12,7 +12,7 @@ from reference_ranks import lines
 from torchrankmetrics import KnownTriples, RankMetric, Ranks, RankTable, evaluate, rank_triples
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
-from torchrankmetrics.protocols.popularity import weigh_by_popularity
+from torchrankmetrics.protocols.popularity import weight_by_popularity
 
 E, R, T = 7, 2, 3
 
@@ -160,7 +160,7 @@ class TestPopularity:
     def test_values_are_means_weighted_by_inverse_popularity(self, entity, relation):
         train, test = graph(n=40, columns=(E, R, E)), graph(seed=3, n=12, columns=(E, R, E))
         table = rank_triples(lambda h, r: integers(E, E)[h], lambda r, t: integers(E, E, seed=2)[t], test, None)
-        weighed = weigh_by_popularity(table, test, train, entity_exponent=entity, relation_exponent=relation)
+        weighed = weight_by_popularity(table, test, train, entity_exponent=entity, relation_exponent=relation)
         seen = {tuple(x) for x in train.tolist()}
         weights = []
         for end in (2, 0):
@@ -181,12 +181,12 @@ class TestPopularity:
         answers = torch.tensor([1, 1, 1, 2])
         test = torch.stack([torch.arange(10, 14), torch.zeros(4, dtype=torch.int64), answers], 1)
         table = RankTable.from_ranks(Ranks([1, 1, 1, 5], None, 9), side="tail", sample_id=torch.arange(4))
-        weighed = weigh_by_popularity(table, test, test)
+        weighed = weight_by_popularity(table, test, test)
         assert evaluate(weighed, metrics=["mrr"])["mrr"] == pytest.approx((1 + 1 / 5) / 2)
 
     def test_weights_multiply_and_views_follow(self):
         table = RankTable.from_ranks(Ranks([1, 3], None, 9), side="head", sample_id=[0, 1], weight=[3.0, 1.0])
-        weighed = weigh_by_popularity(table, [[0, 0, 1], [2, 0, 1]], [[0, 0, 1], [2, 0, 1], [2, 0, 0]])
+        weighed = weight_by_popularity(table, [[0, 0, 1], [2, 0, 1]], [[0, 0, 1], [2, 0, 1], [2, 0, 0]])
         assert weighed.weight.tolist() == [1.5, 0.5]
         metric = RankMetric("mrr", view="z_score")
         metric.update(Ranks([1, 3], None, 9), weight=torch.tensor([1.5, 0.5]))
@@ -212,4 +212,4 @@ class TestPopularity:
     def test_bad_input_is_named(self, options, known, keywords, message):
         table = RankTable.from_ranks(Ranks([1, 3], None, 9), **options)
         with pytest.raises(ValueError, match=message):
-            weigh_by_popularity(table, list(self.TRIPLES), *map(list, known), **keywords)
+            weight_by_popularity(table, list(self.TRIPLES), *map(list, known), **keywords)

@@ -306,7 +306,7 @@ FAULTS = {
     "target": (lambda d: rank_scores(torch.zeros(2, 3).to(d), torch.tensor([0, 3]).to(d)), IndexError),
     "exclude": (
         lambda d: rank_scores(
-            torch.zeros(2, 3).to(d), torch.tensor([0, 1]).to(d), exclude=torch.tensor([[0], [7]]).to(d)
+            torch.zeros(2, 3).to(d), torch.tensor([0, 1]).to(d), exclude=tuple(torch.tensor([[0], [7]]).to(d))
         ),
         IndexError,
     ),

@@ -107,14 +107,14 @@ def job_exact(first: int, cases: int) -> int:
         form, tasks = draw.tasks(B, N)
         exclude, gone = as_exclude(draw.one_of(KINDS), draw.cells(B, N), tasks, B, N)
         mine, options = draw.place(N)
-        counting, ladder = draw.one_of(WAYS)
+        backend, ladder = draw.one_of(WAYS)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             patch.setattr(problem, "CELLS", draw.one_of([1 << 20, 7]))
             patch.setattr(cascade, "_LEAST", draw.one_of([0, 1, 16]))
             patch.setattr(levels, "_BEGUN", draw.one_of([-(1 << 26), 1 << 26]))
             patch.setattr(pairs, "_LOOK", draw.one_of([0, 1 << 10]))
-            given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "counting": counting}
+            given: dict[str, Any] = {"similarity": similarity, "exclude": exclude, "backend": backend}
             given |= {"chunk_size": draw.one_of([None, 1, 5]), "arithmetic": "exact"}
             target = as_target(form, tasks)
             alone = rank_embeddings(queries, candidates, target, bias=bias, **given)
@@ -350,7 +350,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         ),
         "scores": (scored(lambda h, r: torch.ones(1 + (me == 2), 4)), "score_tails must return scores (1, N)"),
         "columns": (chunked(4 - (me == 1)), "compute needs all 4 columns; update has been given 3"),
-        "counting": (scored(EmbeddingScorer(lambda h, r: queries[:1] * (1 + me), candidates)), "queries must be the"),
+        "backend": (scored(EmbeddingScorer(lambda h, r: queries[:1] * (1 + me), candidates)), "queries must be the"),
     }
 
 
@@ -444,7 +444,7 @@ def sent_bytes() -> Iterator[dict[str, list[int]]]:
     sent: dict[str, list[int]] = defaultdict(list)
     kinds = ("all_", "broadcast", "reduce", "gather", "scatter", "send", "recv", "isend", "irecv", "barrier")
 
-    def counting(name: str, call: Any) -> Any:
+    def backend(name: str, call: Any) -> Any:
         def counted(*args: Any, **options: Any) -> Any:
             tensor = args[1] if name == "all_gather" else args[0]
             sent[name].append(tensor.numel() * tensor.element_size())
@@ -455,7 +455,7 @@ def sent_bytes() -> Iterator[dict[str, list[int]]]:
     with pytest.MonkeyPatch.context() as patch:
         for name, call in list(vars(dist).items()):
             if name.startswith(kinds) and callable(call):
-                patch.setattr(dist, name, counting(name, call))
+                patch.setattr(dist, name, backend(name, call))
         yield sent
 
 

@@ -133,10 +133,10 @@ def test_halves_keep_their_order_as_integers(dtype, with_nan):
 def test_a_forked_process_counts_too():
     scores = torch.randn(4, 1 << 20)
     target = torch.tensor([1, 2, 3, 4])
-    before = rank_scores(scores, target, counting="numba")
+    before = rank_scores(scores, target, backend="numba")
     child = os.fork()
     if child == 0:
-        same = torch.equal(rank_scores(scores, target, counting="numba").optimistic, before.optimistic)
+        same = torch.equal(rank_scores(scores, target, backend="numba").optimistic, before.optimistic)
         os._exit(0 if same else 1)
     assert os.waitpid(child, 0)[1] == 0
 
@@ -144,7 +144,7 @@ def test_a_forked_process_counts_too():
 @pytest.mark.parametrize("way", ["torch", pytest.param("numba", marks=needs_numba)])
 def test_more_than_2_to_the_24_columns(way):
     scores = torch.zeros(1, (1 << 24) + 5, dtype=torch.int8)
-    ranks = rank_scores(scores, torch.tensor([3]), counting=way)
+    ranks = rank_scores(scores, torch.tensor([3]), backend=way)
     assert (int(ranks.optimistic), int(ranks.pessimistic), int(ranks.num_candidates)) == (
         1,
         (1 << 24) + 5,
@@ -175,18 +175,18 @@ class TestChoice:
             monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
         scores, target = torch.eye(3), torch.tensor([0, 1, 2])
         triples = torch.tensor([[0, 0, 1], [2, 0, 0]])
-        rank_scores(scores, target, counting=way)
-        rank_embeddings(scores, scores, target, counting=way)
-        rank_triples(lambda h, r: scores[h], None, triples, None, counting=way)
+        rank_scores(scores, target, backend=way)
+        rank_embeddings(scores, scores, target, backend=way)
+        rank_triples(lambda h, r: scores[h], None, triples, None, backend=way)
         assert set(used) == {counting.chosen(scores, way)} == {way}
 
     def test_what_is_missing_is_told_with_the_cure(self, monkeypatch):
         monkeypatch.setattr(counting, "_has_numba", lambda: False)
-        with pytest.raises(ImportError, match=r"counting.*pip install .*torchrankmetrics\[fast\]"):
-            rank_scores(torch.zeros(1, 1), torch.tensor([0]), counting="numba")
+        with pytest.raises(ImportError, match=r"backend.*pip install .*torchrankmetrics\[fast\]"):
+            rank_scores(torch.zeros(1, 1), torch.tensor([0]), backend="numba")
 
     def test_numba_is_for_the_cpu(self):
-        with pytest.raises(ValueError, match=r"counting.*CPU, got meta"):
+        with pytest.raises(ValueError, match=r"backend.*CPU, got meta"):
             counting.choose(torch.zeros(1, 1, device="meta"), "numba")
 
 
@@ -199,8 +199,8 @@ def test_sampled_negatives_go_the_same_way():
     assert ranks.flags.tolist() == [flags.NAN + flags.SAMPLED] * 2
 
 
-def _updated(metric: trm.RankMetric | trm.RankCollection, counting: str) -> object:
-    metric.update(EYE, DIAGONAL, counting=counting)
+def _updated(metric: trm.RankMetric | trm.RankCollection, backend: str) -> object:
+    metric.update(EYE, DIAGONAL, backend=backend)
     return metric.compute()
 
 
@@ -208,21 +208,19 @@ EYE, DIAGONAL = torch.eye(3), torch.arange(3)
 TRIPLES = torch.tensor([[0, 0, 0], [1, 0, 1], [2, 0, 2]])
 FACTS = torch.cat([TRIPLES, TRIPLES[:, :1]], 1)
 WHERE_SCORES_COME_IN = {
-    "rank_scores": lambda counting: trm.rank_scores(EYE, DIAGONAL, counting=counting),
-    "Ranks.from_negatives": lambda counting: trm.Ranks.from_negatives(EYE[0], EYE, counting=counting),
-    "rank_embeddings": lambda counting: trm.rank_embeddings(EYE, EYE, DIAGONAL, counting=counting),
-    "rank_alignment": lambda counting: trm.rank_alignment(TRIPLES[:, [0, 2]], EYE, counting=counting),
-    "rank_triples": lambda counting: trm.rank_triples(lambda h, _: EYE[h], None, TRIPLES, None, counting=counting),
-    "rank_facts": lambda counting: trm.rank_facts(lambda h, r, t: EYE[h], None, FACTS, None, counting=counting),
-    "rank_complex_queries": lambda counting: trm.rank_complex_queries(
-        lambda queries: EYE[queries], [{0}, {1}, {2}], counting=counting
+    "rank_scores": lambda backend: trm.rank_scores(EYE, DIAGONAL, backend=backend),
+    "Ranks.from_negatives": lambda backend: trm.Ranks.from_negatives(EYE[0], EYE, backend=backend),
+    "rank_embeddings": lambda backend: trm.rank_embeddings(EYE, EYE, DIAGONAL, backend=backend),
+    "rank_alignment": lambda backend: trm.rank_alignment(TRIPLES[:, [0, 2]], EYE, backend=backend),
+    "rank_triples": lambda backend: trm.rank_triples(lambda h, _: EYE[h], None, TRIPLES, None, backend=backend),
+    "rank_facts": lambda backend: trm.rank_facts(lambda h, r, t: EYE[h], None, FACTS, None, backend=backend),
+    "rank_complex_queries": lambda backend: trm.rank_complex_queries(
+        lambda queries: EYE[queries], [{0}, {1}, {2}], backend=backend
     ),
-    "evaluate": lambda counting: trm.evaluate(EYE, DIAGONAL, counting=counting),
-    "evaluate, predictions": lambda counting: trm.evaluate(
-        {"y_pred_pos": EYE[0], "y_pred_neg": EYE}, counting=counting
-    ),
-    "RankMetric.update": lambda counting: _updated(trm.RankMetric("mrr"), counting),
-    "RankCollection.update": lambda counting: _updated(trm.RankCollection(), counting),
+    "evaluate": lambda backend: trm.evaluate(EYE, DIAGONAL, backend=backend),
+    "evaluate, predictions": lambda backend: trm.evaluate({"y_pred_pos": EYE[0], "y_pred_neg": EYE}, backend=backend),
+    "RankMetric.update": lambda backend: _updated(trm.RankMetric("mrr"), backend),
+    "RankCollection.update": lambda backend: _updated(trm.RankCollection(), backend),
 }
 
 
@@ -230,5 +228,5 @@ WHERE_SCORES_COME_IN = {
 def test_wherever_scores_come_in_their_counting_can_be_chosen(name):
     call = WHERE_SCORES_COME_IN[name]
     assert str(call("torch")) == str(call("auto"))
-    with pytest.raises(ValueError, match="counting must be one of"):
+    with pytest.raises(ValueError, match="backend must be one of"):
         call("fast")

@@ -110,7 +110,7 @@ def test_ranks_are_those_of_rational_numbers(
     cells = torch.stack([torch.randint(0, size, (2 * N,), generator=generator) for size in (B, N)], 1)
     exclude, gone = as_exclude(left_out, [tuple(cell) for cell in cells.tolist()], tasks, B, N)
     expected = reference.ranks(exact_scores.matrix(queries, candidates, bias, similarity), tasks, gone)
-    counting, ladder = way
+    backend, ladder = way
     if d == 1:  # torch gives wrong integer products there, which the look at them would find out
         ladder = [dtype for dtype in ladder if dtype != EIGHTHS]
     with pytest.MonkeyPatch.context() as patch:
@@ -136,7 +136,7 @@ def test_ranks_are_those_of_rational_numbers(
             similarity=similarity,
             exclude=exclude,
             chunk_size=chunk_size,
-            counting=counting,
+            backend=backend,
             arithmetic="exact",
         )
     assert flagged_lines(ranks) == expected
@@ -165,12 +165,10 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         patch.setattr(levels, "_BEGUN", -(1 << 26))
-        for counting, ladder in WAYS:
+        for backend, ladder in WAYS:
             patch.setattr(rank, "precisions", lambda *args, ladder=ladder, **more: ladder)
             for chunk_size in (None, 64, 333):
-                ranks = rank_embeddings(
-                    queries, candidates, target, counting=counting, chunk_size=chunk_size, **options
-                )
+                ranks = rank_embeddings(queries, candidates, target, backend=backend, chunk_size=chunk_size, **options)
                 assert torch.equal(ranks.optimistic, expected)
                 assert torch.equal(ranks.pessimistic, expected + 1)
         held = Candidates(candidates)
@@ -281,7 +279,7 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
     queries, candidates = (torch.randn(n, d, generator=generator).round() for n in (7, 3001))  # exact in any order
     scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
     width = scores[row].abs().quantile(share, 1)
-    compiled, plain = (choose_intervals(queries, counting) for counting in ("numba", "torch"))
+    compiled, plain = (choose_intervals(queries, backend) for backend in ("numba", "torch"))
     counters = [way.counter(row, -width, width, 3001) for way in (compiled, plain)]
     for counter in counters:
         for left in range(0, 3001, 1300):
@@ -407,7 +405,7 @@ BAD = {
         "arithmetic must be one of 'exact'",
     ),
     "dtypes": (lambda: rank_embeddings(Q, Candidates(E.double()), T), TypeError, "share a floating dtype"),
-    "counting": (lambda: rank_embeddings(Q, E, T, counting="fast"), ValueError, "counting must be one of"),
+    "backend": (lambda: rank_embeddings(Q, E, T, backend="fast"), ValueError, "backend must be one of"),
 }
 
 

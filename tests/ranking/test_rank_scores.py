@@ -44,14 +44,14 @@ def test_ranks_of_integer_scores(problem, dtype, strides, kind):
     rows, B, N, form, tasks, pairs = problem
     scores = lay_out(torch.tensor(rows, dtype=torch.int64).reshape(B, N).to(dtype), strides)
     exclude, gone = as_exclude(kind, pairs, tasks, B, N)
-    ranks = rank_scores(scores, as_target(form, tasks), exclude=exclude, counting="torch")
+    ranks = rank_scores(scores, as_target(form, tasks), exclude=exclude, backend="torch")
     assert flagged_lines(ranks) == reference.ranks(scores.tolist(), tasks, gone)
 
 
-@pytest.mark.parametrize("counting", ["auto", "torch"])
-def test_integers_beyond_the_digits_of_a_float_are_told_apart(counting):
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_integers_beyond_the_digits_of_a_float_are_told_apart(backend):
     scores = torch.tensor([[2**53, 2**53 + 1, 2**53 - 1]])
-    assert flagged_lines(rank_scores(scores, torch.tensor([0]), counting=counting)) == [(2, 2, 3, False)]
+    assert flagged_lines(rank_scores(scores, torch.tensor([0]), backend=backend)) == [(2, 2, 3, False)]
 
 
 @cases(25, 600)
@@ -63,7 +63,7 @@ def test_tiles_of_any_size_count_the_same(problem, dtype, tile, entries, kind, b
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "_TILE", tile)
         patch.setattr(plain, "_ENTRIES", entries)
-        ranks = rank_scores(scores, as_target(form, tasks), exclude=exclude, counting="torch")
+        ranks = rank_scores(scores, as_target(form, tasks), exclude=exclude, backend="torch")
     assert flagged_lines(ranks) == reference.ranks(rows, tasks, gone)
 
 
@@ -77,7 +77,7 @@ def test_more_tasks_than_a_tile_and_long_slices():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plain, "_TILE", 128)
         patch.setattr(plain, "_ENTRIES", 1000)
-        ranks = rank_scores(scores, target, exclude=exclude.nonzero().T, counting="torch")
+        ranks = rank_scores(scores, target, exclude=exclude.nonzero().T, backend="torch")
     gone = [set(row.nonzero()[:, 0].tolist()) for row in exclude]
     assert flagged_lines(ranks) == reference.ranks(scores.tolist(), target.T.tolist(), gone.__getitem__)
 
@@ -90,9 +90,9 @@ def test_known_answers_and_a_restriction_at_once(problem, kind, outside):
     outside = {c for c in outside if c < N} - {c for _, c in tasks}
     restriction = torch.tensor([c in outside for c in range(N)])
     scores = torch.tensor(rows).reshape(B, N)
-    for counting in ("torch", "auto"):
+    for backend in ("torch", "auto"):
         both = check_exclude(exclude, (B, N), scores.device)._replace(columns=restriction)
-        ranks, *_ = rank_filtered(scores, as_target(form, tasks), both, counting)
+        ranks, *_ = rank_filtered(scores, as_target(form, tasks), both, backend)
         assert flagged_lines(ranks) == reference.ranks(rows, tasks, lambda row: gone(row) | outside)
 
 

@@ -16,7 +16,7 @@ BAD = {
     "target float": ((SCORES, torch.tensor([0.0, 1.0, 2.0])), {}, TypeError, "target.*float32"),
     "target bool": ((SCORES, torch.tensor([True, False, True])), {}, TypeError, "target.*bool"),
     "target short": ((SCORES, torch.tensor([0, 1])), {}, ValueError, r"target.*\(3,\).*\(2,\)"),
-    "target (B, 1)": ((SCORES, torch.tensor([[0], [1], [2]])), {}, ValueError, "target.*squeeze"),
+    "target (B, 1)": ((SCORES, torch.tensor([[0], [1], [2]])), {}, ValueError, "target.*list of lists"),
     "target (2, 1), B = 2": ((SCORES[:2], torch.tensor([[0], [1]])), {}, ValueError, "target.*tuple"),
     "target (3, 2)": ((SCORES, torch.zeros(3, 2, dtype=torch.int64)), {}, ValueError, "target"),
     "target 0-d": ((SCORES, torch.tensor(1)), {}, ValueError, "target"),
@@ -62,13 +62,13 @@ BAD = {
         IndexError,
         "exclude.*5",
     ),
-    "counting": (
+    "backend": (
         (SCORES, torch.arange(3)),
-        {"counting": "fast"},
+        {"backend": "fast"},
         ValueError,
-        "counting must be one of 'auto', .*'fast'",
+        "backend must be one of 'auto', .*'fast'",
     ),
-    "triton": ((SCORES, torch.arange(3)), {"counting": "triton"}, ValueError, "counting"),
+    "triton": ((SCORES, torch.arange(3)), {"backend": "triton"}, ValueError, "backend"),
     "wrong device": ((SCORES, torch.arange(3, device="meta")), {}, ValueError, "target.*device.*cpu"),
     "exclude elsewhere": (
         (SCORES, torch.arange(3)),

@@ -14,6 +14,7 @@ from ranking_problems import lay_out, problems
 from torchrankmetrics import KnownAnswers, rank_scores
 from torchrankmetrics.ranking.counting import plain
 from torchrankmetrics.ranking.excluded import Excluded, slices_of_fixed_shape, slices_of_pairs
+from torchrankmetrics.ranking.forms import Cells
 from torchrankmetrics.ranking.scores import rank_filtered
 
 
@@ -32,7 +33,7 @@ def test_the_scores_are_never_copied(kind, layout):
     if kind == "several":
         target = (torch.arange(2 * B) // 2, torch.arange(2 * B))
     with Allocations() as seen:
-        rank_scores(scores, target, exclude=exclude, counting="torch")
+        rank_scores(scores, target, exclude=exclude, backend="torch")
     assert 0 < seen.largest <= 2 << 20
     rank_scores(scores, target, exclude=exclude)  # compiled, if Numba is there, before NumPy's memory is watched
     tracemalloc.start()
@@ -85,7 +86,7 @@ class TestAcceleratorPaths:
         if B:
             assert got.longest >= int(got.length.max())
         if not bad and B:
-            cpu, _ = slices_of_pairs(torch.stack([row, column]), B, N, torch.device("cpu"))
+            cpu, _ = slices_of_pairs(Cells(row, column), B, N)
             assert torch.equal(cpu.pairs(), got.pairs())
 
     def test_nothing_waits_for_the_device(self):

@@ -43,7 +43,7 @@ def brute(row, column, width, gone):
     st.booleans(),
     st.sampled_from(KINDS),
 )
-def test_ranks_are_those_of_plain_loops(seed, dtype, absolute, relative, counting, several, left_out):
+def test_ranks_are_those_of_plain_loops(seed, dtype, absolute, relative, backend, several, left_out):
     generator = torch.Generator().manual_seed(seed)
     B, N = 4, 11
     scores = (torch.randint(-8, 9, (B, N), generator=generator) / 4).to(dtype)
@@ -61,11 +61,11 @@ def test_ranks_are_those_of_plain_loops(seed, dtype, absolute, relative, countin
     widths = [absolute + relative * (max(line) - min(line)) if line else absolute for line in finite]
     expected = [brute(numbers[i], j, widths[i], gone(i)) for i, j in tasks]
     target = as_target("pairs" if several else "one", tasks)
-    ranks = rank_scores(scores, target, exclude=exclude, counting=counting, tolerance=Tolerance(absolute, relative))
+    ranks = rank_scores(scores, target, exclude=exclude, backend=backend, tolerance=Tolerance(absolute, relative))
     assert flagged_lines(ranks) == expected
     if not relative:
         own = scores[list(row), column]
-        chunks = RankAccumulator(own, target, (B, N), exclude=exclude, counting=counting, tolerance=absolute)
+        chunks = RankAccumulator(own, target, (B, N), exclude=exclude, backend=backend, tolerance=absolute)
         for chunk in scores.split(4, dim=1):
             chunks.update(chunk)
         assert flagged_lines(chunks.compute()) == expected

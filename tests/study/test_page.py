@@ -147,13 +147,13 @@ def test_a_number_that_is_changed_behind_the_page_is_found(copy: Path) -> None:
 
 
 def _cards(text: str) -> Any:
-    match = re.search(r'id="rank-cards">(.*?)</script>', text)
+    match = re.search(r'id="manifest">(.*?)</script>', text)
     assert match is not None
     return json.loads(match[1])
 
 
 def _replace_cards(path: Path, text: str, cards: Any) -> None:
-    path.write_text(re.sub(r'(id="rank-cards">).*?(</script>)', lambda m: m[1] + json.dumps(cards) + m[2], text))
+    path.write_text(re.sub(r'(id="manifest">).*?(</script>)', lambda m: m[1] + json.dumps(cards) + m[2], text))
 
 
 def test_cards_say_how_others_hash_a_table(folder: Path) -> None:
@@ -172,13 +172,13 @@ def test_cards_say_how_others_hash_a_table(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda cards: cards.update(rank_cards=2), "have version 2; this library reads 1"),
-        (lambda cards: cards.pop("numbers"), "they lack numbers"),
-        (lambda cards: cards["tables"][0].pop("sha256"), "a card lacks its names"),
+        (lambda cards: cards.update(manifest=2), "has version 2; this library reads 1"),
+        (lambda cards: cards.pop("numbers"), "it lacks numbers"),
+        (lambda cards: cards["tables"][0].pop("sha256"), "an entry lacks its names"),
         (lambda cards: cards["tables"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
         (lambda cards: cards["tables"][0].update(file="/etc/passwd"), "must be a path below the folder"),
         (lambda cards: cards.update(metrics=["ndcg_of_mine"]), "which has no name here: pass it in metrics="),
-        (lambda cards: cards.update(level="0.95"), "level of another type"),
+        (lambda cards: cards.update(confidence_level="0.95"), "level of another type"),
     ],
 )
 def test_damaged_cards_are_bad_input(change: Any, message: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,7 +202,7 @@ def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[st
         ["verify", str(copy / "report.html"), str(copy / "nowhere")],
     ):
         assert main(bad) == 2
-    (copy / "other.html").write_text("<p>no cards</p>")
+    (copy / "other.html").write_text("<p>no manifest</p>")
     assert main(["verify", str(copy / "other.html"), str(copy / "runs")]) == 2
     assert "is no page of a study" in capsys.readouterr().err
 

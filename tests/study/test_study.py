@@ -36,7 +36,7 @@ def test_a_value_is_the_mean_over_seeds_of_evaluate(metric: str) -> None:
 
 @pytest.mark.parametrize("cluster", [None, "group"])
 def test_intervals_of_one_seed_are_those_of_the_collection(cluster: str | None) -> None:
-    table = study_of().table(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"], level=0.9, cluster=cluster)
+    table = study_of().table(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"], confidence_level=0.9, cluster=cluster)
     collection = RankCollection(["mrr", "adjusted_mrr", "hits@10", "mr", "gmr"])
     collection.update(table_of("b", "middle", 0))
     for row in collection.confidence_intervals(0.9, cluster=cluster).rows:
@@ -311,7 +311,7 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
         ({"metrics": "p_mrr"}, "'p_mrr' has no mean over seeds"),
         ({"metrics": "count"}, "'count' has no mean over seeds"),
         ({"view": "index"}, "view must be one of"),
-        ({"level": 1}, "level must be in"),
+        ({"confidence_level": 1}, "confidence_level must be in"),
         ({"cluster": "query"}, "cluster must be one of"),
     ],
 )

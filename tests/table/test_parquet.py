@@ -277,10 +277,10 @@ def printed(capsys, *arguments):
 @pytest.mark.parametrize(
     "arguments",
     [
-        "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --level 0.9",
+        "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --confidence-level 0.9",
         "report {0}/toy/b -m mrr",
         "compare {0}/toy/a/0.{0} {0}/toy/b/0.{0} -m mrr",
-        "compare {0}/toy/a {0}/toy/b -m mrr --permutations 99 --resamples 100",
+        "compare {0}/toy/a {0}/toy/b -m mrr --permutations 99 --n-resamples 100",
         "compare {0}/toy/a/0.{0} {0}/toy/a/1.{0} {0}/toy/b/1.{0} -m mrr --permutations 99",
         "plan {0}/toy/a {0}/toy/b --difference 0.01",
         "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",

@@ -201,7 +201,7 @@ def test_a_median_of_auc_is_resampled_with_its_candidates():
     median = RankMetric(RankDefinition("median_auc", f=MEAN_AUC.f, aggregation="median"))
     collection = RankCollection({"median_auc": median})
     collection.update(Ranks([1, 2, 5, 4, 9, 2], None, [3, 9, 9, 30, 12, 4]))
-    interval = collection.confidence_intervals(method="bootstrap", resamples=200)["median_auc"]
+    interval = collection.confidence_intervals(method="bootstrap", n_resamples=200)["median_auc"]
     assert 0 <= interval.low <= interval.value <= interval.high <= 1
     assert interval.low < interval.high
 

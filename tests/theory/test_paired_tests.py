@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from flips import sign_flip_p_value
-from torchrankmetrics.theory.inference.testing import holm, mcnemar_p_value
+from torchrankmetrics.theory.inference.shares import share_difference_p_value
+from torchrankmetrics.theory.inference.testing import holm
 
 
 @pytest.mark.parametrize("differences", [[1, 2, 3, 4, -2], [3, 0, 1, 1, 1, -1], [5], [0, 0], [1, 1, 1, 1, 1, 1, 1, -6]])
@@ -49,7 +50,7 @@ def test_mcnemar_is_a_binomial_tail_on_both_sides(only_a, only_b):
     n = only_a + only_b
     law = [Fraction(math.comb(n, k), 2**n) for k in range(n + 1)]
     expected = sum(p for p in law if p <= law[only_a])
-    assert mcnemar_p_value(only_a, only_b) == pytest.approx(float(expected))
+    assert share_difference_p_value(only_a, only_b, n + 30, 0.0) == pytest.approx(float(expected))
 
 
 def test_holm_is_closed_testing_with_bonferroni():
@@ -83,6 +84,6 @@ def test_level_of_the_tests_under_the_null():
         rejected["mr"] += sign_flip_p_value(x - y, 399, int(rng.integers(1 << 30))) <= 0.05
         rejected["mrr"] += sign_flip_p_value(1 / x - 1 / y, 399, int(rng.integers(1 << 30))) <= 0.05
         hit = (x <= 10).astype(int) - (y <= 10)
-        rejected["hits"] += mcnemar_p_value(int((hit > 0).sum()), int((hit < 0).sum())) <= 0.05
+        rejected["hits"] += share_difference_p_value(*((s * hit > 0).sum() for s in (1, -1)), 150, 0.0) <= 0.05
     assert all(0.017 <= rejected[name] / runs <= 0.083 for name in ("mr", "mrr")), rejected
     assert rejected["hits"] / runs <= 0.06, rejected

@@ -50,7 +50,7 @@ class Battery:
             self._stop("it has no answer to tasks without ties or filter")
             return
         self._order(first)
-        if self.found["order_of_batches"].status in ("broken", "raised"):
+        if self.found["order_of_batches"].status in ("failed", "error"):
             self._stop("its answers depend on what was asked before, or on the order of rows")
         elif not self._values():
             self._stop("none of its values is that of its definition")
@@ -76,7 +76,7 @@ class Battery:
     def _stop(self, why: str) -> None:
         for law in LAWS:
             if law.name not in self.found and law.name != "scores_unmodified":
-                self._put(law.name, "not applicable", message=f"not asked: {why}")
+                self._put(law.name, "skipped", message=f"not asked: {why}")
 
     def _put(
         self, law: str, status: Status, fault: Fault | None = None, message: str = "", shown: Case | None = None
@@ -86,13 +86,13 @@ class Battery:
         self.found[law] = Finding(law, _BY_NAME[law].says, status, text, quantity, got, expected, message)
 
     def _compare(self, law: Law, cases: Sequence[Case], rules: Sequence[str] | None = None) -> None:
-        """Ask all cases: the first wrong answer, else the first error, else kept if there was an answer."""
+        """Ask all cases: the first wrong answer, else the first error, else passed if there was an answer."""
         rules = self.rules if rules is None else rules
         raised: tuple[str, Case] | None = None
         why, answered = "no case of it can be asked", False
         for one in cases:
             if one.exclude is not None and not self.filters and law.name != "filter":
-                why = "the law filter is not kept"
+                why = "the law filter failed"
                 continue
             if one.scores.shape[1] > self.max_candidates:
                 why = f"it needs {one.scores.shape[1]} candidates"
@@ -107,14 +107,14 @@ class Battery:
             except RaisedError as error:
                 raised = raised or (str(error), one)
             except ShapeError as error:
-                return self._put(law.name, "broken", error.fault, shown=one)
+                return self._put(law.name, "failed", error.fault, shown=one)
             else:
                 answered = True
                 if fault is not None:
-                    return self._put(law.name, "broken", fault, shown=one)
+                    return self._put(law.name, "failed", fault, shown=one)
         if raised is not None:
-            return self._put(law.name, "refused" if law.may_refuse else "raised", message=raised[0], shown=raised[1])
-        return self._put(law.name, "kept" if answered else "not applicable", message="" if answered else why)
+            return self._put(law.name, "skipped" if law.may_refuse else "error", message=raised[0], shown=raised[1])
+        return self._put(law.name, "passed" if answered else "skipped", message="" if answered else why)
 
     def _order(self, first: Answer) -> None:
         """The ordinary case again after another, and its rows in reverse."""
@@ -134,14 +134,14 @@ class Battery:
             for quantity, was, now in paired_values(first, answer):
                 if not near(was, now):
                     shown = Case(plain.scores, plain.target, None, plain.low, plain.high, note=f"{plain.note}, {what}")
-                    return self._put("order_of_batches", "broken", (quantity, now, was), shown=shown)
-        return self._put("order_of_batches", "kept")
+                    return self._put("order_of_batches", "failed", (quantity, now, was), shown=shown)
+        return self._put("order_of_batches", "passed")
 
     def _values(self) -> bool:
         """Each metric of a dict by itself; what is wrong is reported once and compared no more."""
         metrics = self.asked.metrics
         if metrics is None:
-            self._put("values", "not applicable", message="it answers ranks")
+            self._put("values", "skipped", message="it answers ranks")
             return True
         most = max(map(hits_k, metrics.values()))
         width = max(12, 2 * most)
@@ -174,11 +174,11 @@ class Battery:
         ):
             for key, some in list(kind.items())[:1]:
                 others = ", ".join(other for other in kind if other != key)
-                self._put(law, "broken", some[0][0], f"also {others}" if others else "", some[0][1])
+                self._put(law, "failed", some[0][0], f"also {others}" if others else "", some[0][1])
         self.asked.metrics = {key: name for key, name in metrics.items() if key not in wrong}
         if "values" not in self.found:
             known = f"not compared: {', '.join(self.asked.unknown)}" if self.asked.unknown else ""
-            self._put("values", "kept", message=known)
+            self._put("values", "passed", message=known)
         return bool(self.asked.metrics)
 
     def _plain(self) -> bool:
@@ -186,18 +186,18 @@ class Battery:
         answer = self.asked.ask(plain)
         if isinstance(answer, torch.Tensor) and self.asked.fault(plain, answer + 1, RULES[:1]) is None:
             best = int(plain.low.argmin())
-            self._put("one_based", "broken", ("rank", float(answer[best]), 1.0), shown=plain)
+            self._put("one_based", "failed", ("rank", float(answer[best]), 1.0), shown=plain)
             self.asked.offset = 1
             answer = answer + 1
         fault = self.asked.fault(plain, answer, RULES[:1])
-        self._put("plain_ranks", "kept" if fault is None else "broken", fault, shown=None if fault is None else plain)
+        self._put("plain_ranks", "passed" if fault is None else "failed", fault, shown=None if fault is None else plain)
         if fault is None and "one_based" not in self.found:
-            self._put("one_based", "kept")
+            self._put("one_based", "passed")
         return fault is None
 
     def _alone(self) -> None:
         self._compare(_BY_NAME["batch_of_one"], [ranked([rank], 12) for rank in (1, 2, 12)], RULES[:1])
-        self.asked.doubled = self.found["batch_of_one"].status in ("broken", "raised")
+        self.asked.doubled = self.found["batch_of_one"].status in ("failed", "error")
 
     def _filter(self) -> None:
         law = _BY_NAME["filter"]
@@ -210,13 +210,13 @@ class Battery:
             cases += [Case(wide.scores, wide.target, above, first, first, note="the best of all excluded")]
             cases += [Case(wide.scores, wide.target, lowest, wide.low, wide.low, note="the worst of all excluded")]
         self._compare(law, cases, RULES[:1])
-        self.filters = self.found["filter"].status == "kept"
+        self.filters = self.found["filter"].status == "passed"
 
     def _ties(self) -> None:
         """The rules that fit all cases so far; the first case that leaves none is the smallest that shows it."""
         self.rules = self.asked.possible_rules()
         self._by_rule(_BY_NAME["ties"])
-        if self.found["ties"].status != "kept":
+        if self.found["ties"].status != "passed":
             self.rules = []
         elif self.demanded is not None and self.demanded not in self.rules:
             self._compare(_BY_NAME["ties"], _BY_NAME["ties"].cases(), [self.demanded])
@@ -237,17 +237,17 @@ class Battery:
             before = self.rules
             self._compare(law, [one], before)
             found = self.found[law.name]
-            if found.status not in ("kept", "not applicable"):
-                if found.status == "broken" and len(before) < len(self.asked.possible_rules()):
+            if found.status not in ("passed", "skipped"):
+                if found.status == "failed" and len(before) < len(self.asked.possible_rules()):
                     self.found[law.name] = replace(found, message=f"{' or '.join(before)} so far")
                 return
             self.rules = self.asked.fits(one, self.asked.ask(one), before)
-        self._put(law.name, "kept", message=" or ".join(self.rules))
+        self._put(law.name, "passed", message=" or ".join(self.rules))
 
     def _repeated(self) -> None:
         law = _BY_NAME["repeated_filter_entries"]
         if not self.asked.pairs:
-            return self._put(law.name, "not applicable", message="a mask has no repeats; pairs=True asks with pairs")
+            return self._put(law.name, "skipped", message="a mask has no repeats; pairs=True asks with pairs")
         return self._compare(law, law.cases())
 
     def _hits(self) -> None:
@@ -262,10 +262,10 @@ class Battery:
             assert isinstance(answer, dict)
             value = answer[key]
             if not near(value, 1.0):
-                return self._put(law.name, "broken", (key, value, 1.0), shown=one)
+                return self._put(law.name, "failed", (key, value, 1.0), shown=one)
         if hits:
-            return self._put(law.name, "kept")
-        return self._put(law.name, "not applicable", message="it answers no hits at k above 1")
+            return self._put(law.name, "passed")
+        return self._put(law.name, "skipped", message="it answers no hits at k above 1")
 
     def _counters(self) -> None:
         law = _BY_NAME["float_counters"]
@@ -277,7 +277,7 @@ class Battery:
         try:
             cases = law.cases()
             if self.asked.metrics == {}:
-                return self._put(law.name, "not applicable", message="it answers no mean rank")
+                return self._put(law.name, "skipped", message="it answers no mean rank")
             if many_candidates() <= self.max_candidates:
                 cases.append(million_case())
             return self._compare(law, cases)
@@ -287,12 +287,12 @@ class Battery:
     def _unmodified(self) -> None:
         changed = self.asked.modified
         if changed is None:
-            return self._put("scores_unmodified", "kept")
+            return self._put("scores_unmodified", "passed")
         shown, name = changed
-        return self._put("scores_unmodified", "broken", (name, "changed", "as given"), shown=shown)
+        return self._put("scores_unmodified", "failed", (name, "changed", "as given"), shown=shown)
 
 
 def _what(error: Exception) -> tuple[Status, Fault | None, str]:
     if isinstance(error, ShapeError):
-        return "broken", error.fault, ""
-    return ("not applicable" if isinstance(error, NotTakenError) else "raised"), None, str(error)
+        return "failed", error.fault, ""
+    return ("skipped" if isinstance(error, NotTakenError) else "error"), None, str(error)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Literal
 
-Status = Literal["kept", "broken", "raised", "refused", "not applicable"]
-FAILURES: tuple[Status, ...] = ("broken", "raised")
+Status = Literal["passed", "failed", "error", "skipped"]
+FAILURES: tuple[Status, ...] = ("failed", "error")
 
 
 @dataclass(frozen=True)
@@ -17,13 +17,13 @@ class Finding:
     Attributes:
         law: its name.
         says: the law in a sentence.
-        status: "kept", "broken" (a wrong number), "raised" (an error where there is an answer), "refused" (an error
-            where that is as good as an answer) or "not applicable".
-        case: the smallest case that shows it; "" if the law is kept or not applicable.
+        status: "passed", "failed" (a wrong number), "error" (an error where a number is due) or "skipped" (nothing
+            could be compared, or an error that is as good as a number; ``message`` has the reason).
+        case: the smallest case that shows it; "" if the law passed or no case of it was compared.
         quantity: "rank", or the key of the metric that is wrong.
         got: what the evaluator answered.
         expected: what is right.
-        message: the error raised, the tie rule found, what else is wrong, or why the law does not apply.
+        message: the error raised, the tie rule found, what else is wrong, or why the law was skipped.
     """
 
     law: str
@@ -36,8 +36,8 @@ class Finding:
     message: str = ""
 
     def __str__(self) -> str:
-        line = f"{self.status:<14}  {self.law:<24}  "
-        if self.status == "broken" and self.case:
+        line = f"{self.status:<8}  {self.law:<24}  "
+        if self.status == "failed" and self.case:
             told = f"{self.quantity} {number(self.got)}, not {number(self.expected)}"
             return f"{line}{self.case}: {told}" + (f" ({self.message})" if self.message else "")
         if self.case:
@@ -73,12 +73,12 @@ class Report:
 
     @property
     def failures(self) -> tuple[Finding, ...]:
-        """What is broken, or raises where there is an answer."""
+        """The findings with status "failed" or "error"."""
         return tuple(finding for finding in self.findings if finding.status in FAILURES)
 
     def __str__(self) -> str:
-        rule = " or ".join(self.ties) or ("no rule" if self["ties"].status == "broken" else "not known")
-        head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} laws broken; ties: {rule}"
+        rule = " or ".join(self.ties) or ("no rule" if self["ties"].status == "failed" else "not known")
+        head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} laws failed; ties: {rule}"
         return "\n".join([head, *map(str, self.findings)])
 
     def to_dict(self) -> dict[str, object]:
@@ -92,7 +92,7 @@ class Report:
 
 
 def assertion(findings: Sequence[Finding], evaluator: str) -> AssertionError:
-    """The error that tells of broken laws."""
+    """The error that lists the failures."""
     lines = (f"  {finding.law} ({finding.says})\n    {finding}" for finding in findings)
     return AssertionError(f"{evaluator} breaks {len(findings)} of the laws of an evaluator\n" + "\n".join(lines))
 

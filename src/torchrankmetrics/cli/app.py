@@ -40,7 +40,7 @@ app = typer.Typer(
         "says how sure it is that there is skill at all, and grows with the number of tasks.\n\n"
         "Start with\n\n"
         "`torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`\n\n"
-        "`torchrankmetrics report ranks.npz --view base,adjusted_index --level 0.95`\n\n"
+        "`torchrankmetrics report ranks.npz --view base,adjusted_index --confidence-level 0.95`\n\n"
         "What is wrong with an input is told in one line, with exit code 2, and nothing is written."
     ),
     epilog="Ranks are saved with RankTable.save (docs/format.md). Any synonym of a metric is taken.",

@@ -32,7 +32,7 @@ def audit_command(
     """Tell which laws an evaluator keeps and which it breaks.
 
     It is asked small cases with known answers; what is wrong is told with both numbers. The function is imported from
-    the working folder or from what is installed, and called. The exit code is 1 if a law is broken.
+    the working folder or from what is installed, and called. The exit code is 1 if a law failed or raised an error.
 
     For example
 
@@ -51,7 +51,7 @@ def audit_command(
         for finding in report.findings
     ]
     rule = " or ".join(report.ties) or "none, or not known"
-    note = f"{len(report.failures)} of {len(rows)} laws broken; ties: {rule}"
+    note = f"{len(report.failures)} of {len(rows)} laws failed; ties: {rule}"
     emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
     if report.failures:
         raise typer.Exit(BROKEN)

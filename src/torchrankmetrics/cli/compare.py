@@ -20,15 +20,17 @@ def compare_command(
         list[Path] | None, typer.Argument(help="Of more models: then every pair is compared.", show_default=False)
     ] = None,
     metrics: MetricsOption = "mrr",
-    level: Annotated[float, typer.Option("--level", help="Of the interval of the difference.")] = 0.95,
+    confidence_level: Annotated[
+        float, typer.Option("--confidence-level", help="Of the interval of the difference.")
+    ] = 0.95,
     cluster: ClusterOption = None,
-    resamples: Annotated[int, typer.Option("--resamples", help="Of the bootstrap.")] = 2000,
+    n_resamples: Annotated[int, typer.Option("--n-resamples", help="Of the bootstrap.")] = 2000,
     permutations: Annotated[int, typer.Option("--permutations", help="Of the sign-flip test.")] = 9999,
     seed: Annotated[int, typer.Option("--seed", help="Of both.")] = 0,
-    against: Annotated[
+    baseline: Annotated[
         str | None,
         typer.Option(
-            "--against", help="Of three models and more, the one to compare with the others: its name, or best."
+            "--baseline", help="Of three models and more, the one to compare with the others: its name, or best."
         ),
     ] = None,
     margin: Annotated[
@@ -49,7 +51,7 @@ def compare_command(
 
     `torchrankmetrics compare a.npz b.npz -m mrr,hits@10,amri --cluster sample_id`
 
-    `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --against best`
+    `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
 
     `torchrankmetrics compare new.npz old.npz -m mrr --margin 0.01`
     """
@@ -58,13 +60,13 @@ def compare_command(
 
     paths = [a, b, *(others or [])]
     if len(paths) == 2:
-        refuse(given(context, "against"), "of two models there is one pair")
+        refuse(given(context, "baseline"), "of two models there is one pair")
     elif margin is not None:
         raise ValueError("--margin is of two models")
     names = split_list(metrics, "--metric")
     models = [load(path, max_bytes) for path in paths]
-    options: dict[str, Any] = {"resamples": resamples, "permutations": permutations, "seed": seed}
-    options |= {"level": level, "cluster": cluster}
+    options: dict[str, Any] = {"n_resamples": n_resamples, "permutations": permutations, "seed": seed}
+    options |= {"confidence_level": confidence_level, "cluster": cluster}
     with busy("resampling"):
         if margin is not None:
             table = equivalences([equivalence(models[0], models[1], name, margin=margin, **options) for name in names])
@@ -73,7 +75,9 @@ def compare_command(
             table = compare(models[0], models[1], names, **options).tabular()
             table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
         else:
-            table = compare(dict(zip(_names(paths), models, strict=True)), names, against=against, **options).tabular()
+            table = compare(
+                dict(zip(_names(paths), models, strict=True)), names, baseline=baseline, **options
+            ).tabular()
     emit(table, form, output)
 
 

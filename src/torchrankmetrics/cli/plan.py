@@ -19,7 +19,7 @@ def plan_command(
     ],
     metric: Annotated[str, typer.Option("--metric", "-m", help="One metric.")] = "mrr",
     power: Annotated[float, typer.Option("--power", help="Probability to find it.")] = 0.8,
-    level: Annotated[float, typer.Option("--level", help="Of the test to come.")] = 0.95,
+    confidence_level: Annotated[float, typer.Option("--confidence-level", help="Of the test to come.")] = 0.95,
     cluster: ClusterOption = None,
     max_bytes: MaxBytesOption = MAX_BYTES,
     form: FormatOption = None,
@@ -41,7 +41,7 @@ def plan_command(
         raise ValueError(f"--power must be between 0 and 1, got {power}")
     if not (difference and math.isfinite(difference)):
         raise ValueError(f"--difference must be a number other than 0, got {difference}")
-    planned = plan(load(a, max_bytes), load(b, max_bytes), metric, level=level, cluster=cluster)
+    planned = plan(load(a, max_bytes), load(b, max_bytes), metric, confidence_level=confidence_level, cluster=cluster)
     rows: list[tuple[Cell, ...]] = []
     for seeds in (2, 3, 5, 10, 20) if planned.variance.seeds_known else (1,):
         needed = planned.tasks_for(difference, power, seeds)
@@ -55,5 +55,5 @@ def plan_command(
         )
     columns = ("runs of each", f"{planned.unit} needed", "power now", "smallest found now")
     now = f"{planned.num_units} {planned.unit} and {planned.num_seeds} runs of each at hand"
-    note = f"{planned.metric}, difference {difference:g}, power {power:g}, level {100 * level:g} %; {now}"
+    note = f"{planned.metric}, difference {difference:g}, power {power:g}, level {100 * confidence_level:g} %; {now}"
     emit(Tabular.named(columns, rows, (note,), keys=1), form, output)

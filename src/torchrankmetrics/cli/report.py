@@ -43,8 +43,8 @@ def report_command(
         str,
         typer.Option("--rank-type", help="Where scores are tied: of realistic, optimistic, pessimistic, expected."),
     ] = "realistic",
-    level: Annotated[
-        float | None, typer.Option("--level", help="Add confidence intervals of this level, such as 0.95.")
+    confidence_level: Annotated[
+        float | None, typer.Option("--confidence-level", help="Add confidence intervals of this level, such as 0.95.")
     ] = None,
     method: Annotated[str, typer.Option("--method", help="Of the intervals: normal or bootstrap.")] = "normal",
     cluster: ClusterOption = None,
@@ -63,13 +63,13 @@ def report_command(
 
     `torchrankmetrics report ranks.npz --view base,adjusted_index --side both,head,tail`
 
-    `torchrankmetrics report ranks.npz -m mrr,hits@10 --level 0.95 --cluster sample_id`
+    `torchrankmetrics report ranks.npz -m mrr,hits@10 --confidence-level 0.95 --cluster sample_id`
 
     `torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv`
     """
     from torchrankmetrics.cli import reported
     from torchrankmetrics.evaluation.breakdown import break_down
-    from torchrankmetrics.evaluation.intervals import check_level
+    from torchrankmetrics.evaluation.intervals import check_confidence_level
     from torchrankmetrics.evaluation.measure import SIDES
     from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
@@ -78,13 +78,13 @@ def report_command(
     from torchrankmetrics.theory.sample import RANK_TYPES
     from torchrankmetrics.theory.views import VIEWS
 
-    if level is not None:
-        level = check_level(level)
+    if confidence_level is not None:
+        confidence_level = check_confidence_level(confidence_level)
     chosen = check_choice("--method", method, METHODS)
-    if level is None:
-        refuse(given(context, "method", "cluster"), "they are of the intervals, add --level")
-    if by_group and level is not None:
-        raise ValueError("--by-group has no intervals: leave out --level")
+    if confidence_level is None:
+        refuse(given(context, "method", "cluster"), "they are of the intervals, add --confidence-level")
+    if by_group and confidence_level is not None:
+        raise ValueError("--by-group has no intervals: leave out --confidence-level")
     if names is not None and not by_group:
         raise ValueError("--names are those of the groups: add --by-group")
     selection = Selection(
@@ -108,7 +108,7 @@ def report_command(
             part = break_down(analysis, measures.values(), group_names)
             columns, lines = reported.columns_of(part, only)
         else:
-            columns, lines = reported.values_of(analysis, measures, level, chosen, cluster)
+            columns, lines = reported.values_of(analysis, measures, confidence_level, chosen, cluster)
         rows += [(str(path), *line) for line in lines] if several else lines
         notes += [f"{path}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
     table = Tabular.named(("file", *columns) if several else columns, rows, tuple(notes), keys=1 + several)

@@ -29,13 +29,13 @@ def columns_of(part: Breakdown, only: Measures | None) -> Lines:
 
 
 def values_of(
-    analysis: Analysis, measures: Measures, level: float | None, method: Method, cluster: str | None
+    analysis: Analysis, measures: Measures, confidence_level: float | None, method: Method, cluster: str | None
 ) -> Lines:
     """Values of the metrics, with the ends of their intervals if a level is given."""
     values = {key: _value(measure, analysis) for key, measure in measures.items()}
-    if level is None:
+    if confidence_level is None:
         return ("metric", "value"), list(values.items())
-    intervals = confidence_intervals(analysis, measures, level, method, cluster, 2000, 0)
+    intervals = confidence_intervals(analysis, measures, confidence_level, method, cluster, 2000, 0)
     found: dict[str, tuple[Cell, ...]] = {row.metric: (row.value, row.low, row.high) for row in intervals.rows}
     # a p-value and a count are no estimates: they have no bounds
     rows: list[tuple[Cell, ...]] = [(key, *found.get(key, (value, None, None))) for key, value in values.items()]

@@ -22,7 +22,9 @@ def study_command(
     ],
     metrics: MetricsOption = "mrr,hits@10",
     view: Annotated[str, typer.Option("--view", help="base, normalized, adjusted_index or z_score.")] = "base",
-    level: Annotated[float, typer.Option("--level", help="Of the intervals, and of the family of the marks.")] = 0.95,
+    confidence_level: Annotated[
+        float, typer.Option("--confidence-level", help="Of the intervals, and of the family of the marks.")
+    ] = 0.95,
     cluster: ClusterOption = None,
     margin: Annotated[
         float | None,
@@ -62,7 +64,7 @@ def study_command(
     check_choice("--rows", rows, _ROWS)
     names = split_list(metrics, "--metric")
     study = RankStudy.open(pattern)
-    options: dict[str, Any] = {"view": view, "level": level, "cluster": cluster}
+    options: dict[str, Any] = {"view": view, "confidence_level": confidence_level, "cluster": cluster}
     to_file = output is not None and str(output) != "-"
     suffix = output.suffix.lower() if output is not None else ""
     with busy("study"):

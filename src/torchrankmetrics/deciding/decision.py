@@ -1,4 +1,4 @@
-"""Decision: what is known of all tasks from the part of them that was ranked."""
+"""SequentialResult: what is known of all tasks from the part of them that was ranked."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from torchrankmetrics.evaluation.rank_table import RankTable
 
 
 @dataclass(frozen=True, eq=False)
-class Decision:
+class SequentialResult:
     """What the tasks ranked so far say of a metric over all tasks of the test set; ``print`` tells it in a line.
 
     ``alpha`` bounds the probability, over the random order of these tasks, that this one comparison answers wrongly,
@@ -15,18 +15,18 @@ class Decision:
 
     Attributes:
         metric: canonical key.
-        answer: True if the model is better than the one it is ``against``, or its value (beside ``against`` its
-            difference) is ``at_least`` so much; False if not; None while that is not known, and for ``within``.
+        answer: True if the model is better than the ``baseline``, or its value (beside ``baseline`` its
+            difference) is at least ``threshold``; False if not; None while that is not known, and for ``half_width``.
         is_decided: whether what was asked is known.
-        estimate: of the value, or of the difference from ``against``; exact once all tasks are ranked, else for the eye
-            (an order that stops where it is decided leans to the side it decides for).
+        estimate: of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else for the
+            eye (an order that stops where it is decided leans to the side it decides for).
         low, high: interval of level 1 - alpha, valid whenever it is looked at; the exact value twice at the end.
         alpha: as given.
-        at_least, within: as given.
+        threshold, half_width: as given.
         num_tasks, total_tasks: ranked, and in all.
         num_queries, total_queries: likewise.
         table: the ranks; a sample, and marked as one, unless all tasks are ranked.
-        against: those of the other model, with what was added to them; None: the question was about one model.
+        baseline: those of the other model, with what was added to them; None: the question was about one model.
     """
 
     metric: str
@@ -36,14 +36,14 @@ class Decision:
     low: float
     high: float
     alpha: float
-    at_least: float | None
-    within: float | None
+    threshold: float | None
+    half_width: float | None
     num_tasks: int
     total_tasks: int
     num_queries: int
     total_queries: int
     table: RankTable
-    against: RankTable | None
+    baseline: RankTable | None
 
     @property
     def is_exact(self) -> bool:
@@ -56,7 +56,7 @@ class Decision:
         Keys are ``<metric>`` or ``partial_<metric>`` with ``_low`` and ``_high``, of a difference with ``difference_``
         before the metric, and ``decided_share_<metric>``, the share of the queries that was ranked.
         """
-        key = f"{'difference_' if self.against is not None else ''}{self.metric}"
+        key = f"{'difference_' if self.baseline is not None else ''}{self.metric}"
         found = {key: self.estimate}
         if not self.is_exact:
             found = {f"partial_{key}": self.estimate}
@@ -64,7 +64,7 @@ class Decision:
         return {**found, f"decided_share_{self.metric}": self.num_queries / max(self.total_queries, 1)}
 
     def __str__(self) -> str:
-        sign = "+" if self.against is not None else ""
+        sign = "+" if self.baseline is not None else ""
         what = f"difference of {self.metric}" if sign else self.metric
         known = f"{what} {self.estimate:{sign}.4f}"
         if math.isnan(self.estimate):
@@ -82,10 +82,10 @@ class Decision:
     def _words(self) -> str:
         if not self.is_decided:
             return "not decided"
-        if self.within is not None:
-            return f"to within {self.within:g}"
-        if self.at_least is not None:
-            return f"{'at least' if self.answer else 'below'} {self.at_least:g}"
+        if self.half_width is not None:
+            return f"to within {self.half_width:g}"
+        if self.threshold is not None:
+            return f"{'at least' if self.answer else 'below'} {self.threshold:g}"
         if self.is_exact and self.estimate == 0:
             return "equal"
         return "better" if self.answer else "not better"

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.decision import SequentialResult
 from torchrankmetrics.deciding.draws import Draws
 from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
@@ -30,23 +30,23 @@ class Looks:
     Args:
         query: (n,) int64, the query of each task.
         question: what is asked.
-        against: ranks of the other model; None: the question is about one.
+        baseline: ranks of the other model; None: the question is about one.
         seed: of the order.
         process_group: the processes that share the work; None: this one alone.
-        extends: whether ``against`` gets more ranks where it ends.
+        extends: whether ``baseline`` gets more ranks where it ends.
     """
 
     def __init__(
         self,
         query: IntArray,
         question: Question,
-        against: Ranked | None,
+        baseline: Ranked | None,
         seed: int,
         process_group: "ProcessGroup | None",
         extends: bool = False,
     ) -> None:
         self.draws = Draws(query, check_int("seed", seed, 0))
-        self.ranked, self.against, self.question = Ranked.none(len(query)), against, question
+        self.ranked, self.baseline, self.question = Ranked.none(len(query)), baseline, question
         self._peers, self._extends = None if process_group is None else Peers(process_group), extends
         self._values: FloatArray = np.empty(0)  # of the drawn queries, in [0, 1]
         self._is_decided = False
@@ -59,10 +59,10 @@ class Looks:
     @property
     def is_over(self) -> bool:
         """Whether it is decided, or cannot be, as the ranks of the other model end here."""
-        if self._is_decided or self.against is None or self._extends:
+        if self._is_decided or self.baseline is None or self._extends:
             return self._is_decided
         following = self.draws.of(self.num_queries, self.num_queries + 1)
-        return not self.against.there[following].all()
+        return not self.baseline.there[following].all()
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Places among the draws of queries for this process to rank next; at least one, if need be again."""
@@ -79,17 +79,17 @@ class Looks:
     def add(self, index: Tensor, rows: Tensor) -> None:
         """Take rows (m, 9) of the tasks of these indices (m,) from every process, and look."""
         task, found = self._gathered(index, rows)
-        if self.against is not None:
-            both = self.against.there[task]
-            check_same_tasks(self.against.rows[task[both]], found[both], "against", "the new ranks")
+        if self.baseline is not None:
+            both = self.baseline.there[task]
+            check_same_tasks(self.baseline.rows[task[both]], found[both], "baseline", "the new ranks")
         new = ~self.ranked.there[task]  # what was looked at stays
         self.ranked.put(task[new], found[new])
         self._look()
 
     def add_against(self, index: Tensor, rows: Tensor) -> None:
         """Take more rows of the other model."""
-        assert self.against is not None
-        self.against.put(*self._gathered(index, rows))
+        assert self.baseline is not None
+        self.baseline.put(*self._gathered(index, rows))
 
     def _gathered(self, index: Tensor, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process goes on with the same bits."""
@@ -107,7 +107,7 @@ class Looks:
         return task, found
 
     def _look(self) -> None:
-        there = self.ranked.there if self.against is None else self.ranked.there & self.against.there
+        there = self.ranked.there if self.baseline is None else self.ranked.there & self.baseline.there
         begin, missing = self.num_queries, np.flatnonzero(~there[self.draws.tasks])
         end = len(self.draws)
         if len(missing):
@@ -116,8 +116,8 @@ class Looks:
             return
         tasks, border = self.draws.of(begin, end), self.draws.border[begin : end + 1]
         values = self.question.values(self.ranked.rows[tasks])
-        if self.against is not None:
-            values = values - self.question.values(self.against.rows[tasks])
+        if self.baseline is not None:
+            values = values - self.question.values(self.baseline.rows[tasks])
         low, width = self.question.range
         means = np.add.reduceat((values - low) / width, border[:-1] - border[0]) / np.diff(border)
         self._values = np.concatenate([self._values, np.clip(means, 0, 1)])
@@ -129,7 +129,7 @@ class Looks:
         return Drawn(self._values, self.draws.sizes(self.num_queries), float(len(self.ranked.there)))
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> SequentialResult:
         """What is known now."""
         question, drawn = self.question, self._drawn
         if self.num_queries == len(self.draws):
@@ -139,7 +139,7 @@ class Looks:
             least, width = question.range
             low, high = (least + width * end for end in betting_interval(drawn, question.alpha))
             estimate, answer = least + width * drawn.estimate, question.answer(drawn)
-        return Decision(
+        return SequentialResult(
             metric=question.measure.key,
             answer=answer,
             is_decided=self._is_decided,
@@ -147,18 +147,18 @@ class Looks:
             low=low,
             high=high,
             alpha=question.alpha,
-            at_least=question.at_least,
-            within=question.within,
+            threshold=question.threshold,
+            half_width=question.half_width,
             num_tasks=int(self.draws.border[self.num_queries]),
             total_tasks=len(self.ranked.there),
             num_queries=self.num_queries,
             total_queries=len(self.draws),
             table=self.ranked.table(),
-            against=None if self.against is None else self.against.table(),
+            baseline=None if self.baseline is None else self.baseline.table(),
         )
 
     def _exact(self) -> float:
         """The value, or the difference, of all tasks, to the last bit what ``evaluate`` gives."""
-        models = [self.ranked] if self.against is None else [self.ranked, self.against]
+        models = [self.ranked] if self.baseline is None else [self.ranked, self.baseline]
         values = [self.question.measure.base(Analysis([model.table().rows])) for model in models]
         return values[0] if len(values) == 1 else values[0] - values[1]

@@ -29,16 +29,16 @@ class Question:
         limits: lowest and highest f.
         alpha: probability of a wrong answer, at most.
         paired: whether it is asked of the difference from another model.
-        at_least: a threshold for the value, or for the difference; None there: 0, in the direction of the metric.
-        within: half the width of an interval that is narrow enough; None: the question is about a threshold.
+        threshold: a threshold for the value, or for the difference; None there: 0, in the direction of the metric.
+        half_width: half the width of an interval that is narrow enough; None: the question is about a threshold.
     """
 
     measure: Measure
     limits: tuple[float, float]
     alpha: float
     paired: bool
-    at_least: float | None
-    within: float | None
+    threshold: float | None
+    half_width: float | None
 
     @classmethod
     def of(
@@ -46,30 +46,32 @@ class Question:
         metric: Asked,
         alpha: float,
         paired: bool,
-        at_least: float | None,
-        within: float | None,
+        threshold: float | None,
+        half_width: float | None,
         num_candidates: int | None,
     ) -> "Question":
-        """Check what is asked; arguments and errors as ``UntilDecided``."""
+        """Check what is asked; arguments and errors as ``SequentialEvaluation``."""
         level = one_number(alpha)
         if level is None or not 0 < level < 1:
             raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {alpha!r}")
-        at_least, within = _finite("at_least", at_least), _finite("within", within)
-        if at_least is not None and within is not None:
-            raise ValueError("at_least and within are two questions: pass one of them")
-        if within is not None and within <= 0:
-            raise ValueError(f"within must be above 0, got {within!r}")
-        if not paired and at_least is None and within is None:
-            raise ValueError("nothing is asked: pass against, at_least or within")
+        threshold, half_width = _finite("threshold", threshold), _finite("half_width", half_width)
+        if threshold is not None and half_width is not None:
+            raise ValueError("threshold and half_width are two questions: pass one of them")
+        if half_width is not None and half_width <= 0:
+            raise ValueError(f"half_width must be above 0, got {half_width!r}")
+        if not paired and threshold is None and half_width is None:
+            raise ValueError("nothing is asked: pass baseline, threshold or half_width")
         measure = _measure_of(metric)
         limits = limits_of(measure.definition, num_candidates, measure.key)
         low, high = (limits[0] - limits[1], limits[1] - limits[0]) if paired else limits
-        if at_least is not None and not low <= at_least <= high:
+        if threshold is not None and not low <= threshold <= high:
             what = "differences of " if paired else "values of "
-            raise ValueError(f"at_least must lie in [{low:g}, {high:g}], as {what}{measure.key!r} do; got {at_least!r}")
-        if paired and at_least is None and within is None and measure.higher_is_better is None:
-            raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass at_least or within")
-        return cls(measure, limits, float(level), paired, at_least, within)
+            raise ValueError(
+                f"threshold must lie in [{low:g}, {high:g}], as {what}{measure.key!r} do; got {threshold!r}"
+            )
+        if paired and threshold is None and half_width is None and measure.higher_is_better is None:
+            raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
+        return cls(measure, limits, float(level), paired, threshold, half_width)
 
     @property
     def range(self) -> tuple[float, float]:
@@ -104,26 +106,26 @@ class Question:
 
     def is_answered(self, drawn: Drawn) -> bool:
         """Whether what was drawn so far, on the scale of [0, 1], answers it."""
-        if self.within is None:
+        if self.half_width is None:
             return self.answer(drawn) is not None
         low, high = betting_interval(drawn, self.alpha)
-        return bool((high - low) * self.range[1] <= 2 * self.within)
+        return bool((high - low) * self.range[1] <= 2 * self.half_width)
 
     def answer(self, drawn: Drawn) -> bool | None:
         """Whether the model is better, or at least as good; None: not known so far, or not asked."""
         low, width = self.range
-        side = 0 if self.within is not None else side_of(drawn, ((self.at_least or 0) - low) / width, self.alpha)
+        side = 0 if self.half_width is not None else side_of(drawn, ((self.threshold or 0) - low) / width, self.alpha)
         return None if side == 0 else (side > 0) == self._wants_more
 
     def answer_of(self, exact: float) -> bool | None:
         """The answer where the value, or the difference, is known."""
-        if self.within is not None or self.at_least is not None:
-            return None if self.at_least is None else exact >= self.at_least
+        if self.half_width is not None or self.threshold is not None:
+            return None if self.threshold is None else exact >= self.threshold
         return exact > 0 if self._wants_more else exact < 0
 
     @property
     def _wants_more(self) -> bool:
-        return self.at_least is not None or bool(self.measure.higher_is_better)
+        return self.threshold is not None or bool(self.measure.higher_is_better)
 
 
 def limits_of(definition: object, num_candidates: int | None, key: str) -> tuple[float, float]:

@@ -32,7 +32,7 @@ class Ranked:
 
     @classmethod
     def of(cls, table: RankTable, size: int, begin: Mapping[int, int] | None = None) -> "Ranked":
-        """Find the tasks of a model that ``against`` holds.
+        """Find the tasks of a model that ``baseline`` holds.
 
         Args:
             table: all tasks, or a sample that is marked as one.
@@ -43,7 +43,7 @@ class Ranked:
             TypeError, ValueError: if these are not the tasks.
         """
         if not isinstance(table, RankTable):
-            raise TypeError(f"against must be a RankTable, got {type(table).__name__}")
+            raise TypeError(f"baseline must be a RankTable, got {type(table).__name__}")
         rows = table.compact().rows.cpu().numpy()
         columns = Columns(rows)
         if (columns.sample_id == ABSENT).any():
@@ -51,19 +51,19 @@ class Ranked:
         index = columns.sample_id
         if begin is not None:
             if not set(columns.side.tolist()) <= set(begin):
-                raise ValueError(f"against has tasks of sides that are not ranked here: {table!r}")
+                raise ValueError(f"baseline has tasks of sides that are not ranked here: {table!r}")
             index = index + np.array([begin.get(code, 0) for code in range(max(begin) + 1)])[columns.side]
             ends = sorted([*begin.values(), size])[1:]
             last = np.array([min(end for end in ends if end > begin[code]) for code in columns.side.tolist()])
         else:
             last = np.full(len(index), size)
         if ((columns.sample_id < 0) | (index >= last)).any():
-            raise ValueError(f"against has tasks that are none here: sample ids must be indices of the {size} tasks")
+            raise ValueError(f"baseline has tasks that are none here: sample ids must be indices of the {size} tasks")
         found = cls.none(size)
         found.put(index, rows)
         if not (table.is_partial or not len(table) or found.there.all()):
             raise ValueError(
-                f"against lacks {int((~found.there).sum())} of {size} tasks, and is not marked as a sample"
+                f"baseline lacks {int((~found.there).sum())} of {size} tasks, and is not marked as a sample"
             )
         return found
 

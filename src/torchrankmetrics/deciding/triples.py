@@ -1,4 +1,4 @@
-"""rank_until_decided: a filtered evaluation that ends as soon as what was asked is known."""
+"""rank_sequentially: a filtered evaluation that ends as soon as what was asked is known."""
 
 from collections.abc import Callable
 from itertools import accumulate
@@ -9,7 +9,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from torchrankmetrics.checks import check_int
-from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.decision import SequentialResult
 from torchrankmetrics.deciding.looks import Looks
 from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
@@ -32,52 +32,52 @@ ScoreHRT = Callable[[Tensor], Scores]
 OtherScores = tuple[ScoreFunction | None, ScoreFunction | None] | ScoreHRT
 
 
-def rank_until_decided(
+def rank_sequentially(
     score_tails: ScoreFunction | None,
     score_heads: ScoreFunction | None,
     triples: Integers,
     known: KnownTriples | None,
     *,
-    against: RankTable | None = None,
-    score_against: OtherScores | None = None,
+    baseline: RankTable | None = None,
+    score_baseline: OtherScores | None = None,
     metric: Asked = "mrr",
     alpha: float = 0.05,
-    at_least: float | None = None,
-    within: float | None = None,
+    threshold: float | None = None,
+    half_width: float | None = None,
     seed: int = 0,
     candidates: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     score_hrt: ScoreHRT | None = None,
     num_entities: int | None = None,
     higher_is_better: bool = True,
     progress: bool = True,
     tolerance: float | Tolerance = 0.0,
     process_group: "ProcessGroup | None" = None,
-) -> Decision:
+) -> SequentialResult:
     """Rank the queries of ``rank_triples`` in random order, and stop as soon as the better of two models is known.
 
     An answer differs from that of all ``triples`` with probability alpha at most, for models that do not depend on
-    the order of the draws; queries are drawn and bounded as in ``UntilDecided``. Where all of them are ranked, ranks
-    and values are those of ``rank_triples``.
+    the order of the draws; queries are drawn and bounded as in ``SequentialEvaluation``. Where all of them are ranked,
+    ranks and values are those of ``rank_triples``.
 
     Args:
         score_tails: as in ``rank_triples``, like what follows.
         score_heads: as there.
         triples: as there.
         known: as there.
-        against: ranks of the other model, as ``rank_triples`` or a ``Decision`` has them; a sample serves for the
-            queries that it holds. None: the question is about one model, or of the other nothing is ranked yet.
-        score_against: what scores for the other model, (score_tails, score_heads) or a score_hrt; asked for the queries
-            that ``against`` lacks, as they come. None: where the ranks of the other end, it ends undecided.
-        metric: as in ``UntilDecided``, like what follows.
+        baseline: ranks of the other model, as ``rank_triples`` or a ``SequentialResult`` has them; a sample serves for
+            the queries that it holds. None: the question is about one model, or of the other nothing is ranked yet.
+        score_baseline: what scores for the other model, (score_tails, score_heads) or a score_hrt; asked for the
+            queries that ``baseline`` lacks, as they come. None: where the ranks of the other end, it ends undecided.
+        metric: as in ``SequentialEvaluation``, like what follows.
         alpha: as there.
-        at_least: as there.
-        within: as there.
+        threshold: as there.
+        half_width: as there.
         seed: as there.
         candidates: as in ``rank_triples``.
         batch_size: queries between two looks, over both sides and all processes; None: a fiftieth of them, 8 to 256.
-        counting: as in ``rank_triples``, like what follows.
+        backend: as in ``rank_triples``, like what follows.
         score_hrt: as there.
         num_entities: as there.
         higher_is_better: as there.
@@ -87,7 +87,7 @@ def rank_until_decided(
             share the entities), and stop at the same batch. None: this one alone.
 
     Raises:
-        TypeError, ValueError, IndexError: as ``rank_triples`` and ``UntilDecided``.
+        TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.
 
     >>> generator = torch.Generator().manual_seed(0)
     >>> truth = torch.stack([torch.arange(500), torch.zeros(500, dtype=torch.int64), torch.arange(500)], 1)
@@ -95,7 +95,7 @@ def rank_until_decided(
     >>> old, new = (noise[i] + skill * torch.eye(500) for i, skill in enumerate((1.5, 2.5)))
     >>> from torchrankmetrics import rank_triples
     >>> best = rank_triples(lambda h, r: old[h], None, truth, None, progress=False)
-    >>> decision = rank_until_decided(lambda h, r: new[h], None, truth, None, against=best, progress=False)
+    >>> decision = rank_sequentially(lambda h, r: new[h], None, truth, None, baseline=best, progress=False)
     >>> decision.answer, decision.num_queries, decision.total_queries
     (True, 40, 500)
     """
@@ -103,21 +103,21 @@ def rank_until_decided(
     if not len(tasks):
         raise ValueError("triples are none: there is nothing to decide on")
     sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
-    others = [] if score_against is None else _sides_of_the_other(score_against, tasks, known, num_entities)
+    others = [] if score_baseline is None else _sides_of_the_other(score_baseline, tasks, known, num_entities)
     if others and [side.name for side in others] != [side.name for side in sides]:
-        raise ValueError("score_against must rank the sides that the model ranks, no more and no fewer")
+        raise ValueError("score_baseline must rank the sides that the model ranks, no more and no fewer")
     for side in [*sides, *others]:
         side.compare_by(higher_is_better, tolerance)
     number, width = len(tasks), len(sides) * len(tasks)
     first = [0, *accumulate(len(side.queries) for side in sides)]
     begin = {SIDE_CODES[side.name]: number * i for i, side in enumerate(sides)}
     other = None
-    if against is not None or others:
-        other = Ranked.none(width) if against is None else Ranked.of(against, width, begin)
+    if baseline is not None or others:
+        other = Ranked.none(width) if baseline is None else Ranked.of(baseline, width, begin)
     most = known.num_entities if num_entities is None and known is not None else num_entities
     if most is None and other is not None:
         most = other.most_candidates
-    question = Question.of(metric, alpha, other is not None, at_least, within, most)
+    question = Question.of(metric, alpha, other is not None, threshold, half_width, most)
     query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
     looks = Looks(query, question, other, seed, process_group, bool(others))
     size = max(_LEAST, min(_MOST, -(-first[-1] // _LOOKS))) if batch_size is None else batch_size
@@ -129,7 +129,7 @@ def rank_until_decided(
             own = queries[(queries >= start) & (queries < end)] - start
             if len(own):
                 part = side.part(torch.from_numpy(own).to(tasks.device))
-                table = part.rank(tasks[:, 1], candidates, len(own), counting, bar)
+                table = part.rank(tasks[:, 1], candidates, len(own), backend, bar)
                 rows.append(table.rows)
                 index.append(table.sample_id + begin[SIDE_CODES[side.name]])
         return torch.cat(index), torch.cat(rows)

@@ -1,4 +1,4 @@
-"""UntilDecided: which tasks to rank next, and when to stop, for loops of one's own."""
+"""SequentialEvaluation: which tasks to rank next, and when to stop, for loops of one's own."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_int, is_int
-from torchrankmetrics.deciding.decision import Decision
+from torchrankmetrics.deciding.decision import SequentialResult
 from torchrankmetrics.deciding.looks import Looks
 from torchrankmetrics.deciding.question import Question
 from torchrankmetrics.deciding.ranked import Ranked
@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
 
 
-class UntilDecided:
+class SequentialEvaluation:
     """Decide which of two models is better, or how good one is, from as few queries as it takes.
 
     ``batches`` gives tasks in a random order, ``update`` takes their ranks and looks; both go on until it is decided.
@@ -36,24 +36,24 @@ class UntilDecided:
 
     Args:
         query: (n,) integers, the query of each task; tasks of one query are ranked together. Or n: each is its own.
-        against: ranks of the other model, whose sample ids are the indices of the tasks; a sample serves as far as it
+        baseline: ranks of the other model, whose sample ids are the indices of the tasks; a sample serves as far as it
             goes in this order. None: the question is about one model.
         metric: a mean of f over tasks, in its base view: a name, a ``RankDefinition`` or a ``RankMetric``. f must be
             bounded, as that of "mrr", "hits@10" and "auc" is.
         alpha: probability of a wrong answer to this one question, at most.
-        at_least: whether the value, or beside ``against`` the difference, is so much; None there: whether the model is
-            better.
-        within: half the width of an interval for the value, or the difference, that is narrow enough.
+        threshold: whether the value, or beside ``baseline`` the difference, is so much; None there: whether the model
+            is better.
+        half_width: half the width of an interval for the value, or the difference, that is narrow enough.
         seed: of the order, which is that of all models of a training run.
         num_candidates: the most that a task has, for an f that is bounded on its candidates only, as that of "mr" is;
-            None: as many as in ``against``, if that has all tasks.
+            None: as many as in ``baseline``, if that has all tasks.
         process_group: the processes that share the work, each of which updates equally often. None: this one alone.
 
     Raises:
         TypeError, ValueError: for bad options, metrics that no part of the tasks can bound, and other tasks.
 
     >>> from torchrankmetrics import Ranks
-    >>> until = UntilDecided(1000, metric="hits@1", at_least=0.5)
+    >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
     >>> for tasks in until.batches(50):
     ...     until.update(Ranks(torch.ones_like(tasks), None, 20), sample_id=tasks)
     >>> until.decision.answer, until.decision.num_tasks, until.decision.total_tasks
@@ -64,11 +64,11 @@ class UntilDecided:
         self,
         query: Integers | int,
         *,
-        against: RankTable | None = None,
+        baseline: RankTable | None = None,
         metric: Asked = "mrr",
         alpha: float = 0.05,
-        at_least: float | None = None,
-        within: float | None = None,
+        threshold: float | None = None,
+        half_width: float | None = None,
         seed: int = 0,
         num_candidates: int | None = None,
         process_group: "ProcessGroup | None" = None,
@@ -76,9 +76,9 @@ class UntilDecided:
         own = np.arange(query) if is_int(query) else as_ids(query, "query").cpu().numpy()
         if own.ndim != 1 or not len(own):
             raise ValueError(f"query must be (n,) with n > 0, or n > 0; got {query if is_int(query) else own.shape}")
-        other = None if against is None else Ranked.of(against, len(own))
+        other = None if baseline is None else Ranked.of(baseline, len(own))
         most = other.most_candidates if num_candidates is None and other is not None else num_candidates
-        question = Question.of(metric, alpha, other is not None, at_least, within, most)
+        question = Question.of(metric, alpha, other is not None, threshold, half_width, most)
         self._looks = Looks(own, question, other, seed, process_group)
 
     @property
@@ -87,7 +87,7 @@ class UntilDecided:
         return self._looks.is_over
 
     @property
-    def decision(self) -> Decision:
+    def decision(self) -> SequentialResult:
         """What is known now."""
         return self._looks.decision
 
@@ -111,7 +111,7 @@ class UntilDecided:
         exclude: Exclude = None,
         side: TaskSide | None = None,
         group: Integers | None = None,
-        counting: str = "auto",
+        backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Take the ranks of some tasks, and look; with a process group every process sees those of all.
@@ -123,7 +123,7 @@ class UntilDecided:
             exclude: as there.
             side: as there.
             group: as there.
-            counting: as there.
+            backend: as there.
             tolerance: as there.
 
         Raises:
@@ -137,7 +137,7 @@ class UntilDecided:
             side=side,
             group=group,
             sample_id=sample_id,
-            counting=counting,
+            backend=backend,
             tolerance=tolerance,
         )
         self._looks.add(Columns(rows).sample_id, rows)

@@ -76,7 +76,8 @@ class Analysis:
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
                 f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
-                "them are not those of all tasks. Ask the Decision, or the table for its summary(); or rank all tasks"
+                "them are not those of all tasks. Ask the SequentialResult, or the table for its summary(); or rank "
+                "all tasks"
             )
         if repeated:
             warn(

@@ -10,7 +10,7 @@ from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.family import Family, named_models
-from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
+from torchrankmetrics.evaluation.intervals import check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.evaluation.measure import Measure, has_measure, measure_of
 from torchrankmetrics.evaluation.models import PairedMeasure, paired_measure
 from torchrankmetrics.evaluation.names import Asked, MetricName, asked, parse_name
@@ -24,9 +24,9 @@ Models = Evaluation | Sequence[Evaluation]
 
 
 class _Options(TypedDict, total=False):
-    level: float
+    confidence_level: float
     cluster: Cluster | None
-    resamples: int
+    n_resamples: int
     permutations: int
     seed: int
 
@@ -45,7 +45,7 @@ def compare(
     a: Mapping[str, Models],
     b: Asked | Sequence[Asked] = ...,
     *,
-    against: str | None = ...,
+    baseline: str | None = ...,
     **options: Unpack[_Options],
 ) -> PairwiseComparisons: ...
 @told
@@ -54,10 +54,10 @@ def compare(
     b: Models | Asked | Sequence[Asked] | None = None,
     metric: Asked | Sequence[Asked] = "mrr",
     *,
-    against: str | None = None,
-    level: float = 0.95,
+    baseline: str | None = None,
+    confidence_level: float = 0.95,
     cluster: Cluster | None = None,
-    resamples: int = 2000,
+    n_resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,
 ) -> Comparison | Comparisons | PairwiseComparisons:
@@ -67,11 +67,11 @@ def compare(
     metrics are one family, whose p-values are adjusted by max-T over sign flips of the tasks, or by Holm where some
     have another test (several runs) or none (the median).
 
-    p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: what the same test
-    does not reject (for hits with Tango's), so it holds 0 where p is above 1 - level; bootstrap percentiles for the
-    median and its kin, which have no p. Lists of runs generalise to other training seeds: Student's t for both, and
-    ``seeds`` splits the variance. Warns where so few tasks make up the error that the interval may well miss. Nothing
-    is synchronised across processes.
+    p-value: sign-flip permutation; exact McNemar for hits without clusters and weights. Interval: the differences that
+    the same test does not reject (for hits with Tango's test), so it contains 0 exactly where p is above
+    1 - confidence_level; bootstrap percentiles for the median and its kin, which have no p. Lists of runs generalise
+    to other training seeds: Student's t for both, and ``seeds`` splits the variance. Warns where so few tasks
+    make up the error that the interval may well miss. Nothing is synchronised across processes.
 
     Args:
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed; or a dict of
@@ -81,14 +81,14 @@ def compare(
             ``RankMetric``; or several: then p-values are also adjusted by Holm. Views are against the chance that the
             metric expects; a name's against that of the collections among the models: of their first metric of that
             definition, else of their first.
-        against: beside a dict, None: all pairs; the name of a model: it against each other one; "best": the best of
+        baseline: beside a dict, None: all pairs; the name of a model: it against each other one; "best": the best of
             each metric, which is seen in the data, so that the family is that of all pairs.
-        level: of confidence.
+        confidence_level: of confidence.
         cluster: what is drawn together: "group", "sample_id", or int64 keys aligned with the tasks of ``a``: with the
             rows of its ``table()`` if it is a collection with sample ids, else in the order given.
-        resamples: of the bootstrap.
+        n_resamples: of the bootstrap.
         permutations: of the sign-flip test; p is at least 1 / (permutations + 1). For m > 1 metrics at least
-            50 m / (1 - level) are drawn, so that Holm's correction can still reject.
+            50 m / (1 - confidence_level) are drawn, so that Holm's correction can still reject.
         seed: of both.
 
     Raises:
@@ -99,36 +99,37 @@ def compare(
     >>> print(compare(a, b, "hits@3"))
     hits_at_3: 1.0000 - 0.3333 = +0.6667 [-0.1365, +0.9032] at 95 %, p = 0.12 (exact McNemar); 6 tasks
     """
-    level = check_level(level)
-    check_int("resamples", resamples, 100)
+    confidence_level = check_confidence_level(confidence_level)
+    check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
-    if (permutations + 1) * (1 - level) < 1 - 1e-9:
+    if (permutations + 1) * (1 - confidence_level) < 1 - 1e-9:
         raise ValueError(
-            f"permutations must be at least {math.ceil(1 / (1 - level)) - 1} for level={level}: p is never below "
-            f"1 / (permutations + 1), so that nothing could be rejected; got {permutations}"
+            f"permutations must be at least {math.ceil(1 / (1 - confidence_level)) - 1} for "
+            f"confidence_level={confidence_level}: p is never below 1 / (permutations + 1), so that "
+            f"nothing could be rejected; got {permutations}"
         )
     if isinstance(a, Mapping):
         if b is not None and metric != "mrr":
             raise TypeError("beside a dict of models the metric comes second: compare({'a': ..., 'b': ...}, metric)")
-        options = (level, resamples, permutations, seed)
-        return _compare_all(a, metric if b is None else b, cluster, against, options)
+        options = (confidence_level, n_resamples, permutations, seed)
+        return _compare_all(a, metric if b is None else b, cluster, baseline, options)
     if b is None:
         raise TypeError("b is missing: compare(a, b), or compare({'a': ..., 'b': ...}) of any number of models")
-    if against is not None:
-        raise ValueError("against says which of several models: pass a dict of name -> model")
+    if baseline is not None:
+        raise ValueError("baseline says which of several models: pass a dict of name -> model")
     several_metrics = isinstance(metric, list | tuple)
     entries = _entries(metric)
     runs_a, runs_b, rows, keys = _paired_runs(a, cast("Models", b), cluster)
     measures = [_measure(entry, [*runs_a, *runs_b]) for entry in entries]
     if len(measures) > 1:
-        permutations = max(permutations, math.ceil(50 * len(measures) / (1 - level)) - 1)
-    options = (level, resamples, permutations, seed)
+        permutations = max(permutations, math.ceil(50 * len(measures) / (1 - confidence_level)) - 1)
+    options = (confidence_level, n_resamples, permutations, seed)
     results = [_compared(paired_measure(measure, rows, len(runs_a), keys), options) for measure in measures]
     tested = {i: result.p_value for i, result in enumerate(results) if result.p_value is not None}
     for i, p in zip(tested, holm(list(tested.values())), strict=True):
         results[i] = dataclasses.replace(results[i], p_adjusted=float(p))
-    warn_of_support({result.metric: result.support for result in results})
-    _warn_of_no_bound([result.metric for result in results if not result.bounded], level)
+    warn_of_few_tasks({result.metric: result.effective_tasks for result in results})
+    _warn_of_no_bound([result.metric for result in results if not result.bounded], confidence_level)
     return Comparisons(tuple(results)) if several_metrics else results[0]
 
 
@@ -136,10 +137,10 @@ def _compare_all(
     models: Mapping[str, Models],
     metric: Any,
     cluster: Cluster | None,
-    against: str | None,
+    baseline: str | None,
     options: tuple[float, int, int, int],
 ) -> PairwiseComparisons:
-    level, resamples, permutations, seed = options
+    confidence_level, n_resamples, permutations, seed = options
     entries = _entries(metric)
     runs = {name: _runs(model, repr(name)) for name, model in named_models(models).items()}
     several = {name for name, of_model in runs.items() if len(of_model) > 1}
@@ -151,12 +152,14 @@ def _compare_all(
     rows, keys = paired_rows(flat, names, cluster)
     measures = list({(measure := _measure(entry, flat)).key: measure for entry in entries}.values())
     rest = iter(rows)
-    family = Family({name: [next(rest) for _ in part] for name, part in runs.items()}, keys, measures, against)
+    family = Family({name: [next(rest) for _ in part] for name, part in runs.items()}, keys, measures, baseline)
     if not family.flips:  # so that Holm's correction can still reject
-        permutations = max(permutations, math.ceil(50 * family.size / (1 - level)) - 1)
-    found = family.compare(lambda pair: _compared(pair, (level, resamples, permutations, seed)), permutations, seed)
-    warn_of_support({row.label: row.support for row in found.rows})
-    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], level)
+        permutations = max(permutations, math.ceil(50 * family.size / (1 - confidence_level)) - 1)
+    found = family.compare(
+        lambda pair: _compared(pair, (confidence_level, n_resamples, permutations, seed)), permutations, seed
+    )
+    warn_of_few_tasks({row.label: row.effective_tasks for row in found.rows})
+    _warn_of_no_bound([row.label for row in found.rows if not row.bounded], confidence_level)
     return found
 
 
@@ -203,7 +206,7 @@ def _compared(found: PairedMeasure, options: tuple[float, int, int, int]) -> Com
         difference=found.difference,
         low=low,
         high=high,
-        level=options[0],
+        confidence_level=options[0],
         p_value=interval.p_value,
         p_adjusted=None,
         test=interval.test,
@@ -212,7 +215,7 @@ def _compared(found: PairedMeasure, options: tuple[float, int, int, int]) -> Com
         effective_clusters=None if runs.keys is None else runs.units.effective,
         seeds=split,
         permutations=interval.permutations,
-        support=interval.support,
+        effective_tasks=interval.effective_tasks,
         bounded=interval.bounded,
     )
 
@@ -226,11 +229,11 @@ def _runs(models: Models, name: str) -> list[Evaluation]:
     return runs
 
 
-def _warn_of_no_bound(keys: list[str], level: float) -> None:
+def _warn_of_no_bound(keys: list[str], confidence_level: float) -> None:
     if keys:
         warn(
-            f"so few tasks or clusters differ that nothing can be rejected at level {level:g}: the interval of "
-            f"{', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks"
+            f"so few tasks or clusters differ that nothing can be rejected at level {confidence_level:g}: the interval "
+            f"of {', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks"
         )
 
 

@@ -21,7 +21,7 @@ class Comparison(Rendered):
         difference: a - b.
         low: lower end of its confidence interval.
         high: upper end.
-        level: of confidence.
+        confidence_level: in (0, 1).
         p_value: two-sided, of "no difference"; None for metrics without a test (the median and its kin).
         p_adjusted: corrected for all that was asked for together: metrics, and pairs of models.
         test: what gave the p-value.
@@ -30,8 +30,8 @@ class Comparison(Rendered):
         effective_clusters: number of clusters of equal size that would be worth as much.
         seeds: variance by source, with several seeds.
         permutations: number of random flips behind the p-value; None: it is exact, or of no permutation test.
-        support: number of tasks or clusters that the error of the difference rests on, infinite where none is needed;
-            below 5 the interval misses more often than it says.
+        effective_tasks: number of tasks or clusters that the error of the difference rests on, infinite where none is
+            needed; below 5 the interval misses more often than it says.
         models: names of the two, if they have some.
         correction: how p_adjusted was, "Holm" or "max-T".
         bounded: False if an end of the interval is only what is possible, as no difference there could be rejected.
@@ -43,7 +43,7 @@ class Comparison(Rendered):
     difference: float
     low: float
     high: float
-    level: float
+    confidence_level: float
     p_value: float | None
     p_adjusted: float | None
     test: str
@@ -52,7 +52,7 @@ class Comparison(Rendered):
     effective_clusters: float | None = None
     seeds: SeedSplit | None = None
     permutations: int | None = None
-    support: float = math.inf
+    effective_tasks: float = math.inf
     bounded: bool = True
     models: tuple[str, str] | None = None
     correction: str = "Holm"
@@ -101,7 +101,7 @@ class Comparison(Rendered):
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
         text = (
             f"{self.label}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} "
-            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.level:g} %, {p} ({test}); "
+            f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * self.confidence_level:g} %, {p} ({test}); "
             f"{self.num_tasks} tasks{clusters}"
         )
         if self.seeds is not None:
@@ -186,5 +186,5 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     for first in rows[:1]:
         clusters = "" if first.num_clusters is None else in_clusters(first.num_clusters, first.effective_clusters)
         adjusted = f"; p_adjusted by {first.correction}" if named else ""
-        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.level:g} %{adjusted}"]
+        notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g} %{adjusted}"]
     return Tabular(columns, cells, notes)

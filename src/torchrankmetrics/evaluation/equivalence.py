@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torchrankmetrics.checks import check_int, one_number
 from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.compare import Models, paired
-from torchrankmetrics.evaluation.intervals import check_level, warn_of_support
+from torchrankmetrics.evaluation.intervals import check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.theory.inference.equivalence import one_sided
@@ -22,8 +22,8 @@ class Equivalence:
         a, b: values of the two models; with several seeds, their means.
         difference: a - b.
         margin: what counts as no difference, > 0, in the units of the metric.
-        low, high: interval of level 2 level - 1, which two one-sided tests at 1 - level go with.
-        level: of confidence.
+        low, high: interval of level 2 confidence_level - 1, which two one-sided tests at 1 - confidence_level go with.
+        confidence_level: in (0, 1).
         p_equivalent: of "the difference is at least the margin, in one direction or the other".
         p_not_worse: of "a is worse than b by the margin or more"; small: a is not inferior.
         p_not_better: of "a is better than b by the margin or more".
@@ -38,7 +38,7 @@ class Equivalence:
     margin: float
     low: float
     high: float
-    level: float
+    confidence_level: float
     p_equivalent: float
     p_not_worse: float
     p_not_better: float
@@ -48,12 +48,12 @@ class Equivalence:
     @property
     def equivalent(self) -> bool:
         """Whether the models are equal to within the margin, at the level."""
-        return self.p_equivalent <= 1 - self.level + 1e-12
+        return self.p_equivalent <= 1 - self.confidence_level + 1e-12
 
     @property
     def not_inferior(self) -> bool:
         """Whether a is not worse than b by the margin, at the level."""
-        return self.p_not_worse <= 1 - self.level + 1e-12
+        return self.p_not_worse <= 1 - self.confidence_level + 1e-12
 
     def __str__(self) -> str:
         verdict = "not shown to be equivalent"
@@ -61,7 +61,7 @@ class Equivalence:
             verdict = "equivalent"
         elif self.not_inferior:
             verdict = "a is not inferior"
-        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.level - 1):g} %"
+        interval = f"[{self.low:+.4f}, {self.high:+.4f}] at {100 * (2 * self.confidence_level - 1):g} %"
         return (
             f"{self.metric}: {self.a:.4f} - {self.b:.4f} = {self.difference:+.4f} {interval}, "
             f"margin {self.margin:g}: {verdict} (p = {self.p_equivalent:.2g}; a not worse: p = {self.p_not_worse:.2g}; "
@@ -77,8 +77,10 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
         ends = (one.difference, one.low, one.high, one.p_equivalent, one.p_not_worse)
         rows.append((one.metric, one.a, one.b, *ends, "yes" if one.equivalent else "not shown", one.test))
     first = found[0]
-    level, inner = 100 * first.level, 100 * (2 * first.level - 1)
-    note = f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {level:g} %, intervals at {inner:g} %"
+    confidence_level, inner = 100 * first.confidence_level, 100 * (2 * first.confidence_level - 1)
+    note = (
+        f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g} %, intervals at {inner:g} %"
+    )
     return Tabular.named(columns, rows, (note,), keys=1)
 
 
@@ -88,26 +90,26 @@ def equivalence(
     metric: Asked = "mrr",
     *,
     margin: float,
-    level: float = 0.95,
+    confidence_level: float = 0.95,
     cluster: Cluster | None = None,
-    resamples: int = 2000,
+    n_resamples: int = 2000,
     permutations: int = 9999,
     seed: int = 0,
 ) -> Equivalence:
     """Ask whether two models are equal to within a margin, and whether ``a`` is not inferior to ``b``.
 
     Two one-sided tests, each half of the two-sided test that ``compare`` inverts for its interval: so they reject at
-    1 - level exactly where the interval of level 2 level - 1 lies on that side of the margin. The margin is to be
-    chosen before the ranks are seen: with one read off them every two models are equivalent.
+    1 - confidence_level exactly where the interval of level 2 confidence_level - 1 lies on that side of the margin. The
+    margin is to be chosen before the ranks are seen: with one read off them every two models are equivalent.
 
     Args:
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
         b: the other model, of the same tasks.
         metric: one metric, as in ``compare``.
         margin: > 0, in the units of the metric in its view.
-        level: of confidence, above 0.5.
+        confidence_level: above 0.5.
         cluster: what is drawn together, as in ``compare``.
-        resamples: of the bootstrap, for the median and its kin.
+        n_resamples: of the bootstrap, for the median and its kin.
         permutations: of the sign-flip test.
         seed: of both.
 
@@ -127,23 +129,23 @@ def equivalence(
     margin = number
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {margin}")
-    level = check_level(level)
-    if level <= 0.5:
-        raise ValueError(f"level must be above 0.5 for one-sided tests, got {level}")
-    check_int("resamples", resamples, 100)
+    confidence_level = check_confidence_level(confidence_level)
+    if confidence_level <= 0.5:
+        raise ValueError(f"confidence_level must be above 0.5 for one-sided tests, got {confidence_level}")
+    check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
     found = paired(a, b, metric, cluster)
     slope = found.slope
     if math.isnan(slope) or slope == 0:
         raise ValueError(f"{found.measure.key!r} is undefined on these tasks: chance leaves no room")
-    draws = (resamples, permutations, seed)
+    draws = (n_resamples, permutations, seed)
     runs = found.runs
-    interval, _ = runs.difference(2 * level - 1, *draws)
+    interval, _ = runs.difference(2 * confidence_level - 1, *draws)
     at_lower, at_upper = (runs.p_value_of(end / slope, *draws) for end in (-margin, margin))
     sides = one_sided(found.difference, margin, at_lower, at_upper)
     low, high = sorted((interval.low * slope, interval.high * slope))
     higher = found.measure.higher_is_better
-    warn_of_support({found.measure.key: interval.support})
+    warn_of_few_tasks({found.measure.key: interval.effective_tasks})
     return Equivalence(
         metric=found.measure.key,
         a=found.a,
@@ -152,7 +154,7 @@ def equivalence(
         margin=float(margin),
         low=low,
         high=high,
-        level=level,
+        confidence_level=confidence_level,
         p_equivalent=sides.equivalent,
         p_not_worse=sides.below if higher else sides.above,
         p_not_better=sides.above if higher else sides.below,

@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
 
-import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
@@ -65,7 +64,7 @@ def evaluate(
     sides: str | Sequence[str] = ("both",),
     average: Average = "micro",
     expectation: ExpectationProvider | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
 ) -> dict[str, float]:
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
@@ -88,7 +87,7 @@ def evaluate(
         sides: as there.
         average: as there.
         expectation: as there.
-        counting: of scores, as ``rank_scores`` takes it.
+        backend: of scores, as ``rank_scores`` takes it.
 
     Returns:
         Values by canonical key, as floats. Nothing is synchronised across processes.
@@ -119,7 +118,7 @@ def evaluate(
         )
     if isinstance(ranks, Mapping):
         negative = cast("Numbers | None", exclude)
-        given, exclude = Ranks.from_negatives(ranks, exclude=negative, counting=counting), None
+        given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None
     elif isinstance(ranks, Ranks | RankTable):
         given = ranks
     else:
@@ -128,7 +127,6 @@ def evaluate(
     scored = isinstance(given, Tensor) and (scores is not None or indexes is not None or given.ndim == 2)
     if isinstance(given, Tensor) and scored:
         target = _target_of(given, num_candidates, target)
-        exclude = cast("Exclude", _beside(exclude, "exclude", given))
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     if complete and num_candidates is not None:
@@ -147,7 +145,9 @@ def evaluate(
     if isinstance(side, str):
         side = selection.labels.get(side, side)
     about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
-    block = make_block(given, target, exclude, indexes=indexes, counting=counting, name="scores", **about)
+    block = make_block(
+        given, target, cast("Exclude", exclude), indexes=indexes, backend=backend, name="scores", **about
+    )
     analysis = Analysis([block])
     if scored and is_reversed(analysis):
         warn(REVERSED)
@@ -165,18 +165,6 @@ def _target_of(scores: Tensor, second: object, target: object) -> Target:
             f"got {target}; ranks would be (tasks,), with num_candidates"
         )
     return cast("Target", target)
-
-
-def _beside(values: object, name: str, scores: Tensor) -> object:
-    """Read arrays and lists as ``rank_scores`` takes them, on the device of the scores; leave all else to it."""
-    if isinstance(values, tuple) and len(values) == 2:
-        return tuple(_beside(part, name, scores) for part in values)
-    if isinstance(values, list):
-        try:
-            values = np.asarray(values)
-        except ValueError:  # ragged: rank_scores says what to write
-            return values
-    return as_tensor(values, name).to(scores.device) if isinstance(values, np.ndarray) else values
 
 
 def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:

@@ -27,7 +27,7 @@ class Family:
         rows: of every run of each model, in one order of tasks.
         keys: cluster of each task; None: each on its own.
         measures: what is compared.
-        against: None: all pairs; the name of a model: it against each other one; "best": the best one of each metric.
+        baseline: None: all pairs; the name of a model: it against each other one; "best": the best one of each metric.
 
     Raises:
         ValueError: if there are fewer than two models, no model of that name, or a metric has no best.
@@ -38,17 +38,17 @@ class Family:
         rows: Mapping[str, list[Rows]],
         keys: IntArray | None,
         measures: Sequence[Measure],
-        against: str | None,
+        baseline: str | None,
     ) -> None:
-        self.rows, self.keys, self.measures, self.against = dict(rows), keys, measures, against
-        if against not in (None, BEST, *self.rows):
+        self.rows, self.keys, self.measures, self.baseline = dict(rows), keys, measures, baseline
+        if baseline not in (None, BEST, *self.rows):
             known = ", ".join(map(repr, self.rows))
-            raise ValueError(f"against must be None, 'best' or one of the models {known}; got {against!r}")
-        if against == BEST and BEST not in self.rows:
+            raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {baseline!r}")
+        if baseline == BEST and BEST not in self.rows:
             for measure in measures:
                 if measure.higher_is_better is None:
                     raise ValueError(
-                        f"{measure.key!r} has no direction, so that no model is the best: use against=None"
+                        f"{measure.key!r} has no direction, so that no model is the best: use baseline=None"
                     )
 
     @property
@@ -66,9 +66,9 @@ class Family:
     @property
     def _tested(self) -> list[tuple[str, str]]:
         """Pairs in the family: which model is the best is seen in the data, so all that it may be are tested."""
-        if self.against is None or self.against not in self.rows:
+        if self.baseline is None or self.baseline not in self.rows:
             return list(itertools.combinations(self.rows, 2))
-        return [(self.against, other) for other in self.rows if other != self.against]
+        return [(self.baseline, other) for other in self.rows if other != self.baseline]
 
     def compare(self, one: Callable[[PairedMeasure], Comparison], permutations: int, seed: int) -> PairwiseComparisons:
         """Compare every pair by a function of it, and adjust the p-values."""
@@ -84,7 +84,7 @@ class Family:
             dataclasses.replace(row, p_adjusted=None if np.isnan(p) else float(max(p, q)), correction=correction)
             for row, p, q in zip(found, plain, adjusted, strict=True)
         ]
-        if self.against == BEST and BEST not in self.rows:
+        if self.baseline == BEST and BEST not in self.rows:
             found = [row for measure in self.measures for row in self._of_best(measure, found)]
         return PairwiseComparisons(tuple(found), tuple(self.rows))
 

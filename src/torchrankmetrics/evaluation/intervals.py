@@ -23,15 +23,16 @@ from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.views import apply_view
 
 # below it 95 % intervals were seen to cover less than 93 %: python -m benchmarks.calibration
-LEAST_SUPPORT = 5.0
+LEAST_EFFECTIVE_TASKS = 5.0
 
 
 @dataclass(frozen=True)
 class Interval:
     """A metric with its confidence interval; ``standard_error`` is in the units of ``value``.
 
-    ``support`` is the number of tasks (or clusters) that the error rests on: n over the kurtosis of their influences,
-    infinite for intervals that need none, such as Wilson's. Below 5 the interval misses more often than it says.
+    ``effective_tasks`` is the number of tasks (or clusters) that the error rests on: n over the kurtosis of their
+    influences, infinite for intervals that need none, such as Wilson's. Below 5 the interval misses more often than
+    it says.
     """
 
     metric: str
@@ -39,7 +40,7 @@ class Interval:
     low: float
     high: float
     standard_error: float
-    support: float = math.inf
+    effective_tasks: float = math.inf
 
     def __str__(self) -> str:
         return f"{self.metric} {self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
@@ -54,7 +55,7 @@ class Intervals(Rendered):
     """
 
     rows: tuple[Interval, ...]
-    level: float
+    confidence_level: float
     method: Method
     num_tasks: int
     num_clusters: int | None
@@ -74,26 +75,26 @@ class Intervals(Rendered):
             Column("low"),
             Column("high"),
             Column("standard_error", audience="programs"),
-            Column("support", audience="programs"),
+            Column("effective_tasks", audience="programs"),
         )
         clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
-        note = f"{100 * self.level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
+        note = f"{100 * self.confidence_level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
         return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
 
 
 def confidence_intervals(
     analysis: Analysis,
     measures: Mapping[str, Measure],
-    level: float,
+    confidence_level: float,
     method: Method,
     cluster: Cluster | None,
-    resamples: int,
+    n_resamples: int,
     seed: int,
 ) -> Intervals:
     """See ``RankCollection.confidence_intervals``."""
-    level = check_level(level)
+    confidence_level = check_confidence_level(confidence_level)
     check_choice("method", method, METHODS)
-    check_int("resamples", resamples, 100)
+    check_int("n_resamples", n_resamples, 100)
     keys = _clusters(analysis.rows, cluster)
     asked = {key: measure for key, measure in measures.items() if measure.is_estimate}
     if method == "normal":
@@ -107,27 +108,29 @@ def confidence_intervals(
             own = _clusters_of_queries(analysis, measure, cluster)
             if keys is not None and isinstance(measure.definition, RankDefinition):
                 own = keys[used(analysis.rows, measure.side, measure.definition.min_candidates)]
-            found[base] = estimate(measure.definition, sample, measure.rank_type, level, method, own, resamples, seed)
+            found[base] = estimate(
+                measure.definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
+            )
         rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
-    warn_of_support({row.metric: row.support for row in rows})
+    warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
         clusters = clusters_of(sample, keys[used(analysis.rows, "both")])
         number, effective = clusters.size, clusters.effective
-    return Intervals(tuple(rows), level, method, sample.num_tasks, number, effective)
+    return Intervals(tuple(rows), confidence_level, method, sample.num_tasks, number, effective)
 
 
-def warn_of_support(support: Mapping[str, float]) -> None:
+def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of the metrics whose error rests on too few tasks or clusters."""
-    few = {key: number for key, number in support.items() if number < LEAST_SUPPORT}
+    few = {key: number for key, number in effective_tasks.items() if number < LEAST_EFFECTIVE_TASKS}
     if few:
         told = ", ".join(
             f"{key!r} (on {number:.1f})" if number else f"{key!r} (no spread at all)" for key, number in few.items()
         )
         warn(
-            f"the interval of {told} may well miss: its error rests on fewer than {LEAST_SUPPORT:g} tasks or clusters. "
-            "A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: use more "
-            "tasks, or a metric that the tail does not rule, such as hits@10"
+            f"the interval of {told} may well miss: its error rests on fewer than {LEAST_EFFECTIVE_TASKS:g} tasks or "
+            "clusters. A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: "
+            "use more tasks, or a metric that the tail does not rule, such as hits@10"
         )
 
 
@@ -158,11 +161,11 @@ def _clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster 
     return analysis.queries.group[analysis.used_queries(definition, measure.side)]
 
 
-def check_level(level: float) -> float:
+def check_confidence_level(confidence_level: float) -> float:
     """Read a confidence level; one outside (0, 1) is a ValueError."""
-    number = one_number(level)
+    number = one_number(confidence_level)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"level must be in (0, 1), for example 0.95; got {level!r}")
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {confidence_level!r}")
     return number
 
 
@@ -181,4 +184,4 @@ def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: 
         moments = measure.moments(sample.candidate_counts)
         found = in_view(base, measure.definition, measure.view, moments)
         value = apply_view(measure.definition, measure.view, value, moments)
-    return Interval(key, value, found.low, found.high, found.standard_error, found.support)
+    return Interval(key, value, found.low, found.high, found.standard_error, found.effective_tasks)

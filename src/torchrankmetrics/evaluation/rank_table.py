@@ -177,7 +177,7 @@ class RankTable(HasRows):
 
     @property
     def is_partial(self) -> bool:
-        """Whether some tasks are of a sample that ended where something was decided, as ``Decision.table`` is."""
+        """Whether some tasks are of a sample that a sequential evaluation ranked, as ``SequentialResult.table``."""
         return bool((Columns(self.rows).flags & fault.PARTIAL).any())
 
     @property
@@ -257,11 +257,11 @@ class RankTable(HasRows):
     def confidence_intervals(
         self,
         metrics: Metrics | None = None,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         method: Method = "normal",
         cluster: Cluster | None = None,
         *,
-        resamples: int = 2000,
+        n_resamples: int = 2000,
         seed: int = 0,
     ) -> Intervals:
         """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
@@ -269,7 +269,9 @@ class RankTable(HasRows):
         if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
             cluster = canonical_clusters(cluster, rows, "the table")
         analysis, measures = Analysis([self.rows]), _measures(metrics)
-        return confidence_intervals(analysis, measures, level, method, cluster, resamples=resamples, seed=seed)
+        return confidence_intervals(
+            analysis, measures, confidence_level, method, cluster, n_resamples=n_resamples, seed=seed
+        )
 
     def compact(self) -> "RankTable":
         """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""

@@ -7,7 +7,7 @@ import numpy as np
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.analysis import Side, sample_of
 from torchrankmetrics.evaluation.clusters import Cluster
-from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import SIDES
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Evaluation, check_evaluation
@@ -23,7 +23,7 @@ class Superiority:
     Attributes:
         probability: in [0, 1]; 0.5: neither does so more often.
         low, high: its confidence interval.
-        level: of confidence.
+        confidence_level: in (0, 1).
         p_value: two-sided, of "neither does so more often": the sign test, or sign flips with clusters and weights.
         better, worse, equal: shares of the tasks where A ranks the answer higher, lower, the same.
         num_tasks: ranking tasks that both models were compared on.
@@ -32,7 +32,7 @@ class Superiority:
     probability: float
     low: float
     high: float
-    level: float
+    confidence_level: float
     p_value: float
     better: float
     worse: float
@@ -41,8 +41,8 @@ class Superiority:
 
     def __str__(self) -> str:
         return (
-            f"A above B: {self.probability:.4f} [{self.low:.4f}, {self.high:.4f}] at {100 * self.level:g} %, "
-            f"p = {self.p_value:.2g}; {100 * self.better:.1f} % better, {100 * self.worse:.1f} % worse, "
+            f"A above B: {self.probability:.4f} [{self.low:.4f}, {self.high:.4f}] at {100 * self.confidence_level:g} "
+            f"%, p = {self.p_value:.2g}; {100 * self.better:.1f} % better, {100 * self.worse:.1f} % worse, "
             f"{100 * self.equal:.1f} % equal of {self.num_tasks} tasks"
         )
 
@@ -52,7 +52,7 @@ def superiority(
     b: Evaluation,
     *,
     side: Side = "both",
-    level: float = 0.95,
+    confidence_level: float = 0.95,
     cluster: Cluster | None = None,
     permutations: int = 9999,
     seed: int = 0,
@@ -66,7 +66,7 @@ def superiority(
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``.
         b: the other model, of the same tasks.
         side: "both", or the tasks of one.
-        level: of confidence.
+        confidence_level: in (0, 1).
         cluster: what is drawn together, as in ``compare``.
         permutations: of the sign flips that clusters and weights need.
         seed: of the flips.
@@ -80,7 +80,7 @@ def superiority(
     >>> print(superiority(Ranks([1, 2, 1, 3], None, 50), Ranks([4, 2, 3, 9], None, 50)))
     A above B: 0.8750 [0.3443, 0.9772] at 95 %, p = 0.25; 75.0 % better, 0.0 % worse, 25.0 % equal of 4 tasks
     """
-    level = check_level(level)
+    confidence_level = check_confidence_level(confidence_level)
     check_int("permutations", permutations, 99)
     check_choice("side", side, SIDES)
     for run, name in ((a, "a"), (b, "b")):
@@ -93,14 +93,14 @@ def superiority(
     gap = other.rank("realistic") - one.rank("realistic")
     wins = np.stack([gap > 0, gap < 0], 1).astype(np.float64)
     units = units_of(wins, one.weight, one.count, None if keys is None else keys[used])
-    difference = paired_shares(units, units.sums[:, 0] - units.sums[:, 1], level, permutations, seed)
+    difference = paired_shares(units, units.sums[:, 0] - units.sums[:, 1], confidence_level, permutations, seed)
     better, worse = units.mean.tolist()
     assert difference.p_value is not None
     return Superiority(
         probability=(1 + better - worse) / 2,
         low=(1 + difference.low) / 2,
         high=(1 + difference.high) / 2,
-        level=level,
+        confidence_level=confidence_level,
         p_value=difference.p_value,
         better=better,
         worse=worse,

@@ -64,14 +64,14 @@ class Evaluator:
         if self.eval_metric.startswith("hits@"):
             self.K = int(self.eval_metric.removeprefix("hits@"))
 
-    def eval(self, input_dict: Predictions, *, counting: str = "auto") -> "Result":
+    def eval(self, input_dict: Predictions, *, backend: str = "auto") -> "Result":
         """Measure what OGB measures on this data set.
 
         Args:
             input_dict: "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in every form
                 that ``Ranks.from_negatives`` takes: (M,) for all positives, (B, M), a list, with "exclude" or
                 "indexes". OGB's own take (M,) for hits and ROC-AUC, (B, M) for MRR.
-            counting: as ``rank_scores`` takes it.
+            backend: as ``rank_scores`` takes it.
 
         Returns:
             {"hits@<K>": float}, {"rocauc": float}, or float32 (B,) tensors by "hits@1_list", "hits@3_list",
@@ -81,7 +81,7 @@ class Evaluator:
             TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError if there is no positive, or for
                 ROC-AUC no negative.
         """
-        ranks = Ranks.from_negatives(input_dict, counting=counting)
+        ranks = Ranks.from_negatives(input_dict, backend=backend)
         if not len(ranks):
             raise ValueError("y_pred_pos must hold the scores of at least one positive, got none")
         if ranks.flags is not None and (ranks.flags & fault.NAN).any():

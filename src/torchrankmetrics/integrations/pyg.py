@@ -44,7 +44,7 @@ def rank_triples(
     higher_is_better: bool = True,
     candidates: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     progress: bool = True,
 ) -> RankTable:
     """Rank both sides of every triple among all nodes, for any ``KGEModel``.
@@ -58,7 +58,7 @@ def rank_triples(
         higher_is_better: False for a model that gives distances.
         candidates: as ``torchrankmetrics.rank_triples`` takes them, like what follows.
         batch_size: as there.
-        counting: as there.
+        backend: as there.
         progress: as there.
 
     Returns:
@@ -81,7 +81,7 @@ def rank_triples(
         higher_is_better=higher_is_better,
         candidates=candidates,
         batch_size=batch_size,
-        counting=counting,
+        backend=backend,
         progress=progress,
     )
 

@@ -61,7 +61,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         clear_on_finalize: False adds evaluations of a loop to those before, until ``clear``.
         batch_size, slice_size: of the evaluation; None: PyKEEN's choice.
         mode: inductive mode, or None.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
 
     Raises:
         TypeError, ValueError: as ``RankCollection`` and ``known_triples``; and if known is given, but not filtered.
@@ -85,12 +85,12 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         batch_size: int | None = None,
         slice_size: int | None = None,
         mode: InductiveMode | None = None,
-        counting: str = "auto",
+        backend: str = "auto",
     ) -> None:
         given = _by_position(args, filtered=filtered, metrics=metrics, metrics_kwargs=metrics_kwargs)
         if known is not None and not given["filtered"]:
             raise ValueError("known is what is filtered, but filtered is False: leave one of them out")
-        chosen(torch.empty(0, 0, device="cpu"), counting)  # to refuse it before a model is trained
+        chosen(torch.empty(0, 0, device="cpu"), backend)  # to refuse it before a model is trained
         # the mask tells a filtered score from a NaN of the model
         super().__init__(given["filtered"], given["filtered"], batch_size, slice_size, mode)
         requested = requested_metrics(given["metrics"], given["metrics_kwargs"], add_defaults)
@@ -104,7 +104,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             average=average,
         )
         self.average = average
-        self.counting = counting
+        self.backend = backend
         self.clear_on_finalize = clear_on_finalize
         self.num_entities: int | None = None
         self._filter = CandidateFilter(self.filtered, None if known is None else as_known(known))
@@ -240,7 +240,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         return result
 
     def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
-        return rank_scores(scores, own, exclude=exclude, counting=self.counting)
+        return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:
         if self.average == "micro":

@@ -83,7 +83,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             excluded = cells.gather(1, candidates)
             excluded[:, 0] = False
         target_column, sampled = torch.zeros_like(own), scores.gather(1, candidates)
-        ranks = rank_scores(sampled, target_column, exclude=excluded, counting=self.counting)
+        ranks = rank_scores(sampled, target_column, exclude=excluded, backend=self.backend)
         told = torch.zeros_like(own) if ranks.flags is None else ranks.flags
         return Ranks.trusted(ranks.columns, told | flags.SAMPLED)
 

@@ -204,22 +204,22 @@ class RankCollection(HoldingCollection):
 
     def confidence_intervals(
         self,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         method: Method = "normal",
         cluster: Cluster | None = None,
         *,
-        resamples: int = 2000,
+        n_resamples: int = 2000,
         seed: int = 0,
     ) -> Intervals:
         """Intervals of every metric: what it would be on other tasks of the same kind. Synchronises like ``compute``.
 
         Args:
-            level: of confidence, in (0, 1).
+            confidence_level: in (0, 1).
             method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentised for means of f,
                 percentiles for all else); Wilson's for hits with both. The median has a bootstrap only, extremes none.
             cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned with
                 the rows of ``table()``; None: every task is on its own.
-            resamples: number of bootstrap samples.
+            n_resamples: number of bootstrap samples.
             seed: of the bootstrap.
 
         Raises:
@@ -228,4 +228,6 @@ class RankCollection(HoldingCollection):
         Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
         Warns of intervals whose error rests on fewer than 5 tasks or clusters: they may well miss.
         """
-        return confidence_intervals(self._synced_analysis(), self.measures, level, method, cluster, resamples, seed)
+        return confidence_intervals(
+            self._synced_analysis(), self.measures, confidence_level, method, cluster, n_resamples, seed
+        )

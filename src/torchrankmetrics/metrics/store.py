@@ -169,7 +169,7 @@ class TakesBatches:
         weight: Numbers | None = None,
         sample_id: Integers | None = None,
         indexes: Integers | None = None,
-        counting: str = "auto",
+        backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
     ) -> None:
         """Rank a batch and keep the ranks, or take ranks that are there.
@@ -181,13 +181,13 @@ class TakesBatches:
             target: as in ``rank_scores``, several answers a row too; bool (T,) with ``indexes``.
             exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
             side: "head", "tail" or "relation", what was predicted.
-            group: (tasks,) integers, or one int; with bool (B, N) or lists (B,), one per row; (T,) with ``indexes``.
+            group: (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per row; (T,) with ``indexes``.
             query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. Its answers may come apart;
                 then exclude lists them all, the own one too, or none. None: the answers of a row are a whole query.
             weight: numbers >= 0, or one, of the shape of group; a zero drops its task.
             sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
             indexes: (T,) integers, the query of each of flat scores, as in torchmetrics' retrieval; every query whole.
-            counting: as in ``rank_scores``.
+            backend: as in ``rank_scores``.
             tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
 
         Raises:
@@ -201,7 +201,7 @@ class TakesBatches:
             target,
             exclude,
             indexes=indexes,
-            counting=counting,
+            backend=backend,
             tolerance=tolerance,
             side=known,
             group=group,

@@ -9,7 +9,7 @@ from scipy.stats import t as student
 
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.breakdown import Breakdown
-from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.sources import Evaluation
 from torchrankmetrics.plots.canvas import (
@@ -45,7 +45,7 @@ def by_dataset(
     evaluations: "Mapping[str, Runs | Mapping[str, Runs]]",
     metric: str = "mrr",
     *,
-    level: float = 0.95,
+    confidence_level: float = 0.95,
     ax: "Sequence[Axes] | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, list[Axes]]":
@@ -60,7 +60,7 @@ def by_dataset(
         evaluations: dict of data set -> evaluation, or of data set -> dict of model -> evaluation (at most six
             models, on the same tasks within a data set); each may be a list of runs, one per training seed.
         metric: a base metric that has an index and a z-score, by any name.
-        level: of the intervals.
+        confidence_level: of the intervals.
         ax: three axes to draw on; None: new ones.
         width: of the new figure, in inches: 3.3 for a column of a paper, where the panels stand below each other.
 
@@ -70,7 +70,7 @@ def by_dataset(
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
     """
-    level = check_level(level)
+    confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
     if not has_view(definition, "adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {metric!r} has none")
@@ -88,7 +88,7 @@ def by_dataset(
     for panel, view in zip(axes, _VIEWS, strict=True):
         for i, (model, mark) in enumerate(zip(models, marks_on(panel), strict=False)):
             place = x + (i - (len(models) - 1) / 2) * step
-            found = [_Runs(definition, runs.get(model, []), level) for runs in table.values()]
+            found = [_Runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
             seen = [one.seen(view, m) for one, m in zip(found, moments.values(), strict=True)]
             look: dict[str, Any] = {
                 "color": mark.color,
@@ -126,15 +126,19 @@ def by_dataset(
 class _Runs:
     """Runs of a model on a data set: their values, and the mean with its interval."""
 
-    def __init__(self, definition: RankDefinition, samples: Sequence[RankSample], level: float) -> None:
+    def __init__(self, definition: RankDefinition, samples: Sequence[RankSample], confidence_level: float) -> None:
         self.definition = definition
         self.values = [base_value(definition, sample) for sample in samples]
         low = high = math.nan
         if len(samples) > 1:
-            half = student.ppf((1 + level) / 2, len(samples) - 1) * np.std(self.values, ddof=1) / len(samples) ** 0.5
+            half = (
+                student.ppf((1 + confidence_level) / 2, len(samples) - 1)
+                * np.std(self.values, ddof=1)
+                / len(samples) ** 0.5
+            )
             low, high = float(np.mean(self.values) - half), float(np.mean(self.values) + half)
         elif samples and samples[0].num_tasks > 1 and is_mean(definition):
-            found = estimate(definition, samples[0], "realistic", level, "normal", None, 100, 0)
+            found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
             low, high = found.low, found.high
         self.ends = (float(np.mean(self.values)) if samples else math.nan, low, high)
 

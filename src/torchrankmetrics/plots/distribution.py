@@ -7,7 +7,7 @@ import numpy as np
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Side
-from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -89,20 +89,20 @@ def calibration(
     models: Models,
     *,
     side: Side | None = None,
-    level: float = 0.95,
+    confidence_level: float = 0.95,
     ax: "Axes | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, Axes]":
     """Draw how far models are from chance: the share of tasks whose answer is in the best x of its candidates.
 
     By chance that is x, however many candidates each task has: r / N is uniform, a tied rank spread evenly over its
-    places. The band holds the whole curve of a model without skill with probability ``level`` or more, if its tasks
-    are independent and weigh the same (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than chance.
+    places. The band holds the whole curve of a model without skill with probability ``confidence_level``, if its
+    tasks are independent and weigh the same (Dvoretzky, Kiefer and Wolfowitz). Below the diagonal is worse than chance.
 
     Args:
         models: as in ``rank_ecdf``.
         side: "head" or "tail": only those tasks; "both" or None: all.
-        level: of the band.
+        confidence_level: of the band.
         ax: axes to draw on; None: new ones.
         width: of new ones, in inches: 3.3 for a column of a paper.
 
@@ -112,19 +112,19 @@ def calibration(
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
     """
-    level = check_level(level)
+    confidence_level = check_confidence_level(confidence_level)
     samples = samples_of(models, side or "both")
     own = ax is None
     fig, ax = canvas(ax, width or (4.6 if len(samples) < 2 else 5.8), 3.6 if width is None else 0.95 * width)
     grid = np.linspace(0, 1, 1001)
     fewest = min(sample.total**2 / float((sample.count * sample.weight**2).sum()) for sample in samples.values())
-    half = math.sqrt(math.log(2 / (1 - level)) / (2 * fewest))
+    half = math.sqrt(math.log(2 / (1 - confidence_level)) / (2 * fewest))
     band: dict[str, Any] = {"color": CHANCE["color"], "alpha": 0.22, "linewidth": 0}
     ax.fill_between(grid, np.clip(grid - half, 0, 1), np.clip(grid + half, 0, 1), **band)
     for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
-    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * level:g} %", **CHANCE)
+    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g} %", **CHANCE)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("share x of the candidates" + _of_side(" ({} side)", side))

@@ -9,7 +9,7 @@ from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.breakdown import Names, name_of
 from torchrankmetrics.evaluation.compare import paired
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
-from torchrankmetrics.evaluation.intervals import Interval, Intervals, check_level
+from torchrankmetrics.evaluation.intervals import Interval, Intervals, check_confidence_level
 from torchrankmetrics.evaluation.names import Asked, parse_name
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
@@ -82,7 +82,7 @@ def forest(
     ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
     ax.set_ylim(len(lines) - 0.4, -0.6)
     levels = {_level(one) for one in named.values()}
-    share = " and ".join(f"{100 * level:g}" for level in sorted(levels))
+    share = " and ".join(f"{100 * confidence_level:g}" for confidence_level in sorted(levels))
     if compared == {True}:
         ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
         several = [one for one in named.values() if isinstance(one, Comparisons | PairwiseComparisons)]
@@ -103,7 +103,7 @@ def group_differences(
     names: Names = None,
     models: tuple[str, str] = ("a", "b"),
     most: int = 20,
-    level: float = 0.95,
+    confidence_level: float = 0.95,
     ax: "Axes | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, Axes]":
@@ -119,7 +119,7 @@ def group_differences(
         names: of the groups: dict of id -> name, or a sequence by id.
         models: what to call the two.
         most: groups at most, of those with two tasks and more; the axis says how many there are.
-        level: of confidence.
+        confidence_level: in (0, 1).
         ax: axes to draw on; None: new ones.
         width: of new ones, in inches: 3.3 for a column of a paper.
 
@@ -127,7 +127,7 @@ def group_differences(
         ImportError: without matplotlib.
         TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.
     """
-    level = check_level(level)
+    confidence_level = check_confidence_level(confidence_level)
     check_int("most", most, 1)
     tables = [_with_groups(model, name) for model, name in ((a, "a"), (b, "b"))]
     ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)
@@ -136,7 +136,7 @@ def group_differences(
     if not kept:
         raise ValueError("there is nothing to draw: no group has two tasks to compare the models on")
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in kept]
-    found = [one.runs.difference(level, 2000, 9999, 0)[0] for one in pairs]
+    found = [one.runs.difference(confidence_level, 2000, 9999, 0)[0] for one in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     rows = np.arange(len(kept))
     ends = np.array(
@@ -146,7 +146,7 @@ def group_differences(
     fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(kept))
     ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
-        face = ink(ax) if adjusted <= 1 - level else ax.get_facecolor()
+        face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
         ax.plot(pair.difference, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
         text = f"{pair.num_tasks}" if narrow else f"{pair.num_tasks} tasks"
         ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
@@ -157,9 +157,9 @@ def group_differences(
     measure = pairs[0].measure
     chosen = "" if len(kept) == len(ids) else f"\n{len(kept)} largest of {len(ids)} groups"
     better = _better(measure.higher_is_better, models)
-    told = f"{measure.key}: {models[0]} − {models[1]}, {100 * level:g} % interval{better}"
+    told = f"{measure.key}: {models[0]} − {models[1]}, {100 * confidence_level:g} % interval{better}"
     ax.set_xlabel(
-        f"{told}\nfilled: p ≤ {1 - level:.2g} by Holm{chosen}",
+        f"{told}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm{chosen}",
         fontsize=SMALL + 0.5,
         loc="right" if narrow else "center",
     )
@@ -233,8 +233,12 @@ def _rows(name: str, result: object) -> Sequence[Interval | Comparison]:
 
 
 def _level(result: Result) -> float:
-    level: float = result.rows[0].level if isinstance(result, Comparisons | PairwiseComparisons) else result.level
-    return level
+    confidence_level: float = (
+        result.rows[0].confidence_level
+        if isinstance(result, Comparisons | PairwiseComparisons)
+        else result.confidence_level
+    )
+    return confidence_level
 
 
 def _check_scales(keys: Sequence[str]) -> None:

@@ -10,7 +10,8 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import told
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import check_embeddings, rank_embeddings
 from torchrankmetrics.ranking.excluded import ExcludedSlices
@@ -30,16 +31,18 @@ def rank_alignment(
     candidates: Literal["test", "all"] = "test",
     similarity: str | None = None,
     known: Integers | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     arithmetic: str | None = None,
 ) -> RankTable:
     """Rank the counterpart of every aligned entity, in both directions.
 
-    Side "tail" looks for the right entity of a left one, side "head" for the left one of a right one. Other
-    counterparts of the same entity, in ``pairs`` or ``known``, are no candidates.
+    Side "tail" looks for the right entity of a left one, side "head" for the left one of a right one. The other
+    counterparts of the same entity, in ``pairs`` or ``known``, are not candidates. Pairs that share an entity are one
+    query of its side, with several relevant items: five captions of an image are one query of the image. Metrics of
+    queries (``success_at_<k>``, ``rr``, ``ap``) average over entities, metrics of tasks over pairs.
 
     Args:
-        pairs: (n, 2) integers [left, right], the test alignment.
+        pairs: (n, 2) integers [left, right], the test alignment. A repeated pair counts once.
         left: (L, d) embeddings of the left graph, a tensor or an array, like what follows; without ``right`` the
             similarities (L, R), higher is better.
         right: (R, d) embeddings of the right graph, same dtype and device.
@@ -47,11 +50,12 @@ def rank_alignment(
             every metric but AMRI: tell which (Berrendorf et al. 2020, arXiv 2002.06914, section 3).
         similarity: "dot", "cosine", "l2" or "l1", as ``rank_embeddings``; None: dot.
         known: (m, 2) further true pairs, such as the training alignment.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
         arithmetic: as ``rank_embeddings`` takes it.
 
     Returns:
-        One row per side and pair, in the order of the pairs, tails first; the index of the pair is the sample id.
+        One row per side and pair, in the order of the pairs, tails first. The sample id is the index at which the pair
+        occurs first, the query is the entity that is given.
 
     Raises:
         TypeError, ValueError: as ``rank_embeddings`` and ``rank_scores``; for wrong shapes, an unknown ``candidates``,
@@ -74,6 +78,9 @@ def rank_alignment(
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])
+    distinct, pair = unique_rows(test)
+    first_index = torch.full((len(distinct),), len(test), device=device)
+    sample_id = first_index.scatter_reduce_(0, pair, torch.arange(len(test), device=device), "amin")[pair]
     tables = []
     directions: tuple[tuple[EntitySide, int, int], ...] = (("tail", 0, 1), ("head", 1, 0))
     for side, query, answer in directions:
@@ -84,25 +91,27 @@ def rank_alignment(
         among = true[column[true[:, answer]] >= 0]
         counterparts = KnownAnswers(among[:, query], column[among[:, answer]])
         if right is None:
-            rank = _of_scores(left, query, ids, counting)
+            rank = _of_scores(left, query, ids, backend)
         else:
-            rank = _of_embeddings((left, right), query, ids, similarity, counting, arithmetic)
+            rank = _of_embeddings((left, right), query, ids, similarity, backend, arithmetic)
         size = max(1, min(_QUERIES, _SCORES // max(len(ids), 1))) if right is None else _QUERIES
         for first in range(0, len(test), size):
             task = torch.arange(first, min(first + size, len(test)), device=device)
             queries = test[task, query]
             ranks = rank(queries, column[test[task, answer]], counterparts(queries))
-            tables.append(RankTable.from_ranks(ranks, side=side, sample_id=task))
+            filtered = torch.full_like(task, fault.FILTERED)  # counterparts holds the target too
+            ranks = Ranks.trusted(ranks.columns, filtered if ranks.flags is None else ranks.flags | filtered)
+            tables.append(RankTable.from_ranks(ranks, side=side, sample_id=sample_id[task], query=queries))
     return RankTable.concatenate(tables)
 
 
 _Rank = Callable[[Tensor, Tensor, ExcludedSlices], Ranks]
 
 
-def _of_scores(scores: Tensor, query: int, ids: Tensor, counting: str) -> _Rank:
+def _of_scores(scores: Tensor, query: int, ids: Tensor, backend: str) -> _Rank:
     rows = scores.T if query else scores
     return lambda queries, target, exclude: rank_scores(
-        rows.index_select(0, queries).index_select(1, ids), target, exclude=exclude, counting=counting
+        rows.index_select(0, queries).index_select(1, ids), target, exclude=exclude, backend=backend
     )
 
 
@@ -111,14 +120,14 @@ def _of_embeddings(
     query: int,
     ids: Tensor,
     similarity: str | None,
-    counting: str,
+    backend: str,
     arithmetic: str | None,
 ) -> _Rank:
     here = graphs[query].detach()
     check_embeddings(here, graphs[1 - query])
     # gathered once, for all batches of queries; without test pairs there is nothing to gather
     there = Candidates(graphs[1 - query].detach()[ids if len(ids) else slice(None)])
-    options: dict[str, Any] = {"similarity": similarity or "dot", "counting": counting, "arithmetic": arithmetic}
+    options: dict[str, Any] = {"similarity": similarity or "dot", "backend": backend, "arithmetic": arithmetic}
     return lambda queries, target, exclude: rank_embeddings(here[queries], there, target, exclude=exclude, **options)
 
 

@@ -1,7 +1,7 @@
 """Complex queries: hard answers ranked among non-answers, averaged per query and then per pattern."""
 
-from collections.abc import Callable, Collection, Sequence
-from typing import TypeGuard, cast
+from collections.abc import Callable, Collection
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -13,7 +13,7 @@ from torchrankmetrics.protocols.scorers import Scores
 from torchrankmetrics.protocols.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 
-Answers = Integers | Sequence[Collection[int]]
+Answers = Integers | list[Collection[int]]
 """Pairs of (query, answer), or the answers of every query."""
 
 
@@ -24,7 +24,7 @@ def rank_complex_queries(
     *,
     pattern: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
@@ -40,7 +40,7 @@ def rank_complex_queries(
         easy: the same of easy answers; None: there are none.
         pattern: (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
         batch_size: as ``rank_triples`` takes it, like what follows.
-        counting: as there.
+        backend: as there.
         higher_is_better: as there.
         progress: as there.
 
@@ -72,18 +72,18 @@ def rank_complex_queries(
     group = torch.zeros_like(asked) if pattern is None else _pattern_of(pattern, asked)
     known = KnownAnswers(queries, answers)
     side = QuerySide(None, score, asked[:, None], own, known)
-    ranked = rank_sides([side], group, None, batch_size, counting, higher_is_better, progress)
+    ranked = rank_sides([side], group, None, batch_size, backend, higher_is_better, progress)
     weight = 1 / torch.bincount(asked)[asked].double()
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 
 
 def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     """Queries and answers, each int64 (P,)."""
-    if isinstance(given, Sequence) and all(isinstance(part, Collection) for part in given) and not _is_pair(given):
+    if isinstance(given, list) and all(isinstance(part, Collection) for part in given):
         numbered = [(i, int(answer)) for i, part in enumerate(given) for answer in sorted(part)]
-        pair: Tensor | tuple[Tensor, Tensor] = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
+        pair: Any = torch.tensor(numbered, dtype=torch.int64, device="cpu").reshape(-1, 2).T
     else:
-        pair = given if _is_pair(given) else as_ids(cast("Integers", given), name)
+        pair = given if isinstance(given, tuple) else as_ids(cast("Integers", given), name)
     if len(pair) != 2:
         raise ValueError(f"{name} must be (2, P) pairs of (query, answer), or a list of answers per query")
     query_ids, answer_ids = (as_ids(part, name) for part in pair)
@@ -92,10 +92,6 @@ def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     if len(query_ids) and min(int(query_ids.min()), int(answer_ids.min())) < 0:
         raise IndexError(f"{name} must hold queries and answers of at least 0")
     return query_ids, answer_ids
-
-
-def _is_pair(given: object) -> TypeGuard[tuple[Tensor, Tensor]]:
-    return isinstance(given, tuple) and len(given) == 2 and all(isinstance(part, Tensor) for part in given)
 
 
 def _pattern_of(pattern: Integers, asked: Tensor) -> Tensor:

@@ -68,7 +68,7 @@ class EmbeddingScorer:
         queries: Tensor,
         target: Target,
         excluded: Excluded,
-        counting: str,
+        backend: str,
         part: Part,
     ) -> Ranks:
         """Exact ranks of the answers to queries (B, d); arguments as ``rank_scores`` takes them, but of a part."""
@@ -79,7 +79,7 @@ class EmbeddingScorer:
             excluded,
             similarity=self.similarity,
             chunk_size=None,
-            counting=counting,
+            backend=backend,
             kept=True,
             part=part,
         )

@@ -67,7 +67,7 @@ def rank_facts(
     *,
     candidates: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
@@ -80,7 +80,7 @@ def rank_facts(
         known: what is filtered, and how; None: raw ranks.
         candidates: as ``rank_triples`` takes them, like what follows.
         batch_size: as there.
-        counting: as there.
+        backend: as there.
         higher_is_better: as there.
         progress: as there.
 
@@ -97,4 +97,4 @@ def rank_facts(
     """
     tasks = as_facts(facts, "facts", *_COLUMNS)
     sides = sides_of(score_tails, score_heads, tasks, known)
-    return rank_sides(sides, tasks[:, 1], candidates, batch_size, counting, higher_is_better, progress)
+    return rank_sides(sides, tasks[:, 1], candidates, batch_size, backend, higher_is_better, progress)

@@ -11,7 +11,7 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -51,38 +51,18 @@ class Opened(NamedTuple):
     known: dict[str, KnownAnswers]
 
 
-def write(
-    path: str | os.PathLike[str],
-    num_entities: int,
-    sides: Mapping[str, Index],
-    content: Iterable[bytes | memoryview],
-) -> None:
-    """Write a file, whole or not at all; ``content`` is what the arrays of the sides hold, one after the other."""
-    about = {
-        "byteorder": sys.byteorder,
-        "num_entities": num_entities,
-        "sides": {side: index._asdict() for side, index in sides.items()},
-    }
-    head = _FIRST + b"%d\n" % VERSION + json.dumps(about).encode()
-    head = head.ljust(_HEADER - _DIGEST)
-    write_whole(path, chain([head + hashlib.sha256(head).digest()], content))
-
-
 def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]) -> None:
-    """Write indices that are in memory."""
+    """Write indices to a file, whole or not at all."""
     sides, arrays = {}, []
     for side, one in known.items():
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
         lengths, digests = [len(part) for part in own], [hashlib.sha256(part.data).hexdigest() for part in own]
-        sides[side] = Index(*one.index[3:], lengths, digests)
+        sides[side] = Index(*one.index[3:], lengths, digests)._asdict()
         arrays += own
-    write(path, num_entities, sides, (array.data for array in arrays))
-
-
-def check_regular(path: str | os.PathLike[str]) -> None:
-    """Refuse what cannot be mapped: pipes, devices and folders."""
-    if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{os.fspath(path)} is no regular file, and nothing else can be mapped into memory")
+    about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
+    head = _FIRST + b"%d\n" % VERSION + json.dumps(about).encode()
+    head = head.ljust(_HEADER - _DIGEST)
+    write_whole(path, chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays)))
 
 
 def opened(path: str | os.PathLike[str]) -> Opened:
@@ -92,7 +72,8 @@ def opened(path: str | os.PathLike[str]) -> Opened:
         OSError: if it cannot be opened.
         ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
     """
-    check_regular(path)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{os.fspath(path)} is no regular file, and nothing else can be mapped into memory")
     with open(path, "rb") as file:
         try:
             head = file.read(_HEADER)
@@ -131,7 +112,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise ValueError("its header says what cannot be") from None
     if order != sys.byteorder:
-        raise ValueError(f"its numbers are {order}-endian, those of this machine {sys.byteorder}-endian: build it here")
+        raise ValueError(f"its numbers are {order}-endian, those of this machine {sys.byteorder}-endian: save it here")
     needed = _HEADER + _ITEM * sum(sum(index.lengths) for index in sides.values())
     if size != needed:
         raise ValueError(f"it has {size} bytes, and {needed} by its header")

@@ -1,9 +1,7 @@
 """Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
 
 import os
-from collections.abc import Iterable, Iterator
 from functools import cached_property
-from pathlib import Path
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -11,14 +9,11 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
-from torchrankmetrics.protocols import known_build, known_files
+from torchrankmetrics.protocols import known_files
 from torchrankmetrics.protocols.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.excluded import ExcludedSlices
 from torchrankmetrics.sides import ENTITY_SIDES, QUERY_AND_ANSWER, EntitySide
-from torchrankmetrics.theory.candidates import IntArray
-
-_BYTES = 64  # that a triple takes while it is sorted
 
 
 class KnownTriples:
@@ -69,7 +64,7 @@ class KnownTriples:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
-        """Map a file of ``save`` or ``build`` into memory: nothing is read but its header until it is looked up.
+        """Map a file of ``save`` into memory: nothing is read but its header until it is looked up.
 
         All processes of a machine share its pages, and pickles hold no more than its path (workers of a loader, DDP).
         Nothing in a file is executed. What comes from elsewhere should be asked to ``verify`` first. The memory can
@@ -80,49 +75,6 @@ class KnownTriples:
             ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
         """
         return cls._opened(known_files.opened(path))
-
-    @classmethod
-    def build(
-        cls,
-        path: str | os.PathLike[str],
-        triples: Iterable[Integers | str | os.PathLike[str]],
-        *,
-        num_entities: int | None = None,
-        relations: bool = False,
-        max_bytes: int = 1 << 30,
-        progress: bool = True,
-    ) -> "KnownTriples":
-        """Write the file of triples that need not fit in memory, and open it: the same file as that of ``save``.
-
-        They are sorted in runs, which are merged. Beside the file, where it will stand, up to 80 bytes a triple are
-        written on the way (104 with relations).
-
-        Args:
-            path: of the file, replaced when all is done.
-            triples: parts in any order: each (n, 3) integers or a tuple of three (n,), as in ``KnownTriples``, or the
-                path of an .npy of such (n, 3) or of a text with three ids in a line. Repeated triples count once.
-            num_entities: as in ``KnownTriples``.
-            relations: as in ``save``.
-            max_bytes: memory for sorting; a part that is given as an array takes its own.
-            progress: whether bars are shown.
-
-        Raises:
-            OSError: if something cannot be read or written.
-            TypeError, ValueError, IndexError: as ``KnownTriples``; ValueError if the path is no regular file.
-
-        >>> import tempfile
-        >>> folder = tempfile.TemporaryDirectory()
-        >>> parts = ([[head, 0, tail] for tail in range(3)] for head in range(2))
-        >>> known = KnownTriples.build(f"{folder.name}/known.bin", parts, progress=False)
-        >>> known.tails(torch.tensor([1]), torch.tensor([0])).pairs()[1]
-        tensor([0, 1, 2])
-        """
-        if num_entities is not None:
-            num_entities = check_int("num_entities", num_entities, 0, 1 << 63)
-        most = max(check_int("max_bytes", max_bytes, 1) // _BYTES, 1)
-        sides = list(known_files.SIDES[: 2 + relations])
-        known_build.build(path, _in_parts(triples, most), num_entities, sides, most, progress)
-        return cls.open(path)
 
     def verify(self, *, progress: bool = False) -> None:
         """Read everything: whether a file holds what was written to it, in order and in range; nothing is given back.
@@ -221,17 +173,6 @@ def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriple
     if file.digest != digest:
         raise ValueError(f"{path} is another file of known triples than the one that was pickled")
     return kind._opened(file)
-
-
-def _in_parts(triples: Iterable[Any], most: int) -> Iterator[IntArray]:
-    if isinstance(triples, Tensor | np.ndarray | str | os.PathLike):
-        raise TypeError(
-            f"triples must be an iterable of parts or paths, got {type(triples).__name__}: put it in a list"
-        )
-    for i, part in enumerate(triples):
-        of_file = isinstance(part, str | os.PathLike)
-        for block in known_build.triples_of_file(Path(part), most) if of_file else (part,):
-            yield as_triples(block, os.fspath(part) if of_file else f"triples[{i}]").cpu().numpy()
 
 
 def excluded_by(candidates: Integers | None, num_entities: int, device: torch.device) -> Tensor | None:

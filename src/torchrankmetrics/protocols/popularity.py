@@ -9,7 +9,7 @@ from torchrankmetrics.ranking.arrays import Integers, as_ids, unique_rows
 from torchrankmetrics.table.columns import SIDE_CODES
 
 
-def weigh_by_popularity(
+def weight_by_popularity(
     table: RankTable, triples: Integers, *known: Integers, entity_exponent: float = 1.0, relation_exponent: float = 0.0
 ) -> RankTable:
     """Weigh every task by the inverse popularity of its answer, as the stratified MRR and hits do.
@@ -40,7 +40,7 @@ def weigh_by_popularity(
     >>> train = torch.tensor([[0, 0, 9], [1, 0, 9], [2, 0, 9], [3, 0, 8]])  # 9 is popular
     >>> test = torch.tensor([[4, 0, 9], [5, 0, 8]])
     >>> table = RankTable.from_ranks(Ranks([1, 4], None, 9), side="tail", sample_id=[0, 1])
-    >>> weighed = weigh_by_popularity(table, test, train)
+    >>> weighed = weight_by_popularity(table, test, train)
     >>> [round(evaluate(one, metrics=["mrr"])["mrr"], 4) for one in (table, weighed)]
     [0.625, 0.4375]
     """

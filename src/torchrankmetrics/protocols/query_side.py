@@ -76,7 +76,7 @@ class QuerySide:
         return part
 
     def rank(
-        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, counting: str, bar: Any
+        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, backend: str, bar: Any
     ) -> RankTable:
         """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
         tables, first = [], 0
@@ -88,7 +88,7 @@ class QuerySide:
             last = min(first + batch.size, len(self.queries))
             try:
                 with batch.timed(last - first):
-                    table, num_columns, itemsize = self._rank_batch(first, last, relation, candidates, counting)
+                    table, num_columns, itemsize = self._rank_batch(first, last, relation, candidates, backend)
             except (RuntimeError, MemoryError) as error:
                 if last - first == 1 or not _is_out_of_memory(error):
                     raise
@@ -109,7 +109,7 @@ class QuerySide:
         return self.best.finish(self.queries)
 
     def _rank_batch(
-        self, first: int, last: int, relation: Tensor, candidates: Integers | None, counting: str
+        self, first: int, last: int, relation: Tensor, candidates: Integers | None, backend: str
     ) -> tuple[RankTable, int, int]:
         """Ranks of some queries; and for the next batch how many scores a query has, of how many bytes."""
         ids = self.queries[first:last].unbind(1)
@@ -121,7 +121,7 @@ class QuerySide:
             size = len(scorer.candidates)
             queries, part = self.slicing.join(lambda: scorer.embed(ids, some=alone), lambda _: size)
             excluded = excluded._replace(columns=excluded_by(candidates, part.total, target[1].device))
-            ranks = scorer.rank(queries, target, excluded, counting, part)
+            ranks = scorer.rank(queries, target, excluded, backend, part)
             table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
             return table, part.total, 0
         scores, part = self.slicing.join(
@@ -129,11 +129,11 @@ class QuerySide:
         )
         excluded = excluded._replace(columns=excluded_by(candidates, part.total, scores.device))
         if part.is_whole:
-            ranks, *_ = rank_filtered(scores, target, excluded, counting, self.tolerance)
+            ranks, *_ = rank_filtered(scores, target, excluded, backend, self.tolerance)
             if self.near_ties is not None:
                 self.near_ties.look(scores, target, excluded)
         else:
-            ranks = rank_part(scores, target, excluded, counting, self.tolerance, part)
+            ranks = rank_part(scores, target, excluded, backend, self.tolerance, part)
         if self.best is not None:
             self.best.keep(scores, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)

@@ -32,7 +32,7 @@ def rank_triples(
     *,
     candidates: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     score_hrt: Callable[[Tensor], Scores] | None = None,
     num_entities: int | None = None,
     higher_is_better: bool = True,
@@ -62,7 +62,7 @@ def rank_triples(
         known: the true triples of every split to filter by; None: raw ranks.
         candidates: entities that are candidates at all, as ids (m,) or bool (N,); None: all. Scores are still (B, N).
         batch_size: queries scored at once.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
         score_hrt: (triples (m, 3)) -> scores (m,) or (m, 1), in the place of both others: every candidate is put in.
         num_entities: N of ``score_hrt``; None: that of ``known``.
         higher_is_better: False for distances.
@@ -123,7 +123,7 @@ def rank_triples(
 
     tasks, sides = slicing.agree(read, said)
     near_ties = NearTies() if tolerance == 0.0 else None
-    options = (candidates, batch_size, counting, higher_is_better, progress, tolerance, near_ties)
+    options = (candidates, batch_size, backend, higher_is_better, progress, tolerance, near_ties)
     table = AnsweredTable(rank_sides(sides, tasks[:, 1], *options).rows)
     table.near_ties = None if near_ties is None else near_ties.tell()
     if top_k is not None:
@@ -170,7 +170,7 @@ def rank_sides(
     group: Tensor,
     candidates: Integers | None = None,
     batch_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     higher_is_better: bool = True,
     progress: bool = True,
     tolerance: float | Tolerance | None = None,
@@ -184,7 +184,7 @@ def rank_sides(
             if near_ties is not None:
                 near_ties.begin()
             side.near_ties = near_ties
-            tables.append(side.rank(group, candidates, batch_size, counting, bar))
+            tables.append(side.rank(group, candidates, batch_size, backend, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)
     return table

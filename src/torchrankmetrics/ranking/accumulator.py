@@ -34,7 +34,7 @@ class RankAccumulator:
         target: as ``rank_scores`` takes it, columns of the whole matrix. The own column is left out by index.
         shape: (B, N) of the whole matrix; with a group (B, n) of the slice.
         exclude: as ``rank_scores`` takes it, for the whole matrix.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
         tolerance: as ``rank_scores`` takes it, but not relative: the spread of a row is not known before its end.
         offset: as ``rank_embeddings`` takes it, like what follows.
         num_candidates: as there.
@@ -60,7 +60,7 @@ class RankAccumulator:
         shape: tuple[int, int],
         *,
         exclude: Exclude = None,
-        counting: str = "auto",
+        backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
         offset: int | None = None,
         num_candidates: int | None = None,
@@ -83,18 +83,18 @@ class RankAccumulator:
             lambda: read_tasks(target, exclude, part, B, true.device, lambda _: true),
             lambda asked: asked.said(part, B),
         )
-        self._begin(asked, part, B, counting, absolute)
+        self._begin(asked, part, B, backend, absolute)
 
     @classmethod
     def of(
-        cls, asked: "Asked", part: Part, num_rows: int, counting: str, tolerance: float | Tensor = 0.0
+        cls, asked: "Asked", part: Part, num_rows: int, backend: str, tolerance: float | Tensor = 0.0
     ) -> "RankAccumulator":
         """Begin with what has been read and agreed on; tolerance is absolute, of all tasks or of each (P,)."""
         self = cls.__new__(cls)
-        self._begin(asked, part, num_rows, counting, tolerance)
+        self._begin(asked, part, num_rows, backend, tolerance)
         return self
 
-    def _begin(self, asked: "Asked", part: Part, num_rows: int, counting: str, tolerance: float | Tensor) -> None:
+    def _begin(self, asked: "Asked", part: Part, num_rows: int, backend: str, tolerance: float | Tensor) -> None:
         tasks, excluded = asked.tasks, asked.excluded
         # copies, for what the caller writes between two chunks must not part them
         self._tasks = Tasks(tasks.row if tasks.row is None else tasks.row.clone(), tasks.column.clone(), tasks.wrong)
@@ -104,7 +104,7 @@ class RankAccumulator:
         self._ends = None if exact else within(self._true, tolerance)
         self._part, self._num_rows = part, num_rows
         self._seen = part.first
-        self._counting = counting
+        self._counting = backend
         # of the columns that are still to come
         excluded = excluded.split(part.first)[1] if part.first else excluded
         cells, columns = excluded.cells, excluded.columns
@@ -227,7 +227,7 @@ def rank_part(
     scores: Tensor,
     target: Target,
     excluded: Excluded,
-    counting: str,
+    backend: str,
     tolerance: float | Tolerance,
     part: Part,
 ) -> Ranks:
@@ -252,5 +252,5 @@ def rank_part(
     width: float | Tensor = absolute
     if relative:
         width = absolute + relative * spread(part.most(extremes(scores)))[asked.tasks.rows]
-    ranks = RankAccumulator.of(asked, part, len(scores), counting, width).rank([scores])
+    ranks = RankAccumulator.of(asked, part, len(scores), backend, width).rank([scores])
     return Ranks.trusted(ranks.columns, ranks.flags)

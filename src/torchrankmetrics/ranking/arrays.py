@@ -15,8 +15,6 @@ Numbers = Tensor | npt.ArrayLike
 """Numbers in any form: a tensor, an array, a list."""
 Integers = Tensor | npt.ArrayLike
 """The same for integers: booleans and floats are refused."""
-Pairs = Tensor | tuple[Tensor, Tensor] | list[Tensor]
-"""(row, column) of P pairs: (2, P) integers, or two (P,) tensors."""
 
 
 def as_tensor(values: Numbers, name: str) -> Tensor:
@@ -93,30 +91,6 @@ def as_ids(values: Integers, name: str) -> Tensor:
         if ids.numel() and (largest := int(ids.numpy().max())) >= 1 << 63:
             raise ValueError(f"{name} must be below 2^63, got {largest}")
     return ids.to(torch.int64)
-
-
-def as_pairs(pairs: Pairs, name: str, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Read pairs as int64 rows and columns (P,), on the device of the scores.
-
-    Raises:
-        TypeError: if they are not integers.
-        ValueError: if they have another shape, or are on another device.
-    """
-    if isinstance(pairs, tuple | list) and len(pairs) == 2 and all(isinstance(part, Tensor) for part in pairs):
-        row, column = pairs
-        if row.ndim != 1 or row.shape != column.shape:
-            raise ValueError(
-                f"{name} as (rows, columns) must be two (P,) tensors, got {tuple(row.shape)} and {tuple(column.shape)}"
-            )
-    elif isinstance(pairs, Tensor) and pairs.ndim == 2 and pairs.shape[0] == 2:
-        row, column = pairs[0], pairs[1]
-    else:
-        shape = tuple(pairs.shape) if isinstance(pairs, Tensor) else type(pairs).__name__
-        raise ValueError(f"{name} must be (2, P) pairs of (row, column), got {shape}")
-    for part in (row, column):
-        if part.device != device:
-            raise ValueError(f"{name} must be on the device of scores, {device}; got {part.device}")
-    return as_ids(row, name), as_ids(column, name)
 
 
 def first_outside(row: Tensor | None, column: Tensor, num_rows: int, num_columns: int) -> int | None:

@@ -34,7 +34,7 @@ def rank_embeddings(
     similarity: str = "dot",
     exclude: Exclude = None,
     chunk_size: int | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     bias: Tensor | None = None,
     arithmetic: str | None = None,
     offset: int | None = None,
@@ -62,7 +62,7 @@ def rank_embeddings(
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
         exclude: as ``rank_scores`` takes it.
         chunk_size: candidates a tile; None: 16384, of the product 1024 to 4096.
-        counting: as ``rank_scores`` takes it.
+        backend: as ``rank_scores`` takes it.
         bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
         arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is
             on the CPU and not for l1.
@@ -108,12 +108,12 @@ def rank_embeddings(
             exclude,
             similarity=similarity,
             chunk_size=chunk_size,
-            counting=counting,
+            backend=backend,
             kept=isinstance(candidates, Candidates),
             say_rows=True,
             part=part,
         )
-    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, counting, part)
+    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, backend, part)
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
@@ -133,7 +133,7 @@ def _rank_by_product(
     similarity: str,
     exclude: Exclude,
     chunk_size: int | None,
-    counting: str,
+    backend: str,
     part: Part,
 ) -> Ranks:
     B, n = len(queries), len(candidates)
@@ -170,7 +170,7 @@ def _rank_by_product(
                 "queries": queries,
             },
         )
-        return RankAccumulator.of(asked, part, B, counting).rank(chunks())
+        return RankAccumulator.of(asked, part, B, backend).rank(chunks())
 
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:

@@ -1,12 +1,13 @@
 """What is excluded from a score matrix: slices of columns row by row, cells, or columns of all rows. True = out."""
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.arrays import Pairs, as_pairs, as_tensor, first_outside
+from torchrankmetrics.ranking.arrays import first_outside
+from torchrankmetrics.ranking.forms import Cells, Form, read_form
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +70,8 @@ class ExcludedSlices:
         return task, start[task] + offset
 
 
-Exclude = Pairs | ExcludedSlices | None
-"""What ``rank_scores`` takes as not a candidate: pairs, bool (B, N), bool (N,), or what ``KnownTriples`` returns."""
+Exclude = Form | ExcludedSlices | None
+"""What ``rank_scores`` takes as not a candidate: a form of ``target``, bool (N,), or what ``KnownTriples`` returns."""
 
 
 class Excluded(NamedTuple):
@@ -142,60 +143,39 @@ def check_exclude(exclude: Exclude | Excluded, shape: tuple[int, ...], device: t
         if exclude.start.device != device:
             raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.start.device}")
         return Excluded(slices=exclude)
-    if not isinstance(exclude, Tensor):
-        exclude = _read(exclude, device)
-    if isinstance(exclude, Tensor) and exclude.dtype == torch.bool:
-        if exclude.device != device:
-            raise ValueError(f"exclude must be on the device of scores, {device}; got {exclude.device}")
-        if exclude.shape == shape:
-            return Excluded(cells=exclude)
-        if exclude.shape == (N,):
-            return Excluded(columns=exclude)
-        raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(exclude.shape)}")
-    slices, bad = slices_of_pairs(exclude, B, N, device)
-    return Excluded(slices=slices, bad_pairs=bad)
-
-
-def _read(exclude: Any, device: torch.device) -> Pairs:
-    """Read arrays in the place of tensors; lists could be rows or columns, and are not guessed at."""
-    if isinstance(exclude, tuple | list) and len(exclude) == 2 and all(hasattr(part, "__array__") for part in exclude):
-        row, column = (part if isinstance(part, Tensor) else as_tensor(part, "exclude").to(device) for part in exclude)
-        return row, column
-    if hasattr(exclude, "__array__"):
-        return as_tensor(exclude, "exclude").to(device)
-    if isinstance(exclude, tuple | list):
-        raise ValueError(
-            "exclude as lists is not taken: for a list of columns for every row pass the pairs "
-            "torch.tensor([(row, column) for row, columns in enumerate(exclude) for column in columns]).T, else "
-            "torch.tensor(exclude), (2, P) pairs of (row, column) or bool (B, N)"
+    cells = read_form(exclude, "exclude", shape, device)
+    if isinstance(cells, Cells):
+        slices, bad = slices_of_pairs(cells, B, N)
+        return Excluded(slices=slices, bad_pairs=bad)
+    if cells.dtype != torch.bool:
+        raise TypeError(
+            f"exclude as a mask must be bool (B, N) = ({B}, {N}) or (N,) = ({N},), got {cells.dtype} "
+            f"{tuple(cells.shape)}; for the columns of every row pass a list, such as exclude=[[0, 2], [1]]"
         )
-    raise TypeError(
-        "exclude must be (2, P) pairs, bool (B, N), bool (N,), what KnownTriples returns or a tuple (rows, columns), "
-        f"as .nonzero() of a SciPy matrix gives it; got {type(exclude).__name__}"
-    )
+    if cells.shape == shape:
+        return Excluded(cells=cells)
+    if cells.shape == (N,):
+        return Excluded(columns=cells)
+    raise ValueError(f"exclude as bool must be (B, N) = ({B}, {N}) or (N,) = ({N},), got {tuple(cells.shape)}")
 
 
-def slices_of_pairs(
-    pairs: Pairs, num_rows: int, num_columns: int, device: torch.device
-) -> tuple[ExcludedSlices, Tensor | None]:
+def slices_of_pairs(cells: Cells, num_rows: int, num_columns: int) -> tuple[ExcludedSlices, Tensor | None]:
     """Sort (row, column) pairs into slices; repeated pairs count once.
 
     Returns:
         The slices; and on an accelerator a bool 0-d tensor, whether a pair is out of range (such are left out).
 
     Raises:
-        TypeError: if the pairs are not integers.
-        ValueError: if they are not (2, P), or on another device.
         IndexError: on the CPU, if a pair is out of range.
     """
-    row, column = as_pairs(pairs, "exclude", device)
-    if device.type == "cpu" and (outside := first_outside(row, column, num_rows, num_columns)) is not None:
+    row, column = cells
+    if not row.is_cpu:
+        return slices_of_fixed_shape(row, column, num_rows, num_columns)
+    if (outside := first_outside(row, column, num_rows, num_columns)) is not None:
         raise IndexError(
             f"exclude must hold rows in [0, {num_rows}) and columns in [0, {num_columns}); "
             f"pair {outside} is ({int(row[outside])}, {int(column[outside])})"
         )
-    if device.type != "cpu":
-        return slices_of_fixed_shape(row, column, num_rows, num_columns)
     key = torch.unique_consecutive((row * num_columns + column).sort().values)
     border = torch.searchsorted(key, torch.arange(num_rows + 1, device="cpu") * num_columns)
     length = border.diff()

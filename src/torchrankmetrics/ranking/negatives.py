@@ -59,7 +59,7 @@ def count_negatives(
     negatives: Negatives,
     exclude: Numbers | None = None,
     indexes: Integers | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
 ) -> Tensor:
     """Compare each positive with its negatives: int64 (4, B), as ``counting.plain.count`` gives it.
 
@@ -79,8 +79,8 @@ def count_negatives(
         raise TypeError(f"positive and negatives must share a real dtype, got {positive.dtype} and {negatives.dtype}")
     if positive.device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
-    if counting != "auto":
-        chosen(negatives, counting)  # refused alike, although the first two ways sort
+    if backend != "auto":
+        chosen(negatives, backend)  # refused alike, although the first two ways sort
     if indexes is not None:
         return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
     if negatives.ndim == 1 and exclude is None:
@@ -90,7 +90,7 @@ def count_negatives(
             "positive must be (B,) and negatives (B, M), or (M,) where all positives share them, or (T,) with indexes; "
             f"got {tuple(positive.shape)} and {tuple(negatives.shape)}"
         )
-    counts: Tensor = choose(negatives, counting)(negatives, positive, excluded=_excluded_of(exclude, negatives))
+    counts: Tensor = choose(negatives, backend)(negatives, positive, excluded=_excluded_of(exclude, negatives))
     return counts
 
 

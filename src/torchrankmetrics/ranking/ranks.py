@@ -95,7 +95,7 @@ class Ranks:
         *,
         exclude: Numbers | None = None,
         indexes: Integers | None = None,
-        counting: str = "auto",
+        backend: str = "auto",
     ) -> "Ranks":
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
@@ -109,7 +109,7 @@ class Ranks:
                 B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
             exclude: bool (B, M), True where a negative is none: padding.
             indexes: (T,) integers, the positive that each flat negative belongs to, in any order.
-            counting: as ``rank_scores`` takes it.
+            backend: as ``rank_scores`` takes it.
 
         Raises:
             TypeError: if the dtypes differ or are complex, or there are no numbers.
@@ -125,7 +125,7 @@ class Ranks:
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
         if negatives is None:
             raise TypeError("negatives are missing: pass them beside positive, or both as a dict")
-        compared = count_negatives(positive, negatives, exclude, indexes, counting)
+        compared = count_negatives(positive, negatives, exclude, indexes, backend)
         return cls.from_compared(compared, torch.full_like(compared[0], fault.SAMPLED))
 
     @property

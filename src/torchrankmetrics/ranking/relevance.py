@@ -1,107 +1,36 @@
 """The true candidates in the forms people have them: a relevance matrix, a list per query, flat scores with indexes."""
 
-from collections.abc import Collection
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.forms import GRADED, Cells
 from torchrankmetrics.ranking.negatives import in_order
 from torchrankmetrics.ranking.ranks import Ranks
 
-_GRADED = (
-    "graded relevance is not taken: an answer is true or not. Pass bool, for example target > 0, and metrics of binary "
-    "relevance"
-)
 
-
-def as_target(target: Any, shape: tuple[int, ...], device: torch.device) -> Any:
-    """Read a target of any form as (B,) columns or (2, P) pairs, as far as its form goes.
-
-    Args:
-        target: (B,) or (2, P) integers, bool (B, N), or for each of B rows a list, a set or an array of columns.
-        shape: (B, N) of the scores.
-        device: that of the scores.
+def cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
+    """Find the answers in relevance labels (B, N), bool or floating with the values 0 and 1.
 
     Raises:
-        TypeError, ValueError: for a matrix of numbers, pairs the wrong way round, and lists of another length than B.
+        ValueError: for another shape, and for graded relevance.
     """
-    if isinstance(target, tuple) and len(target) == 2:
-        return tuple(part if isinstance(part, Tensor) else as_tensor(part, "target").to(device) for part in target)
-    if isinstance(target, np.ndarray) and target.dtype != object:
-        target = as_tensor(target, "target").to(device)
-    if isinstance(target, Tensor):
-        return _of_matrix(target, shape, device) if target.ndim == 2 else target
-    if not isinstance(target, list | tuple | np.ndarray) or _is_pair(target):
-        return target
-    if all(isinstance(part, int | np.integer) for part in target):
-        return as_tensor(np.asarray(target, dtype=np.int64), "target").to(device)
-    if all(isinstance(part, Collection | Tensor) and not isinstance(part, str | dict) for part in target):
-        return _of_lists(target, shape[0], device)
-    return target
+    if labels.shape != shape:
+        raise ValueError(f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}")
+    if labels.dtype != torch.bool:
+        if ((labels != 0) & (labels != 1)).any():
+            raise ValueError(f"target of {labels.dtype} {tuple(labels.shape)} must hold 0 and 1: {GRADED}")
+        labels = labels == 1
+    return Cells(*labels.nonzero().unbind(1))
 
 
-def is_by_row(target: Any) -> bool:
-    """Whether a target lists the answers of every row of scores: what is said of queries then has B entries."""
-    if isinstance(target, Tensor | np.ndarray) and target.dtype != object:
-        return target.ndim == 2 and target.dtype in (torch.bool, np.bool_)
-    return not _is_pair(target)
-
-
-def _is_pair(target: Any) -> bool:
-    """Whether it is two vectors of rows and columns: a tuple of two of any kind, or a list of two tensors."""
-    two = isinstance(target, tuple | list) and len(target) == 2
-    return two and (isinstance(target, tuple) or all(isinstance(part, Tensor) for part in target))
-
-
-def _of_matrix(target: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor | tuple[Tensor, ...]:
-    if target.dtype == torch.bool:
-        if target.shape != shape:
-            raise ValueError(f"target as bool must be (B, N) = {tuple(shape)}, got {tuple(target.shape)}")
-        if target.device != device:
-            raise ValueError(f"target must be on the device of scores, {device}; got {target.device}")
-        _tell_of_none(target.any(1))
-        return target.nonzero().unbind(1)
-    if target.shape == shape and (shape[0] != 2 or target.is_floating_point()):
-        raise ValueError(f"target of {target.dtype} {tuple(target.shape)} is as large as the scores: {_GRADED}")
-    if target.shape == shape and target.is_cpu and target.numel() and target.min() >= 0 and target.max() <= 1:
-        raise ValueError(
-            f"target of zeros and ones {tuple(target.shape)}, as large as the scores, could be relevance or pairs of "
-            "(row, column): pass bool, for example target > 0, or a tuple (rows, columns)"
-        )
-    if target.shape[1] == 2 and len(target) != 2 and not target.is_floating_point():
-        raise ValueError(
-            f"target of shape {tuple(target.shape)} has the pairs in its rows: pass (2, P) pairs of (row, column), "
-            "target.T"
-        )
-    return target
-
-
-def _of_lists(target: Collection[Any], num_rows: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    if len(target) != num_rows:
-        raise ValueError(f"target as lists must have one for each of {num_rows} rows of scores, got {len(target)}")
-    if any(isinstance(value, bool) for part in target for value in list(part)[:1]):
-        raise TypeError("target as lists must hold columns, got bool: relevance is bool (B, N), torch.tensor(target)")
-    parts = [
-        as_ids(sorted(part) if isinstance(part, set | frozenset) else part, f"target[{i}]")
-        for i, part in enumerate(target)
-    ]
-    for i, part in enumerate(parts):
-        if part.ndim != 1:
-            raise ValueError(f"target[{i}] must be a list of columns, got shape {tuple(part.shape)}")
-    length = torch.tensor([len(part) for part in parts], dtype=torch.int64, device="cpu")
-    _tell_of_none(length > 0)
-    row = torch.arange(len(parts), device="cpu").repeat_interleave(length)
-    column = torch.cat([part.cpu() for part in parts]) if parts else row
-    return row.to(device), column.to(device)
-
-
-def _tell_of_none(answered: Tensor) -> None:
-    if answered.is_cpu and not answered.all():
+def warn_of_queries_without_answers(query: Tensor, num_queries: int) -> None:
+    """Warn where a query has no answer, given the query (tasks,) of every answer; an accelerator is not waited for."""
+    if query.is_cpu and not torch.bincount(query, minlength=num_queries).all():
         warn("queries without an answer are not counted: a row of target has none (see docs/several_answers.md)")
 
 
@@ -128,7 +57,7 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
     relevant = _flat(target, "target", preds)
     if relevant.dtype != torch.bool:
         if relevant.is_floating_point() or ((relevant != 0) & (relevant != 1)).any():
-            raise ValueError(f"target must be bool (T,), or 0 and 1: {_GRADED}")
+            raise ValueError(f"target must be bool (T,), or 0 and 1: {GRADED}")
         relevant = relevant == 1
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
     scores, kept = preds.detach(), None
@@ -142,7 +71,7 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
         scores, relevant, owner = scores[kept], relevant[kept], owner[kept]
     _, query = torch.unique(owner, return_inverse=True)
     number = torch.bincount(query)
-    _tell_of_none(torch.bincount(query[relevant], minlength=len(number)) > 0)
+    warn_of_queries_without_answers(query[relevant], len(number))
     columns, nan = _places(scores, query, number, torch.ones_like(relevant))
     place = relevant.nonzero()[:, 0]
     flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[place]

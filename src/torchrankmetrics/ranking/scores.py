@@ -1,6 +1,5 @@
 """rank_scores: one pass over a score matrix gives the filtered ranks of the true candidates."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -9,15 +8,16 @@ from torch import Tensor
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Array, Integers, Pairs, as_ids, as_pairs, first_outside, read_scores
+from torchrankmetrics.ranking.arrays import Array, as_ids, first_outside, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
+from torchrankmetrics.ranking.forms import Cells, Form, is_by_row, read_form
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.relevance import as_target
+from torchrankmetrics.ranking.relevance import cells_of_labels, warn_of_queries_without_answers
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
 
-Target = Pairs | Sequence[Integers]
-"""What ``rank_scores`` takes as the true candidates: (B,) columns, pairs of (row, column), bool (B, N), or lists."""
+Target = Form
+"""What ``rank_scores`` takes as the true candidates: (B,) columns, labels (B, N), pairs of (row, column), or lists."""
 
 
 @eager
@@ -27,7 +27,7 @@ def rank_scores(
     target: Target,
     *,
     exclude: Exclude = None,
-    counting: str = "auto",
+    backend: str = "auto",
     tolerance: float | Tolerance = 0.0,
 ) -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
@@ -38,13 +38,14 @@ def rank_scores(
     Args:
         scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole. An array is taken
             as a tensor on the CPU, here and in what follows.
-        target: (B,) int column of the true candidate of each row; or int64 pairs (2, P) of (row, column), one task
-            each, in that order (with B = 2 and P = 1 pass a tuple ``(rows, columns)``); or several true candidates per
-            row as bool (B, N) or as a list of columns for every row: one task each, row by row.
-        exclude: what is not a candidate. Known answers, as int64 pairs (2, P) of (row, column), as bool (B, N), or as
-            ``KnownTriples`` returns them: there the target of a task is left in and repeats count once. Or bool
-            (N,), True = no candidate of any row: there an excluded target is an error.
-        counting: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
+        target: (B,) integers, the column of the true candidate of each row. Or several true candidates per row, one
+            ranking task each: a list of the columns of every row; bool or floating labels (B, N), also as a SciPy
+            sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column). Integers of the shape of
+            the scores, or (B, 1), are an error: they could be labels, pairs or columns.
+        exclude: what is not a candidate. Known positives, in every form of target except (B,) integers and floating
+            labels, or as ``KnownTriples`` returns them: the target of a task is never excluded, and repeats count
+            once. Or bool (N,), True = not a candidate of any row: there an excluded target is an error.
+        backend: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
         tolerance: candidates whose scores are no further from the true one than this are ties; in the units of the
             scores, or a ``Tolerance``, which may be relative to the spread of a row.
 
@@ -53,7 +54,7 @@ def rank_scores(
 
     Raises:
         TypeError: if targets or pairs are not integers, scores are complex, or scores with a tolerance no floats.
-        ValueError: if shapes or devices do not match, or a target is excluded for all rows.
+        ValueError: if shapes or devices do not match, a form is ambiguous, or a target is excluded for all rows.
         IndexError: if a target or an excluded column is outside [0, N). On an accelerator the last two are raised at
             ``compute`` of the metric that takes the ranks, without a synchronisation here.
 
@@ -61,12 +62,12 @@ def rank_scores(
 
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]))
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
-    >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=torch.tensor([[0], [0]]))
+    >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
     if not isinstance(scores, Tensor):
         scores = read_scores(scores, "scores")
-    return rank_with_rows(scores, target, exclude, counting=counting, tolerance=tolerance)
+    return rank_with_rows(scores, target, exclude, backend=backend, tolerance=tolerance)
 
 
 def rank_with_rows(
@@ -75,7 +76,7 @@ def rank_with_rows(
     exclude: Exclude,
     *,
     named: bool = False,
-    counting: str = "auto",
+    backend: str = "auto",
     tolerance: float | Tolerance = 0.0,
     name: str = "scores",
 ) -> Ranks:
@@ -84,7 +85,7 @@ def rank_with_rows(
     There the ranks say which answers ``exclude`` lists: those that the ranks of the others leave out. Errors call the
     scores by their ``name``.
     """
-    ranks, tasks, excluded = rank_filtered(scores, target, exclude, counting, tolerance, name)
+    ranks, tasks, excluded = rank_filtered(scores, target, exclude, backend, tolerance, name)
     if tasks.row is None and not named:
         return ranks
     return with_rows(ranks, tasks, excluded, len(scores), named=named)
@@ -103,7 +104,7 @@ def rank_filtered(
     scores: Tensor,
     target: Target,
     exclude: Exclude | Excluded,
-    counting: str,
+    backend: str,
     tolerance: float | Tolerance = 0.0,
     name: str = "scores",
 ) -> "tuple[Ranks, Tasks, Excluded]":
@@ -116,7 +117,7 @@ def rank_filtered(
     if scores.requires_grad:
         scores = scores.detach()
     flags = flags_of(tasks, excluded)
-    count, given = choose(scores, counting), (tasks.row, tasks.column, excluded)
+    count, given = choose(scores, backend), (tasks.row, tasks.column, excluded)
     absolute, relative = (
         (0.0, 0.0) if isinstance(tolerance, float) and tolerance == 0.0 else check_tolerance(tolerance, scores.dtype)
     )
@@ -182,29 +183,23 @@ def check_target(target: Target, shape: tuple[int, ...], device: torch.device) -
     """Read a target of any form for scores of a shape (B, N) on a device."""
     B, N = shape
     row: Tensor | None = None
-    if not (isinstance(target, Tensor) and target.ndim == 1):
-        target = as_target(target, shape, device)
-    if isinstance(target, Tensor) and target.ndim == 1:
-        target = as_ids(target, "target")
-        if target.shape[0] != B:
-            raise ValueError(f"target must be ({B},), one column per row of scores ({B}, {N}); got ({len(target)},)")
-        if target.device != device:
-            raise ValueError(f"target must be on the device of scores, {device}; got {target.device}")
-        column = target
-    else:
-        if isinstance(target, Tensor) and target.ndim == 2 and target.shape[1] == 1 and (B == 2 or len(target) != 2):
-            raise ValueError(
-                f"target of shape {tuple(target.shape)} is not taken for scores ({B}, {N}): pass (B,) columns, for "
-                "example target.squeeze(1), or a tuple (rows, columns) for several true candidates per row"
-            )
-        if not isinstance(target, Tensor | tuple | list):
-            raise TypeError(
-                "target must be (B,) columns, bool (B, N), a list of columns for every row or a tuple (rows, columns), "
-                f"as .nonzero() of a SciPy matrix gives it; got {type(target).__name__}"
-            )
-        row, column = as_pairs(target, "target", device)
+    form = target if isinstance(target, Tensor) and target.ndim == 1 else read_form(target, "target", shape, device)
+    if isinstance(form, Tensor) and form.ndim == 2:
+        form = cells_of_labels(form, shape)
+    if isinstance(form, Cells):
+        row, column = form
         if len(row) and B == 0:
             raise IndexError(f"target must lie in the rows of scores ({B}, {N}), which has none; got {len(row)} tasks")
+        if is_by_row(target):
+            warn_of_queries_without_answers(row, B)
+    else:
+        column = as_ids(form, "target")
+        if column.shape != (B,):
+            raise ValueError(
+                f"target must be ({B},), one column per row of scores ({B}, {N}); got {tuple(column.shape)}"
+            )
+        if column.device != device:
+            raise ValueError(f"target must be on the device of scores, {device}; got {column.device}")
     if column.is_cpu:
         if (first := first_outside(row, column, B, N)) is not None:
             where = f"task {first} has column {int(column[first])} in row {first if row is None else int(row[first])}"

@@ -108,14 +108,14 @@ def averages(table: StudyTable, datasets: Sequence[DataSet]) -> Averages:
         values = {(m, d): value_of(table, one, m, d) for m in table.models for d in chosen}
         base = replace(one, view="base")  # the p-value is the same in all views
         if base not in told:
-            told[base] = _beyond_chance(base, datasets, 1 - table.level)
+            told[base] = _beyond_chance(base, datasets, 1 - table.confidence_level)
         above = told[base]
         for model in table.models:
             mine = np.array([values[model, d] for d in chosen])
             better = [sum(_ahead(one, values[m, d], values[model, d]) for m in table.models) for d in chosen]
             equal = [sum(values[m, d] == values[model, d] for m in table.models) for d in chosen]
             ranks = [1 + b + (e - 1) / 2 for b, e in zip(better, equal, strict=True)]
-            low, high = _interval(mine, table.level, one.bounds)
+            low, high = _interval(mine, table.confidence_level, one.bounds)
             rows[one.key, model] = Average(
                 value=float(mine.mean()),
                 low=low,
@@ -177,11 +177,17 @@ def _won(table: StudyTable, one: Measure, model: str, data: str) -> bool:
     return rank == (1, 1) and len(table.models) > 1
 
 
-def _interval(values: FloatArray, level: float, bounds: tuple[float | None, float | None]) -> tuple[float, float]:
+def _interval(
+    values: FloatArray, confidence_level: float, bounds: tuple[float | None, float | None]
+) -> tuple[float, float]:
     """Student's interval of a mean, cut to what is possible."""
     if len(values) < 2:
         return math.nan, math.nan
-    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * float(values.std(ddof=1)) / math.sqrt(len(values))
+    half = (
+        float(student.ppf((1 + confidence_level) / 2, len(values) - 1))
+        * float(values.std(ddof=1))
+        / math.sqrt(len(values))
+    )
     low, high = float(values.mean()) - half, float(values.mean()) + half
     return (low if bounds[0] is None else max(low, bounds[0])), (high if bounds[1] is None else min(high, bounds[1]))
 

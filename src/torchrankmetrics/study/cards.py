@@ -1,4 +1,4 @@
-"""Rank cards: what a page embeds of every table, so that others can tell whether theirs is the same."""
+"""Manifest: what a page embeds of every table, so that others can tell whether theirs is the same."""
 
 import hashlib
 import importlib.metadata

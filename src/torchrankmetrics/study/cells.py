@@ -21,7 +21,6 @@ from torchrankmetrics.theory.inference.mean_intervals import mean_limits, wilson
 from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
-from torchrankmetrics.theory.inference.testing import mcnemar_p_value
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -43,7 +42,7 @@ class Cell:
         standard_error: likewise.
         seeds: that it was trained with.
         seed_share: share of the squared error that is of the seeds; None with one seed.
-        support: number of tasks or clusters that the error of the tasks rests on, see ``Interval``.
+        effective_tasks: number of tasks or clusters that the error of the tasks rests on, see ``Interval``.
         best: whether no model has a better value on the data set.
         p_best: of "it is as good as the best one", one family over the table; 1 for the best, NaN where untested.
         rank: its ranks among the models that the family leaves possible, 1 for the best; None where untested.
@@ -56,7 +55,7 @@ class Cell:
     standard_error: float
     seeds: tuple[str, ...]
     seed_share: float | None = None
-    support: float = math.inf
+    effective_tasks: float = math.inf
     best: bool = False
     p_best: float = math.nan
     rank: tuple[int, int] | None = None
@@ -85,8 +84,6 @@ class Joint:
             return self.models.difference(a, b, 0.5).p_value_of(null)
         differences = units.sums[:, a] - units.sums[:, b]
         only_a, only_b = (int(units.count[sign * differences > 0].sum()) for sign in (1, -1))
-        if null == 0:
-            return mcnemar_p_value(only_a, only_b)
         return share_difference_p_value(only_a, only_b, units.size, null)
 
 
@@ -115,7 +112,7 @@ class Measured:
     remark: str = ""
 
 
-def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | None) -> Measured:
+def measured(dataset: DataSet, measure: Measure, confidence_level: float, cluster: str | None) -> Measured:
     """Work out a measure for all models of a data set.
 
     Raises:
@@ -131,14 +128,14 @@ def measured(dataset: DataSet, measure: Measure, level: float, cluster: str | No
     aligned = {} if remark else aligned
     for model, reads in dataset.models.items():
         place = (models, list(aligned).index(model)) if models is not None and model in aligned else None
-        cells[model] = _cell(reads, measure, place, level, cluster)
+        cells[model] = _cell(reads, measure, place, confidence_level, cluster)
     tested = tuple(aligned)
     joint, tests, differences, ends = None, None, np.empty((0, 3)), np.empty((0, 2))
     if models is not None and len(tested) > 1 and measure.higher_is_better is not None:
         slope = _slope(measure, samples)
         joint = Joint(models, slope, _is_exact(measure, models))
         pairs = tuple(combinations(range(len(tested)), 2))
-        found = [models.difference(a, b, level) for a, b in pairs]
+        found = [models.difference(a, b, confidence_level) for a, b in pairs]
         tests = PairwiseTests(models.covariance, pairs, tuple(joint.p_value(a, b) for a, b in pairs))
         differences = np.array([(one.value * slope, one.standard_error * abs(slope), one.freedom) for one in found])
         ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
@@ -212,7 +209,11 @@ def _together(models: list[list[Read]], measure: Measure, cluster: str | None) -
 
 
 def _cell(
-    reads: list[Read], measure: Measure, place: tuple[SeededModels, int] | None, level: float, cluster: str | None
+    reads: list[Read],
+    measure: Measure,
+    place: tuple[SeededModels, int] | None,
+    confidence_level: float,
+    cluster: str | None,
 ) -> Cell:
     """A model on a data set; ``place`` says where it stands among the models on the same tasks."""
     values = [measure.value_or_nan(read.analysis) for read in reads]
@@ -223,35 +224,37 @@ def _cell(
     if len(reads) == 1:
         method: Method = "normal" if _has_formula(measure) else "bootstrap"
         try:
-            own = estimate(measure.definition, sample, measure.rank_type, level, method, keys, _RESAMPLES, 0)
+            own = estimate(measure.definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
         except ValueError:  # extremes, and fewer than two tasks, have no interval
             return cell
-        return _in_view(replace(cell, support=own.support), measure, sample, own.low, own.high, own.standard_error)
+        return _in_view(
+            replace(cell, effective_tasks=own.effective_tasks), measure, sample, own.low, own.high, own.standard_error
+        )
     if place is None and _has_formula(measure) and reads[0].tasks and len({read.tasks for read in reads}) == 1:
         alone, _ = _together([reads], measure, cluster)
         place = None if alone is None else (alone, 0)
     if place is None:
-        return _of_seeds_alone(cell, values, level)
-    models, found = place[0], place[0].mean(place[1], level)
-    low, high, support = found.low, found.high, models.support(place[1])
+        return _of_seeds_alone(cell, values, confidence_level)
+    models, found = place[0], place[0].mean(place[1], confidence_level)
+    low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if measure.definition.is_share:
         total, p = found.standard_error**2, min(max(found.value, 0.0), 1.0)
         # a share without any spread has the interval of its number of tasks
         n = p * (1 - p) / total if total > 0 else models.units.effective
-        low, high = wilson_ends(p, n, float(student.ppf((1 + level) / 2, found.freedom)))
-        support = math.inf if support == 0 or keys is None else support
+        low, high = wilson_ends(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
+        effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
     limits = mean_limits(measure.definition, sample)
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
-    cell = replace(cell, seed_share=found.split.seed_share, support=support)
+    cell = replace(cell, seed_share=found.split.seed_share, effective_tasks=effective_tasks)
     return _in_view(cell, measure, sample, low, high, found.standard_error)
 
 
-def _of_seeds_alone(cell: Cell, values: list[float], level: float) -> Cell:
+def _of_seeds_alone(cell: Cell, values: list[float], confidence_level: float) -> Cell:
     """The interval of runs that share no tasks, or of a metric without a formula: what the seeds say alone."""
     error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(student.ppf((1 + level) / 2, len(values) - 1)) * error
+    half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
     return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
 
 

@@ -44,7 +44,7 @@ class Differences(Rendered):
         rows: a data set each.
         here: mean over these data sets, for other tasks (and seeds) of them: they are not the sample.
         elsewhere: mean over data sets of the kind, of which these are a sample; None for fewer than two.
-        level: of the intervals.
+        confidence_level: of the intervals.
         higher_is_better: direction of the metric.
         left_out: data sets where the two cannot be compared.
     """
@@ -55,7 +55,7 @@ class Differences(Rendered):
     rows: tuple[DataSetDifference, ...]
     here: DataSetDifference
     elsewhere: RandomEffects | None
-    level: float
+    confidence_level: float
     higher_is_better: bool
     left_out: tuple[str, ...]
 
@@ -71,8 +71,8 @@ class Differences(Rendered):
     @property
     def about(self) -> str:
         """What was subtracted, and which direction is better for whom."""
-        level = f"{100 * self.level:g} % intervals"
-        return f"{self.metric} of {self.a} less that of {self.b}, {level}; {self._better} of 0 is better for {self.a}."
+        what = f"{self.metric} of {self.a} less that of {self.b}"
+        return f"{what}, {100 * self.confidence_level:g} % intervals; {self._better} of 0 is better for {self.a}."
 
     @property
     def _better(self) -> str:
@@ -109,7 +109,7 @@ class Differences(Rendered):
         return Tabular(columns, lines, tuple(notes))
 
 
-def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], level: float) -> Differences:
+def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], confidence_level: float) -> Differences:
     """Subtract two models on every data set, and average.
 
     Raises:
@@ -133,11 +133,11 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], lev
         DataSetDifference(name, pair.value, pair.low, pair.high, pair.error, pair.p_value, p)
         for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
     ]
-    here = _mean_here(list(pairs.values()), level)
+    here = _mean_here(list(pairs.values()), confidence_level)
     spread = [row for row in rows if row.standard_error > 0]
     elsewhere = None
     if len(spread) > 1:
-        elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], level)
+        elsewhere = random_effects([r.difference for r in spread], [r.standard_error for r in spread], confidence_level)
     left_out = tuple(name for name in found if name not in pairs)
     return Differences(
         a=a,
@@ -146,7 +146,7 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], lev
         rows=tuple(rows),
         here=here,
         elsewhere=elsewhere,
-        level=level,
+        confidence_level=confidence_level,
         higher_is_better=bool(one.higher_is_better),
         left_out=left_out,
     )
@@ -163,7 +163,7 @@ class _Pair(NamedTuple):
     p_value: float
 
 
-def _mean_here(pairs: list[_Pair], level: float) -> DataSetDifference:
+def _mean_here(pairs: list[_Pair], confidence_level: float) -> DataSetDifference:
     """Mean over data sets that are no sample: their errors add up, with Welch-Satterthwaite degrees of freedom.
 
     Where no data set has any spread t would be sure: p is that of the surest data set, by Bonferroni over all of them.
@@ -177,6 +177,6 @@ def _mean_here(pairs: list[_Pair], level: float) -> DataSetDifference:
         p_value = 1.0 if abs(mean) <= _ROUNDING * max(map(abs, values)) else surest
         return DataSetDifference(HERE, mean, mean, mean, 0.0, p_value, math.nan)
     freedom = variance**2 / sum(pair.error**4 / pair.freedom for pair in pairs)
-    half = float(student.ppf((1 + level) / 2, freedom)) * error
+    half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
     p_value = float(2 * student.sf(abs(mean) / error, freedom))
     return DataSetDifference(HERE, mean, mean - half, mean + half, error, p_value, math.nan)

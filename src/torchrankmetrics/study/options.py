@@ -18,7 +18,7 @@ class Options:
     """What a page was asked for: with the ranks, all that its numbers depend on."""
 
     metrics: tuple[Measure, ...]
-    level: float
+    confidence_level: float
     cluster: str | None
     margin: float | None = None
     tasks: int = 0

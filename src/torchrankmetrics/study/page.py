@@ -17,7 +17,7 @@ from torchrankmetrics.study.options import Options
 from torchrankmetrics.study.run_store import RunStore
 from torchrankmetrics.study.tables import WITHIN
 
-CARDS = "rank-cards"
+CARDS = "manifest"
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
 _STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
@@ -98,7 +98,7 @@ def _values(contents: Contents, figures: _Figures) -> Iterable[str]:
     models = _drawn(contents)
     for one in table.measures:
         few = "" if len(models) == len(table.models) else f" The {len(models)} models with the best mean rank."
-        caption = f"{one.key} with {100 * table.level:g} % intervals; bars mark chance.{few}"
+        caption = f"{one.key} with {100 * table.confidence_level:g} % intervals; bars mark chance.{few}"
         yield figures.figure(table.only([one], models).plot(), caption)
 
 
@@ -157,15 +157,16 @@ def _method(contents: Contents) -> Iterable[str]:
     lines = [
         "A value is the mean over the seeds of the metric on the realistic ranks (the mean of the best and the worst "
         "rank among equal scores) unless its name says another rank type.",
-        f"Intervals of {100 * table.level:g} % draw {drawn}. With several seeds they are Student's t with the variance "
-        "of seeds x tasks (Owen 2007) and Welch-Satterthwaite degrees of freedom, so they speak of other seeds and "
-        "other tasks; with one seed they speak of other tasks only (Hall's correction for skewness, for shares "
+        f"Intervals of {100 * table.confidence_level:g} % draw {drawn}. With several seeds they are Student's t with "
+        "the variance of seeds x tasks (Owen 2007) and Welch-Satterthwaite degrees of freedom, so they speak of other "
+        "seeds and other tasks; with one seed they speak of other tasks only (Hall's correction for skewness, for "
+        "shares "
         "Wilson's).",
         "Chance is the exact expectation of the metric when every rank is uniform among the candidates of its task.",
         f"All {table.num_tests} pairs of models, on all data sets and metrics of the tables of values, are one family: "
         "min-P, step-down (Westfall and Young 1993), with the dependence of pairs on shared tasks. A model without a "
         "mark is worse than the best of its data set; one such claim or more is wrong with probability "
-        f"{100 * (1 - table.level):.3g} % at most, as far as means of tasks are normal.",
+        f"{100 * (1 - table.confidence_level):.3g} % at most, as far as means of tasks are normal.",
     ]
     if table.margin is not None:
         lines.append(
@@ -198,15 +199,15 @@ def _cards(study: RunStore, options: Options, contents: Contents) -> Iterable[st
         rows.append((card["file"] or "in memory", *names))
     table = to_html(Tabular.named(heads, rows))
     yield (
-        "<h2>Rank cards</h2>\n<p>Who has the tables can check this page: <code>torchrankmetrics verify PAGE FOLDER"
+        "<h2>Manifest</h2>\n<p>Who has the tables can check this page: <code>torchrankmetrics verify PAGE FOLDER"
         "</code> finds each by its path below the folder, and computes every number of the tables again.</p>\n"
         f'<details>\n<summary>{len(cards)} tables</summary>\n<div class="table">\n{table}\n</div>\n</details>'
     )
     content = {
-        "rank_cards": VERSION,
+        "manifest": VERSION,
         "versions": versions(),
         "metrics": [one.key for one in contents.table.measures],
-        "level": options.level,
+        "confidence_level": options.confidence_level,
         "cluster": options.cluster,
         "margin": options.margin,
         "tasks": options.tasks,

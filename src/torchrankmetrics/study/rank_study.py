@@ -5,7 +5,7 @@ from collections.abc import Hashable, Mapping
 from typing import TypedDict, Unpack, overload
 
 from torchrankmetrics.checks import check_choice, check_int
-from torchrankmetrics.evaluation.intervals import check_level
+from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.evaluation.selection import Metrics
@@ -29,7 +29,7 @@ AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 
 
 class _Page(TypedDict, total=False):
-    level: float
+    confidence_level: float
     cluster: str | None
     margin: float | None
     tasks: int
@@ -60,7 +60,7 @@ class RankStudy(RunStore):
         metrics: Metrics = "mrr",
         view: View | None = None,
         *,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         cluster: str | None = None,
         margin: float | None = None,
     ) -> StudyTable:
@@ -68,12 +68,12 @@ class RankStudy(RunStore):
 
         The best value of a data set is bold. Models that cannot be told from it are marked: all pairs of models on all
         data sets and metrics of the table are one family, in which a difference is found falsely with probability
-        1 - level at most.
+        1 - confidence_level at most.
 
         Args:
             metrics: a name, a ``Measure`` or a ``RankMetric``; or several of them, side by side.
             view: of the metrics that say none: "base", "normalized", "adjusted_index" or "z_score"; None: "base".
-            level: of the intervals, and of the family.
+            confidence_level: of the intervals, and of the family.
             cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or None (every task alone).
             margin: > 0, in the units of the metrics, chosen before the ranks are seen: models of which it is shown that
                 no other is better by so much are marked, one family over the table; None: that is not asked.
@@ -82,31 +82,31 @@ class RankStudy(RunStore):
             OSError: if a file cannot be opened.
             ValueError: for bad options, an empty study, and files that are damaged.
         """
-        level = check_level(level)
+        confidence_level = check_confidence_level(confidence_level)
         check_choice("cluster", cluster, CLUSTERS)
         measures = measures_of(metrics, view)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
         found = {
-            (measure.key, name): self._cells(name, measure, level, cluster)
+            (measure.key, name): self._cells(name, measure, confidence_level, cluster)
             for name in self.datasets
             for measure in measures
         }
-        return study_table(self, measures, found, level, cluster, check_margin(margin))
+        return study_table(self, measures, found, confidence_level, cluster, check_margin(margin))
 
     def summary(
         self,
         metrics: Metrics = AVERAGED,
         view: View | None = None,
         *,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Averages:
         """Models over all data sets: averages with the data sets as the sample, wins, and which of it is comparable.
 
         Arguments and errors as in ``table``; only data sets on which all models have a value are averaged.
         """
-        table = self.table(metrics, view, level=level, cluster=cluster)
+        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
         return averages(table, [self.dataset(name) for name in self.datasets])
 
     def difference(
@@ -116,7 +116,7 @@ class RankStudy(RunStore):
         metric: Asked = "mrr",
         view: View | None = None,
         *,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Differences:
         """Difference of two models on every data set, its mean over these, and over data sets of the kind.
@@ -126,7 +126,7 @@ class RankStudy(RunStore):
             b: name of the other.
             metric: as in ``table``, one.
             view: as in ``table``.
-            level: of the intervals.
+            confidence_level: of the intervals.
             cluster: as in ``table``.
 
         Raises:
@@ -135,18 +135,18 @@ class RankStudy(RunStore):
         for name in (a, b):
             check_choice("model", name, self.models)
         (one,) = measures_of([metric], view)
-        level = check_level(level)
+        confidence_level = check_confidence_level(confidence_level)
         check_choice("cluster", cluster, CLUSTERS)
-        found = {name: self._cells(name, one, level, cluster) for name in self.datasets}
-        return differences(a, b, one, found, level)
+        found = {name: self._cells(name, one, confidence_level, cluster) for name in self.datasets}
+        return differences(a, b, one, found, confidence_level)
 
-    def mean_ranks(self, metric: Asked = "mrr", view: View | None = None, *, level: float = 0.95) -> Ranking:
+    def mean_ranks(self, metric: Asked = "mrr", view: View | None = None, *, confidence_level: float = 0.95) -> Ranking:
         """Ranks of the models averaged over data sets, with Friedman's test and Nemenyi's critical difference.
 
         Raises:
             ValueError: for a metric without a direction, and for fewer than two models or data sets.
         """
-        return ranking(self.table([metric], view, level=level))
+        return ranking(self.table([metric], view, confidence_level=confidence_level))
 
     def tasks(
         self,
@@ -193,7 +193,7 @@ class RankStudy(RunStore):
         metrics: Metrics = ("mrr", "hits@10"),
         view: View | None = None,
         *,
-        level: float = 0.95,
+        confidence_level: float = 0.95,
         cluster: str | None = None,
         margin: float | None = None,
         tasks: int = 0,
@@ -206,7 +206,7 @@ class RankStudy(RunStore):
             path: of an HTML file, written whole or not at all; None: give the text.
             metrics: as in ``table``; the first one ranks the models.
             view: as in ``table``.
-            level: as in ``table``.
+            confidence_level: as in ``table``.
             cluster: as in ``table``.
             margin: as in ``table``.
             tasks: how many of the worst and the best tasks of each data set are listed.
@@ -225,7 +225,9 @@ class RankStudy(RunStore):
         names = triples or {}
         if isinstance(names, str):
             names = {name: names.replace("{dataset}", name) for name in self.datasets}
-        options = Options(tuple(measures_of(metrics, view)), level, cluster, check_margin(margin), tasks, names)
+        options = Options(
+            tuple(measures_of(metrics, view)), confidence_level, cluster, check_margin(margin), tasks, names
+        )
         pyplot()  # raises now instead of after the computation
         content = page_of(self, options, contents_of(self, options), title)
         if path is None:
@@ -233,10 +235,10 @@ class RankStudy(RunStore):
         write_whole(path, content.encode("utf-8"))
         return None
 
-    def _cells(self, name: str, measure: Measure, level: float, cluster: str | None) -> Measured:
-        key = (name, measure, level, cluster)
+    def _cells(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> Measured:
+        key = (name, measure, confidence_level, cluster)
         if key not in self._measured:
-            self._measured[key] = measured(self.dataset(name), measure, level, cluster)
+            self._measured[key] = measured(self.dataset(name), measure, confidence_level, cluster)
         return self._measured[key]
 
     def _forget(self, dataset: str) -> None:
@@ -246,7 +248,9 @@ class RankStudy(RunStore):
 
 def contents_of(study: RankStudy, options: Options) -> Contents:
     """Compute all that a page shows."""
-    table = study.table(options.metrics, level=options.level, cluster=options.cluster, margin=options.margin)
+    table = study.table(
+        options.metrics, confidence_level=options.confidence_level, cluster=options.cluster, margin=options.margin
+    )
     several = len(table.datasets) > 1 and len(table.models) > 1
     averages = ranking = differences = None
     directed = [one for one in table.measures if one.higher_is_better is not None]
@@ -255,12 +259,16 @@ def contents_of(study: RankStudy, options: Options) -> Contents:
             all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
         )
         if whole:
-            averages = study.summary([*directed, *AVERAGED], level=options.level, cluster=options.cluster)
+            averages = study.summary(
+                [*directed, *AVERAGED], confidence_level=options.confidence_level, cluster=options.cluster
+            )
         try:
-            ranking = study.mean_ranks(directed[0], level=options.level)
+            ranking = study.mean_ranks(directed[0], confidence_level=options.confidence_level)
             order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
             a, b = (table.models[i] for i in order[:2])
-            differences = study.difference(a, b, directed[0], level=options.level, cluster=options.cluster)
+            differences = study.difference(
+                a, b, directed[0], confidence_level=options.confidence_level, cluster=options.cluster
+            )
         except ValueError:  # too few data sets with all models, or models that share no tasks
             pass
     single = {one.key: OfOneMetric(table, one.key) for one in table.measures}

@@ -35,11 +35,11 @@ class Ranking(Rendered):
         ]
         lines = [(self.models[i], self.ranks.mean[i], groups[i]) for i in order]
         found = self.ranks
-        level, apart = f"{100 * (1 - found.level):.3g} %", f"{found.critical_difference:.2f}"
+        confidence_level, apart = f"{100 * (1 - found.confidence_level):.3g} %", f"{found.critical_difference:.2f}"
         notes = [
             f"Mean ranks by {self.metric} over {found.num_datasets} data sets, 1 is best. Friedman: p = "
             f"{found.p_value:.2g}; Nemenyi: models less than {apart} apart share a letter, as they are not told "
-            f"apart at {level}. How large a difference is on a data set is not looked at."
+            f"apart at {confidence_level}. How large a difference is on a data set is not looked at."
         ]
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
@@ -63,5 +63,5 @@ def ranking(table: StudyTable) -> Ranking:
             f"{len(table.models)} and {len(chosen)}"
         )
     values = [[value_of(table, one, m, d) for m in table.models] for d in chosen]
-    ranks = mean_ranks(values, higher_is_better=one.higher_is_better, level=table.level)
+    ranks = mean_ranks(values, higher_is_better=one.higher_is_better, confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))

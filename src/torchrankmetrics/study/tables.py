@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.evaluation.intervals import LEAST_SUPPORT
+from torchrankmetrics.evaluation.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.plots.across import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Written
@@ -37,7 +37,7 @@ class StudyTable(Rendered):
         cells: by (key of the measure, model, data set); those that are missing are not there.
         chance: value by chance, by (key, data set); NaN where nobody can tell.
         facts: what must be known of each data set.
-        level: of the intervals, and of the family.
+        confidence_level: of the intervals, and of the family.
         cluster: what was drawn together.
         num_tests: pairs of models in the family.
         rows: what is a row for people, "models" or "datasets".
@@ -53,7 +53,7 @@ class StudyTable(Rendered):
     cells: Mapping[tuple[str, str, str], Cell]
     chance: Mapping[tuple[str, str], float]
     facts: Mapping[str, Facts]
-    level: float
+    confidence_level: float
     cluster: str | None
     num_tests: int
     rows: Rows = "models"
@@ -129,29 +129,33 @@ class StudyTable(Rendered):
             of = "tasks and training seeds" if several else "test tasks"
             drawn = "" if self.cluster is None else f", drawn together by {self.cluster}"
             values = "Means over seeds" if several else "Values"
-            told.append(f"{values} with {100 * self.level:g} % intervals of {of}{drawn}.")
+            told.append(f"{values} with {100 * self.confidence_level:g} % intervals of {of}{drawn}.")
         elif several:
             told.append("Means over seeds.")
         if self.num_tests:
             told.append(
                 f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models are "
-                f"one family with an error of {100 * (1 - self.level):.3g} %."
+                f"one family with an error of {100 * (1 - self.confidence_level):.3g} %."
             )
         if self.margin is not None:
             told.append(
                 f"{WITHIN}: shown that no other model is better by {self.margin:g} or more; the {self.num_within} "
-                f"tests are one family with an error of {100 * (1 - self.level):.3g} %."
+                f"tests are one family with an error of {100 * (1 - self.confidence_level):.3g} %."
             )
         return tuple(told)
 
     @property
     def doubtful(self) -> tuple[str, ...]:
         """Which intervals may well miss."""
-        few = [f"{m} on {data} ({key})" for (key, m, data), cell in self.cells.items() if cell.support < LEAST_SUPPORT]
+        few = [
+            f"{m} on {data} ({key})"
+            for (key, m, data), cell in self.cells.items()
+            if cell.effective_tasks < LEAST_EFFECTIVE_TASKS
+        ]
         if not few:
             return ()
         listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
-        return (f"Intervals rest on fewer than {LEAST_SUPPORT:g} tasks and may well miss: {listed}.",)
+        return (f"Intervals rest on fewer than {LEAST_EFFECTIVE_TASKS:g} tasks and may well miss: {listed}.",)
 
     def records(self) -> Tabular:
         """A row per model, data set and metric, with all that is known of it: what programs get."""
@@ -191,8 +195,8 @@ class StudyTable(Rendered):
         text = "-" if math.isnan(cell.value) else f"{cell.value:.{digits}f}"
         if self.intervals and not math.isnan(cell.low):
             text += f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
-        equal = not cell.best and cell.p_best > 1 - self.level
-        within = cell.p_within <= 1 - self.level + 1e-12
+        equal = not cell.best and cell.p_best > 1 - self.confidence_level
+        within = cell.p_within <= 1 - self.confidence_level + 1e-12
         return Styled(cell.value, text, bold=cell.best, mark=MARK * equal + WITHIN * within)
 
     def _chance(self, one: Measure, data: str) -> Written:
@@ -210,7 +214,7 @@ def study_table(
     study: RunStore,
     measures: Sequence[Measure],
     found: Mapping[tuple[str, str], Measured],
-    level: float,
+    confidence_level: float,
     cluster: str | None,
     margin: float | None,
 ) -> StudyTable:
@@ -221,7 +225,7 @@ def study_table(
     directions = {measure.key: measure.higher_is_better for measure in measures}
     cells = {}
     for (key, data), one in found.items():
-        for model, cell in _marked(one, family.get((key, data)), directions[key], level).items():
+        for model, cell in _marked(one, family.get((key, data)), directions[key], confidence_level).items():
             cells[key, model, data] = cell
     within = {} if margin is None else p_within(found, {measure.key: measure for measure in measures}, margin)
     cells |= {place: replace(cells[place], p_within=p) for place, p in within.items()}
@@ -233,7 +237,7 @@ def study_table(
         cells=cells,
         chance={place: one.chance for place, one in found.items()},
         facts={name: facts_of(study.dataset(name), study.seeds) for name in study.datasets},
-        level=level,
+        confidence_level=confidence_level,
         cluster=cluster,
         num_tests=sum(map(len, adjusted)),
         margin=margin,
@@ -242,7 +246,9 @@ def study_table(
     )
 
 
-def _marked(one: Measured, adjusted: FloatArray | None, higher: bool | None, level: float) -> dict[str, Cell]:
+def _marked(
+    one: Measured, adjusted: FloatArray | None, higher: bool | None, confidence_level: float
+) -> dict[str, Cell]:
     """The cells of a data set with the best of them, what cannot be told from it, and the ranks that are possible."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
@@ -259,7 +265,7 @@ def _marked(one: Measured, adjusted: FloatArray | None, higher: bool | None, lev
     p, better = np.ones((k, k)), np.zeros((k, k), dtype=bool)
     for (a, b), value in zip(one.tests.pairs, adjusted, strict=True):
         p[a, b] = p[b, a] = value
-        if value <= 1 - level:
+        if value <= 1 - confidence_level:
             ahead = (cells[one.tested[a]].value > cells[one.tested[b]].value) == higher
             better[(a, b) if ahead else (b, a)] = True
     first = one.tested.index(best[0])

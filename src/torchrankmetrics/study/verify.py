@@ -20,7 +20,7 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS
 
 _DRAWN = 1e-3  # p-values of drawn families move with the rounding of the machine
-_KEYS = ("rank_cards", "metrics", "level", "cluster", "models", "datasets", "tables", "numbers")
+_KEYS = ("manifest", "metrics", "confidence_level", "cluster", "models", "datasets", "tables", "numbers")
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,17 @@ class Verification(Rendered):
 def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()) -> Verification:
     """Check a page that ``RankStudy.report`` wrote against tables of ranks.
 
-    Every table is found by the path in its card and compared by its digest; then every number is computed again and
+    Every table is found by the path in its entry and compared by its digest; then every number is computed again and
     compared, those in the page's data and those that are shown in its tables.
 
     Args:
         report: the HTML file.
-        folder: below which the tables lie as the cards say.
+        folder: below which the tables lie as the manifest says.
         metrics: that have no name to find them by, as they were given to ``report``.
 
     Raises:
         OSError: if the page cannot be read.
-        ValueError: if it is no such page, or its cards are damaged.
+        ValueError: if it is no such page, or its manifest is damaged.
     """
     path, base = Path(report), Path(folder)
     if not base.is_dir():
@@ -119,9 +119,11 @@ def _options(content: dict[str, Any], measures: list[Measure]) -> Options:
         }
         tasks = check_int("tasks", content.get("tasks", 0), 0)
     except (AttributeError, TypeError, ValueError) as error:
-        raise ValueError(f"the rank cards of the page are damaged: names of tasks, {error}") from error
+        raise ValueError(f"the manifest of the page is damaged: names of tasks, {error}") from error
     known = {name: told for name, told in triples.items() if told}
-    return Options(tuple(measures), content["level"], content["cluster"], content.get("margin"), tasks, known)
+    return Options(
+        tuple(measures), content["confidence_level"], content["cluster"], content.get("margin"), tasks, known
+    )
 
 
 class _Page(HTMLParser):
@@ -170,23 +172,28 @@ def _text_of(path: Path) -> str:
 
 def _cards(page: _Page, path: Path) -> dict[str, Any]:
     if page.cards is None:
-        raise ValueError(f"{path} is no page of a study: it has no rank cards (RankStudy.report writes them)")
+        raise ValueError(f"{path} is no page of a study: it has no manifest (RankStudy.report writes them)")
     try:
         content = json.loads(page.cards)
     except ValueError as error:
-        raise ValueError(f"the rank cards of {path} are damaged: {error}") from error
+        raise ValueError(f"the manifest of {path} is damaged: {error}") from error
     if not isinstance(content, dict) or (lost := [key for key in _KEYS if key not in content]):
-        raise ValueError(f"the rank cards of {path} are damaged: they lack {', '.join(lost or _KEYS)}")
-    if content["rank_cards"] != VERSION:
-        raise ValueError(
-            f"the rank cards of {path} have version {content['rank_cards']!r}; this library reads {VERSION}"
-        )
-    kinds = {"tables": list, "numbers": list, "metrics": list, "models": list, "datasets": list, "level": float}
+        raise ValueError(f"the manifest of {path} is damaged: it lacks {', '.join(lost or _KEYS)}")
+    if content["manifest"] != VERSION:
+        raise ValueError(f"the manifest of {path} has version {content['manifest']!r}; this library reads {VERSION}")
+    kinds = {
+        "tables": list,
+        "numbers": list,
+        "metrics": list,
+        "models": list,
+        "datasets": list,
+        "confidence_level": float,
+    }
     if wrong := [key for key, kind in kinds.items() if not isinstance(content[key], kind)]:
-        raise ValueError(f"the rank cards of {path} are damaged: {', '.join(wrong)} of another type")
+        raise ValueError(f"the manifest of {path} is damaged: {', '.join(wrong)} of another type")
     for card in content["tables"]:
         if not isinstance(card, dict) or not {"model", "dataset", "seed", "file", "sha256", "protocol"} <= card.keys():
-            raise ValueError(f"the rank cards of {path} are damaged: a card lacks its names, file or digest")
+            raise ValueError(f"the manifest of {path} is damaged: an entry lacks its names, file or digest")
     return content
 
 
@@ -203,7 +210,7 @@ def _found(content: dict[str, Any], base: Path) -> tuple[RankStudy, list[Differe
             continue
         inside = PurePosixPath(str(file))
         if inside.is_absolute() or ".." in inside.parts:
-            raise ValueError(f"a rank card names the file {file!r}: it must be a path below the folder")
+            raise ValueError(f"the manifest names the file {file!r}: it must be a path below the folder")
         try:
             study.add(base / inside, **names)
         except (OSError, ValueError) as error:

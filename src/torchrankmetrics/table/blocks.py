@@ -12,8 +12,9 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.relevance import is_by_row, rank_flat
+from torchrankmetrics.ranking.relevance import rank_flat
 from torchrankmetrics.ranking.scores import Target, rank_with_rows
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
@@ -41,7 +42,7 @@ def make_block(
     weight: Numbers | None = None,
     sample_id: Integers | None = None,
     indexes: Integers | None = None,
-    counting: str = "auto",
+    backend: str = "auto",
     tolerance: float | Tolerance = 0.0,
     name: str = "preds",
 ) -> Tensor:
@@ -54,7 +55,7 @@ def make_block(
     if torch.is_inference_mode_enabled():  # where Lightning evaluates; rows are ordinary tensors that outlive it
         about: dict[str, Any] = {"side": side, "group": group, "query": query, "weight": weight, "sample_id": sample_id}
         with torch.inference_mode(False):
-            about.update(indexes=indexes, counting=counting, tolerance=tolerance, name=name)
+            about.update(indexes=indexes, backend=backend, tolerance=tolerance, name=name)
             return make_block(preds, target, exclude, **about)
     if one_number(tolerance) != 0 and (indexes is not None or isinstance(preds, Ranks | HasRows)):
         what = "indexes: flat scores are ranked by sorting them" if indexes is not None else "ranks that are there"
@@ -77,8 +78,8 @@ def make_block(
                 "there go in as Ranks(ranks, None, num_candidates) or as a RankTable"
             )
         if indexes is not None:
-            if counting != "auto":
-                chosen(preds, counting)  # refused alike, although flat scores are ranked by one sort
+            if backend != "auto":
+                chosen(preds, backend)  # refused alike, although flat scores are ranked by one sort
             ranks, place = rank_flat(preds, target, indexes, exclude)
             group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
             sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
@@ -89,9 +90,7 @@ def make_block(
             )
         else:
             named = query is not None
-            ranks = rank_with_rows(
-                preds, target, exclude, named=named, counting=counting, tolerance=tolerance, name=name
-            )
+            ranks = rank_with_rows(preds, target, exclude, named=named, backend=backend, tolerance=tolerance, name=name)
             if ranks.rows is not None:
                 row = ranks.rows[0]
                 query = _at(query, "query", row, preds)

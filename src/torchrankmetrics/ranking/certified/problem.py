@@ -42,7 +42,7 @@ class Problem(NamedTuple):
         answers: what they are.
         excluded: what is no candidate, tile by tile.
         intervals: how cells and pairs are counted.
-        counting: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
+        backend: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
     """
 
     queries: Queries
@@ -53,7 +53,7 @@ class Problem(NamedTuple):
     answers: Answers
     excluded: ExcludedTiles
     intervals: Intervals
-    counting: str
+    backend: str
 
     @property
     def width(self) -> int:

@@ -30,7 +30,7 @@ def rank_exactly(
     *,
     similarity: str,
     chunk_size: int | None,
-    counting: str,
+    backend: str,
     kept: bool,
     say_rows: bool = False,
     part: Part | None = None,
@@ -46,7 +46,7 @@ def rank_exactly(
 
     def read() -> _Asked:
         candidates.check_unchanged()
-        chosen(queries, counting)
+        chosen(queries, backend)
         return _read(queries, target, exclude, width, part)
 
     def said(asked: _Asked) -> dict[str, object]:
@@ -72,10 +72,10 @@ def rank_exactly(
                 part.local(asked.column),
                 _answers(candidates, tables, place),
                 asked.tiles,
-                choose_intervals(queries, counting),
-                counting,
+                choose_intervals(queries, backend),
+                backend,
             )
-            compiled = chosen(queries, counting) == "numba"
+            compiled = chosen(queries, backend) == "numba"
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
             return Cascade(problem, candidates.tiles(similarity, width, kept), ladder, kept).counts()
 

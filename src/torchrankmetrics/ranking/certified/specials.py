@@ -40,7 +40,7 @@ def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tenso
         place = torch.searchsorted(some, problem.row[task])
         own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
-        count = choose(scores, problem.counting)
+        count = choose(scores, problem.backend)
         better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
         tally.above[task] += better
         tally.tied[task] += not_worse - better

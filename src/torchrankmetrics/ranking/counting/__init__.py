@@ -19,24 +19,24 @@ from torchrankmetrics.ranking.counting import plain, plain_intervals
 Count = Callable[..., Tensor]
 
 
-def choose(scores: Tensor, counting: str = "auto") -> Count:
+def choose(scores: Tensor, backend: str = "auto") -> Count:
     """Choose how comparisons are counted; errors as ``chosen``."""
-    if chosen(scores, counting) == "torch":
+    if chosen(scores, backend) == "torch":
         return plain.count
     count: Count = _compiled().count
     return count
 
 
-def chosen(scores: Tensor, counting: str = "auto") -> str:
+def chosen(scores: Tensor, backend: str = "auto") -> str:
     """Tell which way counts these scores: "torch" or "numba".
 
     Args:
         scores: (B, N), what is to be counted.
-        counting: "torch", plain torch on any device; "numba", compiled, on the CPU only; "auto": numba where it is
+        backend: "torch", plain torch on any device; "numba", compiled, on the CPU only; "auto": numba where it is
             installed and the scores are on the CPU, otherwise torch.
 
     Raises:
-        ValueError: if counting is none of these, or "numba" is asked for on another device.
+        ValueError: if backend is none of these, or "numba" is asked for on another device.
         ImportError: if "numba" is asked for and not installed, or not usable; "auto" warns of that once.
 
     >>> import torch
@@ -44,21 +44,19 @@ def chosen(scores: Tensor, counting: str = "auto") -> str:
     'torch'
     """
     on_cpu = scores.is_cpu
-    if counting == "torch" or (counting == "auto" and not (on_cpu and _has_numba())):
+    if backend == "torch" or (backend == "auto" and not (on_cpu and _has_numba())):
         return "torch"
-    check_choice("counting", counting, ("auto", "torch", "numba"))
+    check_choice("backend", backend, ("auto", "torch", "numba"))
     if not on_cpu:
-        raise ValueError(f'counting="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
+        raise ValueError(f'backend="numba" is for scores on the CPU, got {scores.device}; use "auto" or "torch"')
     if not _has_numba():
-        raise ImportError(
-            f'counting="numba" needs numba: pip install "torchrankmetrics[fast]"{_found_unusable() or ""}'
-        )
+        raise ImportError(f'backend="numba" needs numba: pip install "torchrankmetrics[fast]"{_found_unusable() or ""}')
     return "numba"
 
 
-def choose_intervals(scores: Tensor, counting: str = "auto") -> plain_intervals.Intervals:
+def choose_intervals(scores: Tensor, backend: str = "auto") -> plain_intervals.Intervals:
     """Choose how exact ranks are counted; errors as ``chosen``."""
-    if chosen(scores, counting) == "torch":
+    if chosen(scores, backend) == "torch":
         return plain_intervals.Intervals(plain_intervals.Counter, plain_intervals.products, plain_intervals.compare)
     cells, pairs, rounding = (
         importlib.import_module(f"{__name__}.compiled_{name}") for name in ("intervals", "pairs", "eighths")

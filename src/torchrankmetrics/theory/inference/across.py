@@ -38,7 +38,7 @@ class RandomEffects:
     num_datasets: int
 
 
-def random_effects(values: npt.ArrayLike, errors: npt.ArrayLike, level: float = 0.95) -> RandomEffects:
+def random_effects(values: npt.ArrayLike, errors: npt.ArrayLike, confidence_level: float = 0.95) -> RandomEffects:
     """Average differences of two models over data sets, weighted by what tasks and data sets leave unsure.
 
     The true difference on data set d is normal with variance tau^2 around the mean; its estimate has a known error. tau
@@ -48,7 +48,7 @@ def random_effects(values: npt.ArrayLike, errors: npt.ArrayLike, level: float = 
     Args:
         values: (k,) differences, one per data set.
         errors: (k,) their standard errors, > 0.
-        level: of confidence.
+        confidence_level: in (0, 1).
 
     Raises:
         ValueError: for fewer than two data sets, or errors that are not positive.
@@ -67,7 +67,7 @@ def random_effects(values: npt.ArrayLike, errors: npt.ArrayLike, level: float = 
     mean = float(w @ y / w.sum())
     spread = max(float(w @ (y - mean) ** 2) / (k - 1), 1.0)
     error = math.sqrt(spread / float(w.sum()))
-    t = float(stats.t.ppf((1 + level) / 2, k - 1))
+    t = float(stats.t.ppf((1 + confidence_level) / 2, k - 1))
     fixed = 1 / v
     q = float(fixed @ (y - fixed @ y / fixed.sum()) ** 2)
     typical = (k - 1) / float(fixed.sum() - fixed @ fixed / fixed.sum())
@@ -111,7 +111,7 @@ class MeanRanks:
         critical_difference: Nemenyi's; two models further apart are told apart.
         cliques: sets of models, as indices by ascending mean rank, that are not told apart.
         num_datasets: how many there were.
-        level: of confidence.
+        confidence_level: in (0, 1).
     """
 
     mean: tuple[float, ...]
@@ -120,10 +120,10 @@ class MeanRanks:
     critical_difference: float
     cliques: tuple[tuple[int, ...], ...]
     num_datasets: int
-    level: float
+    confidence_level: float
 
 
-def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, level: float = 0.95) -> MeanRanks:
+def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, confidence_level: float = 0.95) -> MeanRanks:
     """Rank models on each data set and average, as Demsar's critical difference diagram does.
 
     The sample are the data sets: how large a difference is on one of them, and how sure, is not looked at.
@@ -131,7 +131,7 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, level: f
     Args:
         values: (datasets, models) float64, without gaps.
         higher_is_better: whether the largest value has rank 1.
-        level: of confidence.
+        confidence_level: in (0, 1).
 
     Raises:
         ValueError: for fewer than two data sets or models, and for NaN.
@@ -150,7 +150,11 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, level: f
     centered = ranks - (k + 1) / 2
     spread = float((centered**2).sum()) / (n * (k - 1))  # k (k + 1) / 12 without ties
     statistic = n * float(((mean - (k + 1) / 2) ** 2).sum()) / spread if spread > 0 else 0.0
-    critical = float(stats.studentized_range.ppf(level, k, np.inf)) / math.sqrt(2) * math.sqrt(k * (k + 1) / (6 * n))
+    critical = (
+        float(stats.studentized_range.ppf(confidence_level, k, np.inf))
+        / math.sqrt(2)
+        * math.sqrt(k * (k + 1) / (6 * n))
+    )
     order = np.argsort(mean, kind="stable")
     cliques: list[tuple[int, ...]] = []
     for start in range(k):
@@ -158,4 +162,4 @@ def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, level: f
         if len(together) > 1 and not (cliques and set(together) <= set(cliques[-1])):
             cliques.append(together)
     p_value = float(stats.chi2.sf(statistic, k - 1))
-    return MeanRanks(tuple(mean.tolist()), statistic, p_value, critical, tuple(cliques), n, level)
+    return MeanRanks(tuple(mean.tolist()), statistic, p_value, critical, tuple(cliques), n, confidence_level)

@@ -7,7 +7,7 @@ import numpy as np
 from torchrankmetrics.theory.aggregation import weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.units import Units, support_of, units_of
+from torchrankmetrics.theory.inference.units import Units, effective_tasks_of, units_of
 from torchrankmetrics.theory.sample import RankSample, RankType, TieBlocks
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
@@ -15,22 +15,22 @@ from torchrankmetrics.theory.values import base_value
 _CELLS = 1 << 22
 
 
-def redraws(count: IntArray, resamples: int, seed: int) -> Iterator[FloatArray]:
+def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray]:
     """Draw as many units as there are, with replacement.
 
     Args:
         count: (u,) int64, how many equal units an entry stands for.
-        resamples: how many draws.
+        n_resamples: how many draws.
         seed: of the draws.
 
     Yields:
-        blocks (b, u) float64 of how often each entry came, ``resamples`` rows in all.
+        blocks (b, u) float64 of how often each entry came, ``n_resamples`` rows in all.
     """
     rng = np.random.default_rng(seed)
     u, n = len(count), int(count.sum())
     step = max(1, _CELLS // max(u, n))
-    for start in range(0, resamples, step):
-        size = min(step, resamples - start)
+    for start in range(0, n_resamples, step):
+        size = min(step, n_resamples - start)
         if n == u:
             cells = rng.integers(0, u, (size, u)) + u * np.arange(size)[:, None]
             yield np.bincount(cells.ravel(), minlength=size * u).reshape(size, u).astype(np.float64)
@@ -38,7 +38,7 @@ def redraws(count: IntArray, resamples: int, seed: int) -> Iterator[FloatArray]:
             yield rng.multinomial(n, count / n, size=size).astype(np.float64)
 
 
-def studentised_interval(units: Units, level: float, resamples: int, seed: int) -> tuple[float, float, float]:
+def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
     """Standard error and ends of the bootstrap-t interval of a weighted mean.
 
     The ends are M - q se with q the quantiles of (M* - M) / se*, se by linearisation in the sample and in each
@@ -47,7 +47,7 @@ def studentised_interval(units: Units, level: float, resamples: int, seed: int) 
     Args:
         units: f over tasks or clusters (k = 1).
         level: of confidence, in (0, 1).
-        resamples: number of bootstrap samples.
+        n_resamples: number of bootstrap samples.
         seed: of the bootstrap.
 
     Raises:
@@ -70,7 +70,7 @@ def studentised_interval(units: Units, level: float, resamples: int, seed: int) 
     if error == 0:
         return 0.0, mean, mean
     ratios = []
-    for draws in redraws(units.count, resamples, seed):
+    for draws in redraws(units.count, n_resamples, seed):
         moved, spread = shift_and_error(draws)
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios.append(np.nan_to_num(moved / spread, nan=0.0, posinf=np.inf, neginf=-np.inf))
@@ -84,8 +84,8 @@ def percentile_interval(replicates: FloatArray, level: float) -> tuple[float, fl
     return float(replicates.std(ddof=1)), float(low), float(high)
 
 
-def percentile_support(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
-    """Number of tasks or clusters that the error of a metric without a formula rests on, see ``support_of``.
+def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
+    """Number of tasks or clusters that the error of a metric without a formula rests on, see ``effective_tasks_of``.
 
     Quantiles know no outliers: all tasks or clusters support them.
 
@@ -107,14 +107,14 @@ def percentile_support(definition: RankDefinition, sample: RankSample, cluster: 
     units.require_two()
     if definition.aggregation in ("median", "mad"):
         return float(units.size)
-    return support_of(units.influence[:, 0], units.count)
+    return effective_tasks_of(units.influence[:, 0], units.count)
 
 
 def replicate_values(
     definition: RankDefinition,
     sample: RankSample,
     rank_type: RankType,
-    resamples: int,
+    n_resamples: int,
     seed: int,
     cluster: IntArray | None = None,
 ) -> FloatArray:
@@ -124,7 +124,7 @@ def replicate_values(
         definition: the metric.
         sample: the ranks.
         rank_type: of the metric.
-        resamples: number of bootstrap samples.
+        n_resamples: number of bootstrap samples.
         seed: of the bootstrap.
         cluster: (m,) int64 keys, one per entry of the sample; None: every task is drawn by itself.
 
@@ -141,7 +141,7 @@ def replicate_values(
         drawn = np.ones(len(key), dtype=np.int64)
     low, high, weight = entries.optimistic, entries.pessimistic, entries.weight
     values = []
-    for draws in redraws(drawn, resamples, seed):
+    for draws in redraws(drawn, n_resamples, seed):
         for row in draws.astype(np.int64):
             count = row[unit] * times
             kept = count > 0

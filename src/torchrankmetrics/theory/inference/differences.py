@@ -1,7 +1,7 @@
 """Difference of two models on the same tasks: its interval is the sign-flip test inverted, so the two agree."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -10,9 +10,11 @@ from scipy.optimize import brentq
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import IDENTITY, Transform
 from torchrankmetrics.theory.inference.shares import share_difference, share_difference_p_value
-from torchrankmetrics.theory.inference.testing import mcnemar_p_value, sign_flips
-from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.inference.testing import sign_flips
+from torchrankmetrics.theory.inference.units import Units, effective_tasks_of
 from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
+
+_ROUNDING = 1e-12  # of a level of confidence
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,8 @@ class Difference:
         p_value: of "no difference"; None without a test.
         test: what gave it.
         permutations: number of random flips behind it; None if it is exact.
-        support: number of tasks or clusters that the error rests on, see ``support_of``; infinite if none is needed.
+        effective_tasks: number of tasks or clusters that the error rests on, ``effective_tasks_of``; infinite if none
+            is needed.
         bounded: False if no difference at all could be rejected on an end: that end is what is possible.
     """
 
@@ -33,7 +36,7 @@ class Difference:
     p_value: float | None
     test: str
     permutations: int | None = None
-    support: float = math.inf
+    effective_tasks: float = math.inf
     bounded: bool = True
 
 
@@ -67,17 +70,17 @@ def paired_difference(
     units.require_two()
     line = _Line(units, differences, g, limits, permutations, seed)
     p_value = line.flips.p_value(np.eye(3)[0])
-    alpha = 1 - level + 1e-12  # p = 1 - level is rejected, whatever its rounding
-    (one, first), (other, second) = (line.end(direction, alpha) for direction in (1.0, -1.0))
+    alpha = 1 - level + _ROUNDING  # p = 1 - level is rejected, whatever its rounding
+    (one, first), (other, second) = (line.end(direction, alpha, p_value <= alpha) for direction in (1.0, -1.0))
     low, high = min(one, other), max(one, other)
     if p_value > alpha:  # an end may be 0 itself, but for its rounding
         slack = 1e-12 * (high - low)
         low, high = low if low < -slack else 0.0, high if high > slack else 0.0
     influence = units.influence @ line.slopes(*line.means)
     scale = float(np.abs(units.sums).max()) / units.total
-    support = support_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
+    effective_tasks = effective_tasks_of(influence, units.count) if np.abs(influence).max() > 1e-13 * scale else 0.0
     drawn = None if line.flips.exhaustive else permutations
-    return Difference(low, high, p_value, "sign-flip permutation", drawn, support, first & second)
+    return Difference(low, high, p_value, "sign-flip permutation", drawn, effective_tasks, first & second)
 
 
 def paired_difference_p_value(
@@ -102,7 +105,10 @@ def paired_difference_p_value(
 
 
 def paired_shares(units: Units, differences: FloatArray, level: float, permutations: int, seed: int) -> Difference:
-    """Compare two shares of hits: exact McNemar where tasks are alike, else sign flips; see ``share_difference``.
+    """Compare two shares of hits by ``share_difference``; where tasks are weighted or clustered, by sign flips too.
+
+    A difference is rejected where both tests reject it: the interval is the wider of both, p the larger. Sign flips
+    alone miss too often where few tasks or clusters are discordant.
 
     Args:
         units: hits of A and of B over tasks or clusters (k = 2).
@@ -116,15 +122,20 @@ def paired_shares(units: Units, differences: FloatArray, level: float, permutati
     """
     units.require_two()
     one = _Discordance.of(units, differences)
+    # p = 1 - level is rejected, whatever its rounding
+    low, high = share_difference(one.only_a, one.only_b, one.num_tasks, level - _ROUNDING)
+    p_value = share_difference_p_value(one.only_a, one.only_b, one.num_tasks, 0.0)
     if one.alike:
-        low, high = share_difference(one.only_a, one.only_b, one.num_tasks, level)
-        p_value = mcnemar_p_value(int(one.only_a), int(one.only_b))
-        return Difference(low, high, p_value, "exact McNemar", None, math.inf)
+        return Difference(low, high, p_value, "exact McNemar")
     flipped = paired_difference(units, differences, IDENTITY, (0.0, 1.0), level, permutations, seed)
-    low, high = share_difference(one.only_a, one.only_b, one.num_tasks, level)
-    support = flipped.support if units.clustered and one.error > 0 else math.inf
-    ends = min(low, flipped.low), max(high, flipped.high)
-    return Difference(*ends, flipped.p_value, flipped.test, flipped.permutations, support, flipped.bounded)
+    assert flipped.p_value is not None
+    return replace(
+        flipped,
+        low=min(low, flipped.low),
+        high=max(high, flipped.high),
+        p_value=max(p_value, flipped.p_value),
+        effective_tasks=flipped.effective_tasks if units.clustered and one.error > 0 else math.inf,
+    )
 
 
 def paired_shares_p_value(units: Units, differences: FloatArray, null: float, permutations: int, seed: int) -> float:
@@ -187,8 +198,12 @@ class _Line:
         columns = np.repeat(np.stack([differences, centered, units.weight], 1), units.count, axis=0)
         self.flips = sign_flips(columns, permutations, seed)
 
-    def end(self, direction: float, alpha: float) -> tuple[float, bool]:
-        """Value of g(a) - g(b) furthest from the observed one that is not rejected, t of one sign; if some other is."""
+    def end(self, direction: float, alpha: float, differs: bool) -> tuple[float, bool]:
+        """Value of g(a) - g(b) furthest from the observed one that is not rejected, t of one sign; if some other is.
+
+        Where "no difference" is rejected (``differs``) the end is on the side of the observed value: further out, where
+        slopes of g become large, a test of few tasks may not reject again.
+        """
 
         def beyond(t: float) -> float:
             """How much further one could go with the slopes at t."""
@@ -198,7 +213,10 @@ class _Line:
             return self.flips.furthest(line, direction * float(slopes[0] - slopes[1]), alpha) - t
 
         t = beyond(0.0)
-        if not self._straight and 0 < t < math.inf:
+        equal = direction * (self.means[0] - self.means[1]) / 2
+        if not self._straight and differs and equal > 0:
+            t = float(brentq(lambda t: min(beyond(t), equal), 0.0, equal, xtol=1e-300, rtol=1e-11))
+        elif not self._straight and 0 < t < math.inf:
             inside, gap = 0.0, beyond(t)
             while 0 < gap < math.inf:
                 inside, t = t, 2 * t

@@ -6,17 +6,17 @@ from typing import Literal, get_args
 from torchrankmetrics.theory.candidates import IntArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.bootstrap import (
+    percentile_effective_tasks,
     percentile_interval,
-    percentile_support,
     replicate_values,
     studentised_interval,
 )
 from torchrankmetrics.theory.inference.mean_intervals import (
     Estimate,
+    effective_tasks_of_mean,
     interval_through,
     mean_limits,
     normal_interval,
-    support_of_mean,
 )
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import Definition
@@ -35,7 +35,7 @@ def estimate(
     level: float,
     method: Method,
     cluster: IntArray | None,
-    resamples: int,
+    n_resamples: int,
     seed: int,
 ) -> Estimate:
     """Interval of the base value of a metric on a sample."""
@@ -44,15 +44,15 @@ def estimate(
     if not is_mean(definition, rank_type):
         assert isinstance(definition, RankDefinition)
         assert isinstance(sample, RankSample)
-        support = percentile_support(definition, sample, cluster)
-        replicates = replicate_values(definition, sample, rank_type, resamples, seed, cluster)
-        return Estimate(*percentile_interval(replicates, level), support)
+        effective_tasks = percentile_effective_tasks(definition, sample, cluster)
+        replicates = replicate_values(definition, sample, rank_type, n_resamples, seed, cluster)
+        return Estimate(*percentile_interval(replicates, level), effective_tasks)
     units = units_of(task_values(definition, sample, rank_type), sample.weight, sample.count, cluster)
     limits = mean_limits(definition, sample)
     if method == "normal" or definition.is_share:  # no resample of a sample without hits has one
         return normal_interval(definition, units, level, limits)
-    error, low, high = studentised_interval(units, level, resamples, seed)
-    return interval_through(definition.g, units, error, (low, high), limits, support_of_mean(definition, units))
+    error, low, high = studentised_interval(units, level, n_resamples, seed)
+    return interval_through(definition.g, units, error, (low, high), limits, effective_tasks_of_mean(definition, units))
 
 
 def in_view(base: Estimate, definition: Definition, view: View, moments: Moments) -> Estimate:
@@ -60,4 +60,4 @@ def in_view(base: Estimate, definition: Definition, view: View, moments: Moments
     slope = view_slope(definition, view, moments)
     ends = [apply_view(definition, view, end, moments) for end in (base.low, base.high)]
     low, high = ends if math.isnan(slope) else sorted(ends)
-    return Estimate(base.standard_error * abs(slope), low, high, base.support)
+    return Estimate(base.standard_error * abs(slope), low, high, base.effective_tasks)

@@ -8,7 +8,7 @@ from scipy.stats import chi2, norm
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.definitions import Transform
-from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.inference.units import Units, effective_tasks_of
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
@@ -22,14 +22,14 @@ _FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 
 class Estimate:
     """The standard error of a metric and the ends of its confidence interval, in the units of the metric.
 
-    ``support`` is the number of tasks or clusters that the error rests on, infinite where the interval does not need
-    one; see ``support_of``.
+    ``effective_tasks`` is the number of tasks or clusters that the error rests on, infinite where the interval does not
+    need one; see ``effective_tasks_of``.
     """
 
     standard_error: float
     low: float
     high: float
-    support: float = math.inf
+    effective_tasks: float = math.inf
 
 
 def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
@@ -49,15 +49,17 @@ def normal_interval(definition: Definition, units: Units, level: float, limits: 
     """
     error = math.sqrt(float(units.covariance[0, 0]))
     ends = share_interval(units, level) if definition.is_share else skewed_normal(units, level)
-    return interval_through(definition.g, units, error, ends, limits, support_of_mean(definition, units))
+    return interval_through(definition.g, units, error, ends, limits, effective_tasks_of_mean(definition, units))
 
 
-def support_of_mean(definition: Definition, units: Units) -> float:
-    """``support_of`` the mean of f; Wilson's interval of single tasks, and of shares without any spread, needs none."""
+def effective_tasks_of_mean(definition: Definition, units: Units) -> float:
+    """``effective_tasks_of`` the mean of f; infinite for Wilson's of single tasks, and for shares without spread."""
     spread = np.abs(units.influence[:, 0])
     scale = float(np.abs(units.sums).max(initial=0.0)) / units.total
-    support = support_of(units.influence[:, 0], units.count) if spread.max(initial=0.0) > 1e-13 * scale else 0.0
-    return math.inf if definition.is_share and (not units.clustered or support == 0) else support
+    effective_tasks = (
+        effective_tasks_of(units.influence[:, 0], units.count) if spread.max(initial=0.0) > 1e-13 * scale else 0.0
+    )
+    return math.inf if definition.is_share and (not units.clustered or effective_tasks == 0) else effective_tasks
 
 
 def interval_through(
@@ -66,7 +68,7 @@ def interval_through(
     error: float,
     ends: tuple[float, float],
     limits: tuple[float, float],
-    support: float,
+    effective_tasks: float,
 ) -> Estimate:
     """Put the interval of a mean through a monotone g, its error by the delta method, its ends cut to what is possible.
 
@@ -76,16 +78,16 @@ def interval_through(
         error: the standard error of its mean.
         ends: the ends of the interval of the mean.
         limits: smallest and largest possible mean.
-        support: of the error.
+        effective_tasks: of the error.
 
     Raises:
         ValueError: if torch cannot differentiate g, or g is not finite at an end.
     """
     ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
     if known(g).is_identity:
-        return Estimate(error, *ends, support)
+        return Estimate(error, *ends, effective_tasks)
     low, high = sorted(apply_transform(g, np.array(ends), "g").tolist())
-    return Estimate(error * abs(float(transform_slopes(g, units.mean)[0])), low, high, support)
+    return Estimate(error * abs(float(transform_slopes(g, units.mean)[0])), low, high, effective_tasks)
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:

@@ -1,5 +1,6 @@
 """Two models, or several runs of each, on the same tasks: the interval and the test that serve the metric."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +9,11 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.bootstrap import percentile_interval, percentile_support, replicate_values
+from torchrankmetrics.theory.inference.bootstrap import (
+    percentile_effective_tasks,
+    percentile_interval,
+    replicate_values,
+)
 from torchrankmetrics.theory.inference.differences import (
     Difference,
     paired_difference,
@@ -42,13 +47,13 @@ class PairedRuns:
     keys: IntArray | None
 
     def difference(
-        self, level: float, resamples: int, permutations: int, seed: int
+        self, level: float, n_resamples: int, permutations: int, seed: int
     ) -> tuple[Difference, SeedSplit | None]:
         """Interval and test of the difference of the base values, and the split of its variance with several runs.
 
         Args:
             level: of confidence.
-            resamples: of the bootstrap, for metrics that are no mean of f.
+            n_resamples: of the bootstrap, for metrics that are no mean of f.
             permutations: of the sign-flip test, for the others.
             seed: of both.
 
@@ -56,13 +61,15 @@ class PairedRuns:
             ValueError: for several runs of a metric that is no mean of f, and for fewer than two tasks or clusters.
         """
         if not is_mean(self.definition, self.rank_type):
-            return self._by_bootstrap(level, resamples, seed), None
+            return self._by_bootstrap(level, n_resamples, seed), None
         if len(self.samples) > 2:
             result = seeded_difference(self.units, self.num_a, smooth_of(self.definition), level)
-            return Difference(result.low, result.high, result.p_value, "t over seeds and tasks"), result.split
+            bounded = math.isfinite(result.low)
+            found = Difference(result.low, result.high, result.p_value, "t over seeds and tasks", bounded=bounded)
+            return found, result.split
         return self._by_flips(level, permutations, seed), None
 
-    def p_value_of(self, null: float, resamples: int, permutations: int, seed: int) -> float:
+    def p_value_of(self, null: float, n_resamples: int, permutations: int, seed: int) -> float:
         """Two-sided p-value of "the difference of the base values is ``null``", by the test that gives the interval.
 
         ``null`` is in the units of the base value, all else as in ``difference``.
@@ -71,7 +78,7 @@ class PairedRuns:
             ValueError: as ``difference``.
         """
         if not is_mean(self.definition, self.rank_type):
-            draws = self._replicates(resamples, seed)
+            draws = self._replicates(n_resamples, seed)
             beyond = min(int((draws <= null).sum()), int((draws >= null).sum()))
             return min(2 * (1 + beyond) / (1 + len(draws)), 1.0)
         if len(self.samples) > 2:
@@ -129,14 +136,14 @@ class PairedRuns:
             return paired_shares(self.units, self.flipped, level, permutations, seed)
         return paired_difference(self.units, self.flipped, self.definition.g, self._limits, level, permutations, seed)
 
-    def _by_bootstrap(self, level: float, resamples: int, seed: int) -> Difference:
-        draws = self._replicates(resamples, seed)
+    def _by_bootstrap(self, level: float, n_resamples: int, seed: int) -> Difference:
+        draws = self._replicates(n_resamples, seed)
         definition, samples = self._of_tasks
-        support = min(percentile_support(definition, sample, self.keys) for sample in samples)
+        effective_tasks = min(percentile_effective_tasks(definition, sample, self.keys) for sample in samples)
         low, high = percentile_interval(draws, level)[1:]
-        return Difference(low, high, None, "bootstrap interval only", None, support)
+        return Difference(low, high, None, "bootstrap interval only", None, effective_tasks)
 
-    def _replicates(self, resamples: int, seed: int) -> FloatArray:
+    def _replicates(self, n_resamples: int, seed: int) -> FloatArray:
         if len(self.samples) > 2:
             raise ValueError(
                 f"{self.definition.name!r} over several seeds has no variance formula: compare single runs, or a mean "
@@ -146,7 +153,7 @@ class PairedRuns:
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
         definition, samples = self._of_tasks
         first, second = (
-            replicate_values(definition, sample, self.rank_type, resamples, seed, keys) for sample in samples
+            replicate_values(definition, sample, self.rank_type, n_resamples, seed, keys) for sample in samples
         )
         return first - second
 

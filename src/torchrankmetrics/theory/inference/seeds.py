@@ -10,7 +10,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.units import Units, support_of
+from torchrankmetrics.theory.inference.units import Units, effective_tasks_of
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.transforms import apply_transform, transform_slopes
 
@@ -61,7 +61,7 @@ class SeededEstimate:
     """A value or a difference over seeds and tasks, with its interval; ``freedom``: of its error.
 
     An error up to ``rounding``, that of the values it is made of, is none: then no p-value is below ``least``, that of
-    flips of the signs, for without any spread t would be sure.
+    flips of the signs, for without any spread t would be sure. A difference that these cannot reject is unbounded.
     """
 
     value: float
@@ -124,9 +124,9 @@ class SeededModels:
         tasks = self.units.factor * (self._influence.T @ (self.units.count[:, None] * self._influence))
         return np.asarray(tasks + np.diag([self._seeds(i) for i in range(len(self.sizes))]), dtype=np.float64)
 
-    def support(self, model: int) -> float:
-        """Number of tasks or clusters that the error of a value rests on, see ``support_of``."""
-        return support_of(self._influence[:, model], self.units.count)
+    def effective_tasks(self, model: int) -> float:
+        """Number of tasks or clusters that the error of a value rests on, see ``effective_tasks_of``."""
+        return effective_tasks_of(self._influence[:, model], self.units.count)
 
     def mean(self, model: int, level: float) -> SeededEstimate:
         """Value of one model; the interval generalises to new seeds and new tasks."""
@@ -152,7 +152,10 @@ class SeededModels:
         error, rounding = math.sqrt(split.total), 1e-12 * max(abs(float(self.value[i])) for i in models)
         told = rounding, max(2.0 ** (1 - self.units.size), sys.float_info.min)
         if error <= rounding:
-            return SeededEstimate(value, 0.0, math.inf, value, value, SeedSplit(0.0, 0.0, 0.0, sizes), *told)
+            value = value if abs(value) > rounding else 0.0
+            reach = math.inf if value and len(models) > 1 and told[1] > 1 - level else 0.0
+            ends = value - reach, value + reach
+            return SeededEstimate(value, 0.0, math.inf, *ends, SeedSplit(0.0, 0.0, 0.0, sizes), *told)
         parts = [(self.between[i], self.sizes[i] - 1) for i in known] + [(tasks, self.units.size - 1)]
         squares = sum(v**2 / dof for v, dof in parts)
         # runs of equal value on tasks of equal mean: what is left is of a run on a task

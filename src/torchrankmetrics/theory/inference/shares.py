@@ -29,7 +29,13 @@ def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, nul
     """Two-sided p-value of "the difference of the two shares is ``null``": the level whose interval just leaves it out.
 
     The larger of Tango's score test and the exact binomial one among discordant tasks, as the interval is the wider.
+    The latter is McNemar's exact test at ``null`` 0, and the larger of the two unless p is below 0.0005.
     ``null`` is in [-1, 1], all else as in ``share_difference``.
+
+    Source: McNemar 1947 (doi:10.1007/BF02295996), with the exact binomial law.
+
+    >>> share_difference_p_value(0, 5, 100, 0.0)
+    0.0625
     """
     score = 2 * float(norm.sf(_score(only_a, only_b, num_tasks, null)))
     discordant = only_a + only_b

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from scipy.stats import binomtest
 
 from torchrankmetrics.theory.candidates import FloatArray
 
@@ -108,22 +107,6 @@ def _random_sums(columns: FloatArray, size: int, rng: np.random.Generator) -> Fl
         for j in used:
             sums[start : start + step, j] = tables[j][cells].sum(1)
     return sums
-
-
-def mcnemar_p_value(only_a: int, only_b: int) -> float:
-    """Two-sided exact p-value in (0, 1] of "both models hit equally often", from the tasks that just one of them hits.
-
-    Under the null the tasks that only A hits are Binomial(only_a + only_b, 1/2). Never above its level, and below it
-    where discordant tasks are few.
-
-    Source: McNemar 1947 (doi:10.1007/BF02295996), with the exact binomial law.
-
-    >>> mcnemar_p_value(0, 5)
-    0.0625
-    """
-    if only_a + only_b == 0:
-        return 1.0
-    return float(binomtest(only_a, only_a + only_b, 0.5).pvalue)
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:

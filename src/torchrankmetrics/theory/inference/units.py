@@ -87,7 +87,7 @@ class Units:
         return self.total**2 / float(self.count @ self.weight**2)
 
 
-def support_of(influence: FloatArray, count: IntArray) -> float:
+def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
     """Number of tasks or clusters that an error rests on: (sum of u^2)^2 over sum of u^4, in [1, n]; 0 without spread.
 
     It is n over the kurtosis of the influences. Where it is small, a few tasks of a long tail are all that is known of

@@ -1,4 +1,4 @@
-"""``counting=`` goes in wherever scores do, and every way gives the same ranks."""
+"""``backend=`` goes in wherever scores do, and every way gives the same ranks."""
 
 import ast
 import inspect
@@ -15,15 +15,15 @@ from torchrankmetrics import (
     RankCollection,
     Ranks,
     RankTable,
-    UntilDecided,
+    SequentialEvaluation,
     evaluate,
     rank_alignment,
     rank_complex_queries,
     rank_embeddings,
     rank_facts,
     rank_scores,
+    rank_sequentially,
     rank_triples,
-    rank_until_decided,
 )
 from torchrankmetrics.integrations import ogb, pyg
 
@@ -58,89 +58,89 @@ def heads(relations, tails):
     return SCORES.T[tails]
 
 
-def accumulated(counting):
-    ranking = RankAccumulator(SCORES[torch.arange(3), TARGET], TARGET, (3, 3), counting=counting)
+def accumulated(backend):
+    ranking = RankAccumulator(SCORES[torch.arange(3), TARGET], TARGET, (3, 3), backend=backend)
     return ranking.rank([SCORES[:, :2], SCORES[:, 2:]])
 
 
-def updated(counting):
+def updated(backend):
     collection = RankCollection(["mrr"])
-    collection.update(SCORES, TARGET, counting=counting)
+    collection.update(SCORES, TARGET, backend=backend)
     return collection.table()
 
 
-def decided(counting):
-    stopping = UntilDecided([0, 1, 2], against=BEST, metric="mrr")
+def decided(backend):
+    stopping = SequentialEvaluation([0, 1, 2], baseline=BEST, metric="mrr")
     for index in stopping.batches(3):
-        stopping.update(SCORES[index], TARGET[index], sample_id=index, counting=counting)
+        stopping.update(SCORES[index], TARGET[index], sample_id=index, backend=backend)
     return stopping.decision
 
 
-def rows_by_model(counting):
-    found = rank_until_decided(
-        tails, None, TRIPLES, KNOWN, score_against=(tails, None), metric="mrr", counting=counting, progress=False
+def rows_by_model(backend):
+    found = rank_sequentially(
+        tails, None, TRIPLES, KNOWN, score_baseline=(tails, None), metric="mrr", backend=backend, progress=False
     )
     return found.table
 
 
-def of_model(counting):
+def of_model(backend):
     def model(head, relation, tail):
         return SCORES[head, tail]
 
     model.num_nodes = 3
-    return pyg.rank_triples(model, TRIPLES, counting=counting, progress=False)
+    return pyg.rank_triples(model, TRIPLES, backend=backend, progress=False)
 
 
-def of_pykeen(counting):
+def of_pykeen(backend):
     pykeen = pytest.importorskip("torchrankmetrics.integrations.pykeen")
-    evaluator = pykeen.RankCollectionEvaluator(["mrr"], filtered=False, counting=counting)
+    evaluator = pykeen.RankCollectionEvaluator(["mrr"], filtered=False, backend=backend)
     evaluator.process_scores_(TRIPLES, "tail", SCORES, SCORES[torch.arange(3), TARGET][:, None])
     return evaluator.collection.table()
 
 
 CASES = {
-    "deciding.triples.rank_until_decided": rows_by_model,
-    "deciding.until_decided.UntilDecided.update": decided,
-    "evaluation.evaluate.evaluate": lambda counting: evaluate(scores=SCORES, target=TARGET, counting=counting),
-    "integrations.ogb.Evaluator.eval": lambda counting: (
+    "deciding.triples.rank_sequentially": rows_by_model,
+    "deciding.until_decided.SequentialEvaluation.update": decided,
+    "evaluation.evaluate.evaluate": lambda backend: evaluate(scores=SCORES, target=TARGET, backend=backend),
+    "integrations.ogb.Evaluator.eval": lambda backend: (
         ogb.Evaluator("ogbl-wikikg2")
-        .eval({"y_pred_pos": SCORES[:, 0], "y_pred_neg": SCORES[:, 1:]}, counting=counting)
+        .eval({"y_pred_pos": SCORES[:, 0], "y_pred_neg": SCORES[:, 1:]}, backend=backend)
         .ranks
     ),
     "integrations.pyg.rank_triples": of_model,
     "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__": of_pykeen,
     "metrics.store.TakesBatches.update": updated,
-    "protocols.alignment.rank_alignment": lambda counting: rank_alignment(
-        torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES, counting=counting
+    "protocols.alignment.rank_alignment": lambda backend: rank_alignment(
+        torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES, backend=backend
     ),
-    "protocols.complex_queries.rank_complex_queries": lambda counting: rank_complex_queries(
-        lambda queries: SCORES[queries], [{2}, {0}, {1}], counting=counting, progress=False
+    "protocols.complex_queries.rank_complex_queries": lambda backend: rank_complex_queries(
+        lambda queries: SCORES[queries], [{2}, {0}, {1}], backend=backend, progress=False
     ),
-    "protocols.facts.rank_facts": lambda counting: rank_facts(
+    "protocols.facts.rank_facts": lambda backend: rank_facts(
         lambda heads, relations, times: SCORES[heads],
         None,
         torch.cat([TRIPLES, torch.zeros(3, 1, dtype=torch.int64)], 1),
         KnownFacts(torch.cat([TRIPLES, torch.zeros(3, 1, dtype=torch.int64)], 1), time_aware=True),
-        counting=counting,
+        backend=backend,
         progress=False,
     ),
-    "protocols.triples.rank_triples": lambda counting: rank_triples(
-        tails, heads, TRIPLES, KNOWN, counting=counting, progress=False
+    "protocols.triples.rank_triples": lambda backend: rank_triples(
+        tails, heads, TRIPLES, KNOWN, backend=backend, progress=False
     ),
     "ranking.accumulator.RankAccumulator.__init__": accumulated,
-    "ranking.chunks.rank_embeddings": lambda counting: rank_embeddings(SCORES, SCORES, TARGET, counting=counting),
-    "ranking.ranks.Ranks.from_negatives": lambda counting: Ranks.from_negatives(
-        SCORES[:, 0], SCORES[:, 1:], counting=counting
+    "ranking.chunks.rank_embeddings": lambda backend: rank_embeddings(SCORES, SCORES, TARGET, backend=backend),
+    "ranking.ranks.Ranks.from_negatives": lambda backend: Ranks.from_negatives(
+        SCORES[:, 0], SCORES[:, 1:], backend=backend
     ),
-    "ranking.scores.rank_scores": lambda counting: rank_scores(SCORES, TARGET, counting=counting),
+    "ranking.scores.rank_scores": lambda backend: rank_scores(SCORES, TARGET, backend=backend),
 }
 # the same doors, where what comes in is sorted
 SORTED = {
-    "flat scores": lambda counting: evaluate(
-        scores=SCORES[0], target=[0, 1, 0], indexes=[0, 0, 0], metrics=["mrr"], counting=counting
+    "flat scores": lambda backend: evaluate(
+        scores=SCORES[0], target=[0, 1, 0], indexes=[0, 0, 0], metrics=["mrr"], backend=backend
     ),
-    "shared negatives": lambda counting: Ranks.from_negatives(SCORES[0], SCORES[1], counting=counting),
-    "ragged negatives": lambda counting: Ranks.from_negatives(SCORES[0], list(SCORES), counting=counting),
+    "shared negatives": lambda backend: Ranks.from_negatives(SCORES[0], SCORES[1], backend=backend),
+    "ragged negatives": lambda backend: Ranks.from_negatives(SCORES[0], list(SCORES), backend=backend),
 }
 
 
@@ -156,7 +156,7 @@ def takes_scores(name: str, node: ast.FunctionDef, names: dict[str, object]) -> 
 
 def test_counting_goes_in_wherever_scores_do():
     found = signatures()
-    with_option = {name for name, (node, _) in found.items() if "counting" in [one.arg for one in node.args.kwonlyargs]}
+    with_option = {name for name, (node, _) in found.items() if "backend" in [one.arg for one in node.args.kwonlyargs]}
     with_scores = {name for name, read in found.items() if takes_scores(name, *read)}
     assert with_scores - with_option == ELSEWHERE.keys()
     assert with_option <= CASES.keys()
@@ -165,7 +165,7 @@ def test_counting_goes_in_wherever_scores_do():
 @pytest.mark.parametrize("name", [*CASES, *SORTED])
 def test_another_way_of_counting_is_refused_by_its_name_and_every_way_gives_the_same(name):
     call = {**CASES, **SORTED}[name]
-    with pytest.raises(ValueError, match="counting must be"):
+    with pytest.raises(ValueError, match="backend must be"):
         call("abacus")
     ways = [call(way) for way in ("torch", "auto")]
     assert len({repr(getattr(found, "rows", found)) for found in ways}) == 1
@@ -176,6 +176,6 @@ def test_an_evaluator_of_sampled_candidates_takes_it_too():
     from pykeen.datasets import Nations
 
     factory = Nations().testing
-    with pytest.raises(ValueError, match="counting must be"):
-        pykeen.SampledRankCollectionEvaluator(factory, counting="abacus")
-    assert pykeen.SampledRankCollectionEvaluator(factory, num_negatives=2, counting="torch").counting == "torch"
+    with pytest.raises(ValueError, match="backend must be"):
+        pykeen.SampledRankCollectionEvaluator(factory, backend="abacus")
+    assert pykeen.SampledRankCollectionEvaluator(factory, num_negatives=2, backend="torch").backend == "torch"
