@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 from torch import Tensor
@@ -14,7 +14,7 @@ from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, sign
-from torchrankmetrics.metrics.store import TakesBatches, as_values
+from torchrankmetrics.metrics.store import REWRITING, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
@@ -40,6 +40,13 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         prefix: put before every key.
         postfix: put behind every key.
     """
+
+    # TorchScript compiles all other properties of a module
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *MetricCollection.__jit_unused_properties__,
+        "measures",
+        "_leader",
+    ]
 
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)
@@ -106,7 +113,8 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         leader = self._leader
         state = vars(leader)  # setting an attribute of a module costs microseconds
         if state["_holder"] is not self._self or self._state_is_copy or not state["_update_count"]:
-            self._take()
+            with REWRITING:
+                self._take()
         state["_update_count"] += 1
         if self.storage == "counts":
             leader._bound()
@@ -160,7 +168,7 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
                 raise TorchMetricsUserError(
                     f"{member.key!r} was taken over by another collection: update that one, or give it a clone()"
                 )
-            if member.rows and rows and member.rows.version is not rows.version:
+            if member.rows is not rows and member.rows and rows and member.rows.version is not rows.version:
                 raise TorchMetricsUserError(
                     f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
                 )
