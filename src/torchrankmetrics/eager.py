@@ -27,4 +27,6 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
         return disabled[0](*args, **kwargs)
 
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
+    # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own
+    called.__code__ = called.__code__.replace()
     return called
