@@ -130,6 +130,7 @@ def test_recommendation():
             evaluate(SCORES, TARGET, **options)
 
 
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
 def test_relevance_as_a_matrix_and_pairs_the_wrong_way_round():
     relevant = torch.nn.functional.one_hot(TARGET, 4)
     expected = updated(SCORES, TARGET)

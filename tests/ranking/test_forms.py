@@ -107,6 +107,7 @@ def test_what_is_no_form_of_exclude_is_an_error_that_names_one(point, B):
             ENTRY_POINTS[point](scores, target, values)
 
 
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
 def test_two_rows_are_read_as_any_other_number_of_rows():
     scores = torch.tensor([[5.0, 4, 3, 2, 1]]).repeat(5, 1)
     columns = [torch.tensor([0, 4]), torch.tensor([1]), torch.tensor([2]), torch.tensor([3, 4]), torch.tensor([4])]
