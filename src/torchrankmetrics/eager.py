@@ -23,10 +23,10 @@ def eager(function: Callable[P, R]) -> Callable[P, R]:
         if "torch._dynamo" not in sys.modules:
             return function(*args, **kwargs)
         if not disabled:
-            disabled.append(torch.compiler.disable(function))
+            disabled.append(torch.compiler.disable(function))  # type: ignore[no-untyped-call]
         return disabled[0](*args, **kwargs)
 
     called._torchdynamo_disable = True  # type: ignore[attr-defined]
     # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own
-    called.__code__ = called.__code__.replace()
+    called.__code__ = called.__code__.replace()  # type: ignore[attr-defined]
     return called
