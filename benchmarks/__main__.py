@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks import counting, epoch, scale
+from benchmarks import scale, steps
 from benchmarks.timing import report
 
 
@@ -26,8 +26,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="write the JSON files there; docs/ shows benchmarks/results")
     given = parser.parse_args()
     runs: dict[str, Callable[[], list[dict[str, Any]]]] = {
-        "counting": lambda: counting.rows(given.full),
-        "epoch": lambda: epoch.rows(given.full),
+        "steps": lambda: steps.rows(given.full),
         "scale": lambda: scale.rows(given.full),
     }
     if importlib.util.find_spec("pykeen") is not None:

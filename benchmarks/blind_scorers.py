@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from benchmarks.case_study import MODELS, Model, Splits, rank, shipped
-from benchmarks.pages import parser_of, sizes, write_json
+from benchmarks.timing import parser_of, sizes, write_json
 from torch import Tensor
 
 from torchrankmetrics import KnownTriples, evaluate, rank_scores

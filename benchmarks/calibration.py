@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.pages import parser_of, replaced, write_json
+from benchmarks.timing import parser_of, replaced, write_json
 from scipy import optimize, special, stats
 from tqdm import tqdm
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.graphs import read_splits
-from benchmarks.timing import arguments, report, save, together
+from benchmarks.timing import arguments, read_splits, report, save, together
 
 from torchrankmetrics import (
     Candidates,

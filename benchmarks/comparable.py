@@ -21,8 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.graphs import read_ids, read_splits
-from benchmarks.pages import parser_of, write_json
+from benchmarks.timing import parser_of, read_ids, read_splits, write_json
 from scipy.sparse import csr_matrix
 
 from torchrankmetrics import KnownTriples, Ranks, evaluate, rank_scores, rank_triples

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from benchmarks.graphs import read_splits
-from benchmarks.timing import arguments, line, report
+from benchmarks.timing import arguments, line, read_splits, report
 from pykeen.datasets import Kinships
 from pykeen.evaluation import RankBasedEvaluator
 from pykeen.models import DistMult

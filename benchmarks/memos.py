@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from benchmarks.epoch import evaluated
+from benchmarks.steps import evaluated
 from benchmarks.timing import arguments, report, together
 
 from torchrankmetrics.evaluation.analysis import Analysis

@@ -1,18 +1,31 @@
-"""Sizes beyond one matrix: 80M candidates in chunks, and the known answers of 20M triples; each in its own process.
+"""Sizes beyond one matrix: 80M candidates in chunks, 20M known triples, and candidates sharded over two processes.
 
 python -m benchmarks.scale [--full] [--threads N] [--json PATH]
 
 The peak memory is that of the whole process, Python, torch and the made-up data included.
+
+With --full also sharded: 10M x 128 float32 (5 GB) in a mapped file, ranked by two gloo processes of 2 GiB each. The
+limit is RLIMIT_DATA: memory that a process allocates, without pages of the file. Reported are the seconds of one
+batch, mapping and reading included, the peak of allocated memory (RssAnon, every 10 ms) and of resident memory
+(VmHWM, pages of the file included). The ranks are compared with one process without a limit. Not measured: any GPU,
+any network.
 """
 
 import multiprocessing
+import os
 import resource
 import sys
-from collections.abc import Callable
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
 from benchmarks.timing import arguments, line, report
+from torch import Tensor, distributed
 
 from torchrankmetrics import KnownTriples, RankAccumulator, rank_embeddings
 
@@ -36,7 +49,7 @@ def rows(full: bool) -> list[dict[str, Any]]:
             part, peak = pool.apply(with_peak_memory, (run, sizes, torch.get_num_threads()))
         assert peak < most, f"{part[0]['case']} took {peak / GIB:.2f} GiB, more than {most / GIB:.0f}"
         result += [{**row, "peak_gib": peak / GIB} for row in part]
-    return result
+    return result + sharded(full)
 
 
 def with_peak_memory(
@@ -117,6 +130,99 @@ def known(number: int, entities: int, relations: int) -> list[dict[str, Any]]:
             lambda: (index.tails(batch[:, 0], batch[:, 1]), index.heads(batch[:, 1], batch[:, 2])),
         ),
     ]
+
+
+LIMIT = 2 * GIB
+CHUNK = 1 << 16
+
+
+def sharded(full: bool, folder: Path | None = None) -> list[dict[str, Any]]:
+    number, width, queries = (10_000_000, 128, 256) if full else (100_000, 32, 64)
+    about = {"case": f"{queries} x {number}, d = {width}", "threads": torch.get_num_threads()}
+    found = []
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        path = Path(place, "candidates.bin")
+        write(path, number, width)
+        ranks = {}
+        for size in (2, 1):
+            context = multiprocessing.get_context("spawn")
+            with context.Pool(size) as pool:
+                tasks = [(rank, size, path, number, width, queries, torch.get_num_threads()) for rank in range(size)]
+                parts = pool.starmap(ranked_by, tasks, chunksize=1)
+            ranks[size] = parts[0][0]
+            assert all(torch.equal(part[0], ranks[size]) for part in parts)
+            seconds = [part[1] for part in parts]
+            found.append(
+                about
+                | {"way": f"{size} processes" if size > 1 else "1 process, no limit", "role": "ours"}
+                | dict.fromkeys(("best", "median", "low", "high"), 1e3 * max(seconds))
+                | {"runs": 1, "cpu_seconds": sum(part[2] for part in parts), "load": os.getloadavg()[0]}
+                | {"limit_gib": LIMIT / GIB if size > 1 else None}
+                | {"allocated_gib": max(part[3] for part in parts), "resident_gib": max(part[4] for part in parts)}
+            )
+        assert torch.equal(ranks[1], ranks[2]), "two processes rank otherwise than one"
+    return found
+
+
+def write(path: Path, number: int, width: int) -> None:
+    """Write candidates chunk by chunk: the same normal numbers, in other places and at another scale."""
+    block = torch.randn(CHUNK, width, generator=torch.Generator().manual_seed(0))
+    with path.open("wb") as file:
+        for chunk, left in enumerate(range(0, number, CHUNK)):
+            numbers = block[: number - left].roll(chunk, 1) * (1 + chunk / 1024)
+            file.write(numbers.numpy().tobytes())
+
+
+def ranked_by(
+    rank: int, size: int, path: Path, number: int, width: int, queries: int, threads: int
+) -> tuple[Tensor, float, float, float, float]:
+    """Rank on one process; ranks, seconds of the wall and of the processor, peaks in GiB: allocated, resident."""
+    if size > 1:
+        resource.setrlimit(resource.RLIMIT_DATA, (LIMIT, LIMIT))
+    torch.set_num_threads(threads)
+    store = distributed.FileStore(str(path.with_suffix(f".{size}")), size)
+    distributed.init_process_group("gloo", store=store, rank=rank, world_size=size)
+    group = distributed.group.WORLD if size > 1 else None
+    warm = torch.randn(4, width)
+    rank_embeddings(warm, warm, torch.arange(4))  # what is compiled once
+    generator = torch.Generator().manual_seed(1)
+    target = torch.randint(0, number, (queries,), generator=generator)
+    with watched() as peak:
+        begin, before = time.perf_counter(), time.process_time()
+        candidates = torch.from_file(str(path), shared=True, size=number * width).view(number, width)
+        asked = candidates[target] + 0.5 * torch.randn(queries, width, generator=generator)
+        mine = slice(rank * number // size, (rank + 1) * number // size)
+        ranks = rank_embeddings(asked, candidates[mine], target, process_group=group)
+        seconds, cpu = time.perf_counter() - begin, time.process_time() - before
+    distributed.barrier()
+    distributed.destroy_process_group()
+    return ranks.columns, seconds, cpu, peak[0] / GIB, status("VmHWM") / GIB
+
+
+@contextmanager
+def watched() -> Iterator[list[int]]:
+    """Peak of what is allocated, in bytes, looked at every 10 ms."""
+    peak, done = [0], threading.Event()
+
+    def watch() -> None:
+        while True:
+            peak[0] = max(peak[0], status("RssAnon"))
+            if done.wait(0.01):
+                return
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        done.set()
+        thread.join()
+
+
+def status(name: str) -> int:
+    """Bytes that Linux tells of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What every benchmark needs: repeated timing, the machine and the versions, a table, a JSON file."""
+"""What every benchmark needs: repeated timing, the machine and the versions, reading graphs, tables in pages, JSON."""
 
 import argparse
 import importlib.metadata
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -142,3 +143,41 @@ def _ratio(rows: list[dict[str, Any]], row: dict[str, Any], role: str) -> str:
     same = [other for other in rows if (other["case"], other["threads"]) == (row["case"], row["threads"])]
     base = [other["best"] for other in same if other["role"] == role]
     return f"{row['best'] / min(base):.2f}" if base else ""
+
+
+def read_ids(path: Path) -> torch.Tensor:
+    """Read a file of integers separated by tabs: (n, columns) int64."""
+    return torch.from_numpy(np.loadtxt(path, dtype=np.int64, delimiter="\t", ndmin=2))
+
+
+def read_splits(folder: Path) -> list[torch.Tensor]:
+    """Read train, valid and test of a folder, each (n, 3)."""
+    return [read_ids(folder / f"{split}.tsv") for split in ("train", "valid", "test")]
+
+
+END = "<!-- end -->\n"
+
+
+def parser_of(text: str | None) -> argparse.ArgumentParser:
+    """Begin a parser: the text of the benchmark as it stands, and --json."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path, help="write the results there")
+    return parser
+
+
+def write_json(path: Path | None, results: Any) -> None:
+    """Write results, if a path is given."""
+    if path is not None:
+        path.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def replaced(page: str, new: str, begin: str) -> str:
+    """The page with what stands between a mark and the next end replaced."""
+    before, rest = page.split(begin)
+    return before + begin + new + END + rest.split(END, 1)[1]
+
+
+def sizes(splits: list[torch.Tensor]) -> tuple[int, int]:
+    """Number of entities and of relations that triples (n, 3) have."""
+    triples = torch.cat(splits)
+    return int(triples[:, [0, 2]].max()) + 1, int(triples[:, 1].max()) + 1

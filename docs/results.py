@@ -8,17 +8,12 @@ from typing import Any
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
-    "hard_negatives": "comparable.md",
     "case_study": "case_study.md",
     "blind_scorers": "significance.md",
     "audit": "audit.md",
-    "study_marks": "study.md",
     "foundation": "foundation.md",
-    "decided": "deciding.md",
-    "offline": "offline.md",
-    "decisions": "comparing.md",
 }
-HELPERS = ("__main__", "table")
+HELPERS = ("__main__",)
 _DIGITS = 4
 
 

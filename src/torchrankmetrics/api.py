@@ -6,7 +6,6 @@ from torchrankmetrics.deciding.triples import rank_sequentially
 from torchrankmetrics.deciding.until_decided import SequentialEvaluation
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.chance import permutation_p_value
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.rank_table import RankTable
@@ -41,6 +40,8 @@ from torchrankmetrics.metrics.named import (
 )
 from torchrankmetrics.metrics.of_queries import (
     AveragePrecision,
+    FirstMeanRank,
+    FirstMedianRank,
     FirstReciprocalRank,
     NormalizedDCG,
     PrecisionAtK,
@@ -50,7 +51,6 @@ from torchrankmetrics.metrics.of_queries import (
     SuccessAtK,
 )
 from torchrankmetrics.protocols.alignment import rank_alignment
-from torchrankmetrics.protocols.answer_ranks import rank_answers
 from torchrankmetrics.protocols.complex_queries import rank_complex_queries
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
@@ -85,6 +85,8 @@ __all__ = [
     "EmbeddingScorer",
     "ExactExpectation",
     "ExpectationProvider",
+    "FirstMeanRank",
+    "FirstMedianRank",
     "FirstReciprocalRank",
     "GeometricMeanRank",
     "HarmonicMeanRank",
@@ -133,9 +135,7 @@ __all__ = [
     "adjust",
     "compare",
     "evaluate",
-    "permutation_p_value",
     "rank_alignment",
-    "rank_answers",
     "rank_complex_queries",
     "rank_embeddings",
     "rank_facts",

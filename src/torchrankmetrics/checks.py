@@ -8,6 +8,20 @@ from typing import SupportsIndex, TypeGuard, TypeVar, cast
 Choice = TypeVar("Choice")
 
 
+def shortened(text: str, most: int = 80) -> str:
+    """Text for a message: "..." stands for the end of a long one."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown(value: object) -> str:
+    """Value of a user or a file for a message, 80 characters at most.
+
+    >>> shown("a" * 10**6) == "'" + "a" * 76 + "..."
+    True
+    """
+    return shortened(repr(value[:80] if isinstance(value, str | bytes) else value))
+
+
 def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
     """Read an option that is one of some choices.
 
@@ -17,7 +31,7 @@ def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
     for choice in choices:
         if value == choice:
             return choice
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {value!r}")
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}")
 
 
 def check_int(name: str, value: object, least: int, below: int | None = None) -> int:
@@ -32,7 +46,7 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
     except TypeError:
         number = None
     if number is None or isinstance(value, bool):
-        raise TypeError(f"{name} must be an int, got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be an int, got {shown(value)} of type {type(value).__name__}")
     if number < least or (below is not None and number >= below):
         limit = "" if below is None else f" and below {below}"
         raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
@@ -63,4 +77,4 @@ def one_number(value: object) -> float | None:
 def check_function(name: str, value: object, takes: str) -> None:
     """Refuse what cannot be called; ``takes`` says what is expected."""
     if not callable(value):
-        raise TypeError(f"{name} must be a function, {takes}; got {value!r} of type {type(value).__name__}")
+        raise TypeError(f"{name} must be a function, {takes}; got {shown(value)} of type {type(value).__name__}")

@@ -27,6 +27,8 @@ from torchrankmetrics.theory.definitions import (
     power_mean_rank,
 )
 from torchrankmetrics.theory.queries.definitions import (
+    FIRST_MEAN_RANK,
+    FIRST_MEDIAN_RANK,
     QUERY_AUC,
     R_PRECISION,
     QueryDefinition,
@@ -40,6 +42,8 @@ from torchrankmetrics.theory.queries.definitions import (
 
 __all__ = [
     "AUC",
+    "FIRST_MEAN_RANK",
+    "FIRST_MEDIAN_RANK",
     "GEOMETRIC_MEAN_RANK",
     "HARMONIC_MEAN_RANK",
     "IDENTITY",

@@ -1,12 +1,9 @@
-"""p-values of values that you have, intervals, comparisons, and tasks that share their negatives."""
+"""p-values of values that you have, intervals and comparisons."""
 
-from torchrankmetrics.evaluation.chance import PermutationTest, clustered_p_value, permutation_p_value, permutation_test
+from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.evaluation.equivalence import Equivalence, equivalence
 from torchrankmetrics.evaluation.intervals import Interval, Intervals
-from torchrankmetrics.evaluation.planning import Plan, plan
-from torchrankmetrics.evaluation.superiority import Superiority, superiority
-from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 
@@ -14,22 +11,13 @@ __all__ = [
     "Comparison",
     "Comparisons",
     "Equivalence",
-    "InflatedExpectation",
     "Interval",
     "Intervals",
     "PairwiseComparisons",
-    "PermutationTest",
-    "Plan",
-    "Superiority",
     "clustered_p_value",
     "equivalence",
     "has_p_value",
     "holm",
     "log_p_value",
     "p_value",
-    "permutation_p_value",
-    "permutation_test",
-    "plan",
-    "superiority",
-    "variance_inflation",
 ]

@@ -9,8 +9,7 @@ import torch
 import reference_ranks
 from torchrankmetrics import RankCollection, evaluate, rank_scores
 from torchrankmetrics.audit import assert_evaluator, audit
-from torchrankmetrics.audit.cases import ranked
-from torchrankmetrics.audit.laws import LAWS, million_case, ordinary
+from torchrankmetrics.audit.laws import LAWS, million_case, ordinary, ranked
 
 SMALL = 100_000  # candidates; what needs 2^24 is asked in the tests that are about it
 

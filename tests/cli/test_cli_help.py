@@ -15,7 +15,7 @@ from torchrankmetrics.cli.app import app
 from torchrankmetrics.theory.sample import RANK_TYPES
 from torchrankmetrics.theory.views import VIEWS
 
-COMMANDS = ["report", "compare", "plan", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
+COMMANDS = ["report", "compare", "study", "verify", "adjust", "datasets", "candidates", "audit", "metrics"]
 HEAVY = ("torch", "numpy", "scipy", "rich", "tqdm")
 
 

@@ -13,8 +13,7 @@ from importlib.resources import files
 
 import numpy as np
 import pytest
-from benchmarks.graph_sources import GraphSource, sources
-from benchmarks.make_datasets import checksum, facts_of, read_split
+from benchmarks.make_datasets import GraphSource, checksum, facts_of, read_split, sources
 
 from torchrankmetrics import ExactExpectation, PrecomputedExpectation, RankMetricWarning, adjust, evaluate
 from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names

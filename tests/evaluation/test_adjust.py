@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from fuzzing import cases
 from scripts import EXAMPLES, fork_script
-from torchrankmetrics import RankDefinition, RankMetricWarning, adjust, evaluate
-from torchrankmetrics.theory.dependence import InflatedExpectation
+from torchrankmetrics import ExactExpectation, RankDefinition, RankMetricWarning, adjust, evaluate
+from torchrankmetrics.theory.candidates import Moments
 
 RANKS = [1, 4, 2, 9, 1, 30, 3, 3]
 COUNTS = [40, 40, 38, 14, 35, 40, 12, 31]
@@ -126,8 +126,14 @@ def test_own_metrics_and_expectations_are_taken():
     mean = np.mean([np.mean(1 / np.log2(1 + np.arange(1, n + 1))) for n in COUNTS])
     assert adjust(0.6, dcg, COUNTS) == pytest.approx((0.6 - mean) / (1 - mean))
     plain = adjust(0.4, "mrr", COUNTS, view="z_score")
-    inflated = adjust(0.4, "mrr", COUNTS, view="z_score", expectation=InflatedExpectation(4.0))
-    assert inflated == pytest.approx(plain / 2)
+
+    class Doubled(ExactExpectation):
+        def moments(self, definition, counts, weight=None):
+            exact = super().moments(definition, counts, weight)
+            return Moments(exact.mean, 4 * exact.variance)
+
+    doubled = adjust(0.4, "mrr", COUNTS, view="z_score", expectation=Doubled())
+    assert doubled == pytest.approx(plain / 2)
 
 
 def test_without_room_for_chance_it_is_nan_with_a_warning():

@@ -11,6 +11,7 @@ from torchrankmetrics import (
     MonteCarloExpectation,
     PowerMeanRank,
     PrecomputedExpectation,
+    RankAccumulator,
     RankCollection,
     RankDefinition,
     RankMetric,
@@ -19,10 +20,11 @@ from torchrankmetrics import (
     SequentialEvaluation,
     compare,
     evaluate,
-    permutation_p_value,
     rank_scores,
     rank_triples,
+    weight_by_popularity,
 )
+from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.evaluation.equivalence import equivalence
 from torchrankmetrics.study import RankStudy
 
@@ -64,6 +66,23 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: MeanRank(average="weighted"), ValueError, "average must be one of 'micro', 'macro'"),
         (lambda: MeanRank(storage="sums"), ValueError, "storage must be one of 'ranks', 'counts'; got 'sums'"),
         (lambda: MeanRank(expectation="exact"), TypeError, "expectation must have a method moments"),
+        *(
+            (
+                lambda wrong=wrong: evaluate([1, 2], 9, ["adjusted_mrr"], expectation=wrong),
+                TypeError,
+                "expectation must",
+            )
+            for wrong in (torch.ones(2), 0, "")
+        ),
+        (lambda: RankCollection(expectation=torch.ones(2)), TypeError, "expectation must have a method moments"),
+        (
+            lambda: weight_by_popularity([1], [[0, 0, 1]], [[0, 0, 1]]),
+            TypeError,
+            "table must be a RankTable .*, got list",
+        ),
+        (lambda: RankAccumulator(torch.ones(2), [0, 1], 3), TypeError, r"shape must be \(B, N\), two ints, got 3"),
+        (lambda: RankAccumulator(torch.ones(2), [0, 1], (2, 3.0)), TypeError, "shape must be an int, got 3.0"),
+        (lambda: RankTable.from_ranks(RANKS).select(group=torch.ones(3)), TypeError, "group must be an int"),
         (lambda: MeanRank(k=3), ValueError, "Unexpected keyword arguments: `k`"),
         (lambda: RankCollection([]), ValueError, "metrics is empty"),
         (lambda: RankCollection({}), ValueError, "metrics is empty"),
@@ -225,7 +244,7 @@ def in_a_study(ask):
             TypeError,
             "^metric must be a RankDefinition.*, got int",
         ),
-        (lambda: permutation_p_value(TAILS, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: clustered_p_value(TAILS, 3, cluster=[0]), TypeError, "^metric must be a RankDefinition.*, got int"),
         (lambda: evaluate(3, 5), ValueError, r"^ranks must be \(tasks,\)"),
         (lambda: evaluate(RANKS, side=[]), ValueError, "^side must be one of"),
         (

@@ -13,7 +13,6 @@ from scipy import stats
 
 from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
 from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.dependence import InflatedExpectation, variance_inflation
 from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
 from torchrankmetrics.theory.inference.estimates import estimate
 from torchrankmetrics.theory.inference.mean_intervals import share_interval, skewed_normal, wilson
@@ -441,44 +440,3 @@ def test_too_little_is_refused_and_nothing_is_nan():
             collection.confidence_intervals(**options)
     with pytest.raises(TypeError, match="cluster must hold integers"):
         collection.confidence_intervals(cluster=[0.5])
-
-
-@pytest.mark.parametrize(("negatives", "answers"), [(3, (2,)), (2, (3, 1)), (4, (1, 2))])
-def test_inflation_of_shared_queries_by_all_orders(negatives, answers):
-    """Every order of negatives and answers of each query, in Fractions."""
-    for definition, f in (
-        (d.MEAN_RANK, Fraction),
-        (d.MEAN_RECIPROCAL_RANK, lambda r: Fraction(1, r)),
-        (d.hits_at(2), lambda r: Fraction(int(r <= 2))),
-    ):
-        total = sum(answers)
-        together = alone = Fraction(0)
-        for q in answers:
-            sums = []
-            for places in itertools.permutations(range(negatives + q), q):
-                ranks = [1 + sum(x not in places for x in range(p)) for p in places]
-                sums.append(sum(map(f, ranks)) / total)
-            mean = sum(sums) / len(sums)
-            together += sum((x - mean) ** 2 for x in sums) / len(sums)
-            values = [f(r) / total for r in range(1, negatives + 2)]
-            mean = sum(values) / len(values)
-            alone += q * sum((x - mean) ** 2 for x in values) / len(values)
-        query = np.repeat(np.arange(len(answers)), answers)
-        found = variance_inflation(definition, np.full(total, negatives + 1), query)
-        assert found == pytest.approx(float(together / alone), rel=1e-12)
-
-
-def test_inflated_expectation_lowers_z_only():
-    factor = variance_inflation(d.MEAN_RANK, [12] * 6, [1] * 6)
-    plain = evaluate([1, 2, 3, 1, 5, 2], 12, ["z_mr", "amri"])
-    inflated = evaluate([1, 2, 3, 1, 5, 2], 12, ["z_mr", "amri"], expectation=InflatedExpectation(factor))
-    assert inflated["z_mr"] == pytest.approx(plain["z_mr"] / math.sqrt(1 + 5 / 13))
-    assert inflated["amri"] == plain["amri"]
-    with pytest.raises(ValueError, match="at least 1"):
-        InflatedExpectation(0.5)
-    with pytest.raises(ValueError, match="equal for the answers of a query"):
-        variance_inflation(d.MEAN_RANK, [12, 13], [1, 1])
-    with pytest.raises(ValueError, match="not for 'gmr'"):
-        variance_inflation(d.GEOMETRIC_MEAN_RANK, [12, 12], [1, 1])
-    assert variance_inflation(d.MEAN_RANK, [12, 13], [1, 2]) == 1
-    assert variance_inflation(d.MEAN_RANK, [1, 1], [1, 1]) == 1

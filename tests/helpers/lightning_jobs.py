@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, distributed, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from torchrankmetrics import RankCollection
+from torchrankmetrics import RankCollection, RankMetricWarning
 from torchrankmetrics.integrations.lightning import UnpaddedBatchSampler
 
 SAMPLES, CANDIDATES, EPOCHS = 11, 13, 6
@@ -183,6 +183,18 @@ def trainer_deals(devices: int, folder: str) -> Any:
     return found
 
 
+def without_ids(devices: int, folder: str) -> Any:
+    """The warnings of two epochs and a validation whose padded samples cannot be told apart."""
+    trainer, history = trainer_for(devices, folder, max_epochs=2)
+    model = lightning_model("steps")
+    model.unnamed = True
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default", RankMetricWarning)
+        trainer.fit(model, loader(devices), loader(devices))
+        trainer.validate(model, loader(devices), verbose=False)
+    return history, [str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)]
+
+
 def bfloat(devices: int, folder: str) -> Any:
     trainer, history = trainer_for(devices, folder, precision="bf16-true", max_epochs=2)
     trainer.fit(lightning_model("epoch end"), loader(devices), loader(devices))
@@ -255,6 +267,7 @@ SCENARIOS: dict[str, Callable[[int, str], Any]] = {
     "unrepeated": sampled("unrepeated", 2),
     "in step": sampled("in step", 5),
     "trainer deals": trainer_deals,
+    "without ids": without_ids,
     "bf16-true": bfloat,
     "callbacks": callbacks,
     "resume": resume(persistent=False),

@@ -48,6 +48,7 @@ METRICS = {
     ),
     "r_precision": lambda ranks, N, k: sum(r <= len(ranks) for r in ranks) / len(ranks),
     "query_auc": _auc,
+    "first_mr": lambda ranks, N, k: float(ranks[0]),
 }
 NAMES = {
     "recall_at_2": ("recall", 2),
@@ -61,6 +62,7 @@ NAMES = {
     "ndcg_at_3": ("ndcg", 3),
     "r_precision": ("r_precision", None),
     "query_auc": ("query_auc", None),
+    "first_mr": ("first_mr", None),
 }
 
 

@@ -121,31 +121,30 @@ def test_runs_and_qrels_of_retrieval():
 
 def test_recommendation():
     seen = [[0], [], [1, 2]]
-    for call in (updated, evaluate, rank_scores):
-        with pytest.raises(ValueError, match=r"exclude as lists is not taken: .*enumerate"):
-            call(SCORES, TARGET, exclude=seen)
-    pairs = torch.tensor([(row, column) for row, columns in enumerate(seen) for column in columns]).T
-    assert updated(SCORES, TARGET, exclude=pairs) == pytest.approx({"mrr": 5 / 6, "hits_at_1": 2 / 3})
+    expected = pytest.approx({"mrr": 5 / 6, "hits_at_1": 2 / 3})
+    assert updated(SCORES, TARGET, exclude=seen) == expected
+    assert evaluate(SCORES, TARGET, ["mrr", "hits@1"], exclude=seen) == expected
     assert updated(SCORES, [[1], {2}, [3]], metrics=["HR@1", "NDCG@4"])["success_at_1"] == 1 / 3
     for options in ({"k": 10}, {"top_k": 10}):
         with pytest.raises(TypeError, match=r"a cut is part of a name"):
             evaluate(SCORES, TARGET, **options)
 
 
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
 def test_relevance_as_a_matrix_and_pairs_the_wrong_way_round():
     relevant = torch.nn.functional.one_hot(TARGET, 4)
     expected = updated(SCORES, TARGET)
-    for matrix in (relevant, relevant.float(), 2 * relevant):
-        with pytest.raises(ValueError, match=r"graded relevance is not taken.*target > 0"):
-            updated(SCORES, matrix)
-        assert updated(SCORES, matrix > 0) == expected
-    with pytest.raises(ValueError, match=r"zeros and ones \(2, 4\).* could be relevance or pairs"):
-        updated(SCORES[:2], relevant[:2])
+    for matrix in (relevant, 2 * relevant, relevant[:2]):
+        with pytest.raises(ValueError, match=r"labels or pairs, got .* which could be either.*target > 0"):
+            updated(SCORES[: len(matrix)], matrix)
+    assert updated(SCORES, relevant > 0) == updated(SCORES, relevant.float()) == expected
+    with pytest.raises(ValueError, match=r"graded relevance is not taken.*target > 0"):
+        updated(SCORES, 2.0 * relevant)
     both = tuple(torch.tensor([[0, 1, 0, 0], [0, 0, 1, 1]]))
     assert updated(SCORES[:2], both)["hits_at_1"] == 0.75  # 4 pairs, of which (1, 0), (0, 1) and (0, 1) come first
-    with pytest.raises(TypeError, match=r"columns, got bool: relevance is bool \(B, N\)"):
+    with pytest.raises(TypeError, match=r"columns, got bool.*labels \(B, N\)"):
         updated(SCORES, relevant.bool().tolist())
-    with pytest.raises(ValueError, match=r"pairs in its rows: pass \(2, P\).*target\.T"):
+    with pytest.raises(ValueError, match=r"must be \(2, P\), pairs .*target\.T"):
         updated(SCORES, torch.tensor([[0, 1], [1, 2], [2, 3]]))
 
 

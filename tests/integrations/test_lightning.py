@@ -115,6 +115,17 @@ def test_a_trainer_that_injects_its_sampler_deals_every_sample_once(results: dic
             assert sorted(samples) == list(range(SAMPLES))
 
 
+def test_padded_samples_without_ids_are_warned_of_once(results: dict[str, list[Results]]) -> None:
+    ((history, told),) = (found["without ids"] for found in results["one"])
+    assert history[:2] == [direct(0), direct(1)]
+    assert not told
+    (padded, told), (_, told_by_the_second) = (found["without ids"] for found in results["two"])
+    assert padded[0] != direct(0)
+    assert len(told) == 1
+    assert "ranking tasks from 2 processes have no sample_id" in told[0]
+    assert not told_by_the_second
+
+
 def test_bf16_true_leaves_values_exact(results: dict[str, list[Results]]) -> None:
     for history in runs(results, "bf16-true"):
         assert history == [direct(epoch, torch.bfloat16) for epoch in range(2)]

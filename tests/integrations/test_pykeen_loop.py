@@ -275,3 +275,11 @@ def test_early_stopping_beside_a_loop_callback_does_not_mix(nations):
     )
     assert set(counts) == {398}
     assert result.get_metric("count") == 402
+
+
+def test_two_queries_with_as_many_known_answers_as_entities_are_filtered():
+    known = KnownTriples(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 2]]), num_entities=3)
+    evaluator = RankCollectionEvaluator(["mr"], known=known)
+    batch, scores = torch.tensor([[0, 0, 1], [1, 0, 2]]), torch.tensor([[0.1, 0.5, 0.9], [0.3, 0.2, 0.1]])
+    evaluator.process_scores_(batch, "tail", scores)  # 3 pairs for scores (2, 3)
+    assert evaluator.finalize().get_metric("tail.realistic.mr") == 2.0

@@ -4,6 +4,7 @@ import math
 
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 
@@ -141,6 +142,7 @@ def test_look_ups_are_those_of_dictionaries(facts, queries):
     assert pairs == [[i, answer] for i, query in enumerate(queries) for answer in sorted(graph.get(query, ()))]
 
 
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
 @cases(25, 2_000)
 @given(problems(), st.sampled_from(KINDS))
 def test_a_collection_has_the_mean_of_the_loops(problem, kind):

@@ -17,6 +17,7 @@ from torchrankmetrics import RankCollection, RankTable
 from torchrankmetrics.metrics import metric as metric_module
 from torchrankmetrics.table.columns import Columns
 
+pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
 OF_QUERIES = [*reference_queries.NAMES, "pessimistic_ap", "optimistic_ndcg_at_3", "adjusted_ap", "z_rr"]
 OF_TASKS = ["mr", "mrr", "hits_at_2", "gmr", "z_mrr", "amri", "tie_rate", "count", "macro_mrr", "expected_mrr"]
 N = 6

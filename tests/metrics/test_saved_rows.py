@@ -15,6 +15,7 @@ from bits import bits
 from public_metrics import scores
 from sharding import EMPTY, HEAD, MORE, TAIL, collection, of_one_process, update
 from torchrankmetrics import (
+    AveragePrecision,
     HitsAtK,
     MeanRank,
     MeanReciprocalRank,
@@ -49,6 +50,7 @@ BAD_ROWS = {
     "fault": (changed("side_and_flags", -1), "told at compute"),
     "weight": (changed("weight_bits", -1), "weight must be finite"),
     "count": (changed("count", 0), "count must be at least 1"),
+    "flags": (changed("side_and_flags", 1 << 20), "known flags in side_and_flags, got 0x40000"),
     "no tensor": ("rows", "int64"),
 }
 
@@ -67,6 +69,22 @@ def test_rows_that_no_update_keeps_are_refused_before_anything_changes(make: Any
     assert bits(metric) == before
     nn.ModuleDict({"metric": metric}).load_state_dict({"metric.rows": [ROWS, ROWS[:1]]})
     assert next(iter(bits(metric).values())) == float(2).hex()
+
+
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
+@pytest.mark.parametrize("make", [AveragePrecision, lambda: RankCollection(["mr", "ap"])], ids=["metric", "collection"])
+@pytest.mark.parametrize("query", [-5, -6])
+def test_queries_that_no_update_names_are_refused_where_they_are_counted(make: Any, query: int) -> None:
+    """A negative query is a hash of the answers of one row of scores, of which none may be missing."""
+    metric = make()
+    with pytest.raises(RuntimeError, match="1 queries lack answers that came in the same update"):
+        metric.load_state_dict({"rows": changed("query", query)})
+    assert not metric.state_dict()
+    metric.persistent(True)
+    metric.update(torch.rand(3, 9), torch.tensor([[0, 0, 1, 2], [1, 2, 4, 5]]))
+    again = make()
+    again.load_state_dict(metric.state_dict())
+    assert bits(again) == bits(metric)
 
 
 @pytest.mark.parametrize(

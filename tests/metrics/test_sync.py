@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from torch import distributed as dist
+from torch.utils.data import DistributedSampler
 
 from bits import bits
 from sharding import (
@@ -196,3 +197,32 @@ def test_one_gather_for_any_number_of_metrics(pool: WorkerPool, storage: str) ->
             assert found[name] == one_gather, name
         for name in ("table", "summary", "after table"):  # the rows have not changed on any process
             assert found[name] == {}, name
+
+
+def job_of_a_sampler(samples: int, named: bool, epochs: int) -> tuple[list[float], list[str]]:
+    """The MRR where only sample 0 has rank 1, dealt by torch's padding sampler; and the warnings of all epochs."""
+    data, metric = range(samples), MeanReciprocalRank()
+    values = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(epochs):
+            share = torch.tensor(list(DistributedSampler(data, shuffle=False)))
+            ranks = Ranks(torch.where(share == 0, 1, 2), None, 9)
+            metric.update(ranks, sample_id=share if named else None)
+            values.append(metric.compute().item())
+            metric.reset()
+    return values, [str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)]
+
+
+@pytest.mark.parametrize("samples", [11, 12])
+def test_tasks_without_ids_are_warned_of_once(pool: WorkerPool, samples: int) -> None:
+    right = (1 + (samples - 1) / 2) / samples
+    for values, told in pool.run(job_of_a_sampler, [(samples, True, 2)] * 2):
+        assert values == pytest.approx([right] * 2)
+        assert not told
+    (values, told), (_, told_by_the_second) = pool.run(job_of_a_sampler, [(samples, False, 2)] * 2)
+    assert (values == pytest.approx([right] * 2)) == (samples == 12)  # 11 samples are padded: the hit counts twice
+    assert len(told) == 1
+    assert "ranking tasks from 2 processes have no sample_id" in told[0]
+    assert not told_by_the_second
+    assert pool.run(job_of_a_sampler, [(samples, False, 2)])[0][1] == []

@@ -15,7 +15,7 @@ from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
 
 pytest.importorskip("numba", reason="the benchmark sums with it: pip install 'torchrankmetrics[fast]'")
-from benchmarks import foundation, ultra_scores
+from benchmarks import foundation
 
 RESULTS = ROOT / "benchmarks" / "results"
 ROWS = json.loads((RESULTS / "foundation.json").read_text())
@@ -34,7 +34,7 @@ def test_every_graph_has_all_checkpoints_and_known_candidate_counts() -> None:
     """The counts that are shipped, made from the triples, are those of the tables, made by a model's run."""
     assert {(row["graph"], row["checkpoint"]) for row in ROWS} == {(g, c) for g in GRAPHS for c in ("3g", "4g", "50g")}
     for row in ROWS:
-        counts = candidate_counts(ultra_scores.graph_names()[row["graph"]])
+        counts = candidate_counts(foundation.graph_names()[row["graph"]])
         assert counts.num_tasks == row["tasks"]
         assert counts.num_candidates[-1] == row["max_candidates"]
         mean = Fraction(int((counts.num_candidates * counts.count).sum()), counts.num_tasks)
@@ -68,7 +68,7 @@ def test_differences_are_those_of_the_rows() -> None:
 
 
 def test_every_name_is_one_of_ours() -> None:
-    names = ultra_scores.graph_names()
+    names = foundation.graph_names()
     assert {*names.values()} <= {*dataset_names()}
     assert names["FB-v1"] == "fb15k237-v1-ind-merged"
     assert names["ingram-NL-0"] == "ingram-nl-0"
@@ -134,7 +134,7 @@ def test_a_graph_without_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     }
     elsewhere = {"train": [("c", "r", "x")], "test": [("b", "s", "a")]}
     labelled = {"g": {"vocabulary": [("z", "q", "z")], **splits}}
-    for module in (foundation, ultra_scores):
+    for module in (foundation,):
         monkeypatch.setattr(module, "labels_of", lambda name, _: dict(labelled.get(name, elsewhere)))
         monkeypatch.setattr(module, "graph_names", lambda: {"g": "ours"})
     foundation.training_facts.cache_clear()
@@ -159,11 +159,11 @@ def test_messages_are_summed_in_order() -> None:
     expected = torch.zeros(5, 4, dtype=torch.float64)
     for e in range(40):
         expected[edges[0, e]] += weight[e].double() * relation[types[e]].double() * nodes[edges[1, e]].double()
-    got = ultra_scores.sum_of_messages(edges, types, weight, relation, nodes)
+    got = foundation.sum_of_messages(edges, types, weight, relation, nodes)
     assert got.dtype == torch.float32
     torch.testing.assert_close(got.double(), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(NotImplementedError, match="'max'"):
-        ultra_scores.sum_of_messages(edges, types, weight, relation, nodes, sum="max")
+        foundation.sum_of_messages(edges, types, weight, relation, nodes, sum="max")
 
 
 MODELS = """
@@ -193,7 +193,7 @@ DATA = "from types import SimpleNamespace as Data\n"
 CALL = """
 import sys, torch
 from pathlib import Path
-from benchmarks.ultra_scores import Graph, rank
+from benchmarks.foundation import Graph, rank
 train = torch.tensor([[0, 0, 1], [1, 0, 2], [2, 1, 3], [3, 1, 4]])
 test = torch.tensor([[0, 0, 3], [0, 0, 4], [2, 1, 0]])
 graph = Graph({"train": train, "test": test}, 5, 2)
@@ -250,7 +250,7 @@ def test_the_checkout_is_asked_for_all_entities_of_both_sides(tmp_path: Path) ->
 
 def test_renumbering_keeps_the_graph() -> None:
     train, test = torch.tensor([[0, 0, 1], [1, 1, 2], [3, 0, 2]]), torch.tensor([[0, 0, 2]])
-    graph = ultra_scores.Graph({"train": train, "test": test}, 4, 2)
+    graph = foundation.Graph({"train": train, "test": test}, 4, 2)
     other = graph.renumbered(3)
     assert (other.num_entities, other.num_relations) == (4, 2)
     ends = [x[:, ::2].flatten().tolist() for x in (train, other.splits["train"])]

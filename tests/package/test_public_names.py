@@ -3,6 +3,7 @@
 import ast
 import importlib
 import inspect
+import re
 import rlcompleter
 from collections.abc import Iterator
 
@@ -12,6 +13,7 @@ import torchrankmetrics
 from scripts import ROOT, forked
 
 OBJECTS = [name for name in torchrankmetrics.__all__ if not name.isupper()]
+MODULES = ("audit", "datasets", "definitions", "inference", "plots", "study")
 QUIET = """
 import warnings
 warnings.simplefilter("error")
@@ -46,7 +48,17 @@ def test_public_names_and_their_methods_have_docstrings(name: str) -> None:
         assert all(inspect.getdoc(getattr(value, member)) for member in public(value))
 
 
-@pytest.mark.parametrize("room", ["audit", "datasets", "definitions", "inference", "plots", "study"])
+def test_the_reference_has_every_public_name() -> None:
+    page = (ROOT / "docs" / "reference.md").read_text()
+    listed = set(re.findall(r"\w+", page))
+    for module in re.findall(r"automodule:: (\S+)", page):
+        listed |= set(vars(importlib.import_module(module)))
+    for name in ("", *(f".{module}" for module in MODULES)):
+        module = importlib.import_module(f"torchrankmetrics{name}")
+        assert set(module.__all__) <= listed, set(module.__all__) - listed
+
+
+@pytest.mark.parametrize("room", MODULES)
 def test_names_of_public_modules_complete_and_have_docstrings(room: str) -> None:
     module = importlib.import_module(f"torchrankmetrics.{room}")
     assert set(module.__all__) <= set(dir(module))

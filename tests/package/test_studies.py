@@ -104,7 +104,6 @@ def test_case_study_replaces_earlier_runs_and_reports_without_training(
     assert set(runs) == {(graph, model) for graph in ("nations", "kinships") for model in models}
     for (graph, model), values in runs.items():
         assert values["tasks"] == {"nations": 402, "kinships": 2148}[graph]
-        assert values["inflation_mrr"] > 1
         if model == "untrained":
             assert abs(values["z_mrr"]) < 4
             assert -3 < values["log10_p_mrr"] < 0

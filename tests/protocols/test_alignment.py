@@ -30,7 +30,7 @@ def brute(scores, pairs, known, candidates):
     true = {tuple(pair) for pair in pairs + known}
     rows = []
     for side in (2, 1):
-        for i, (a, b) in enumerate(pairs):
+        for a, b in pairs:
             if side == 2:
                 others = {r for _, r in pairs} if candidates == "test" else set(range(R))
                 wrong = [scores[a][r] for r in others if r != b and (a, r) not in true]
@@ -39,7 +39,13 @@ def brute(scores, pairs, known, candidates):
                 wrong = [scores[x][b] for x in others if x != a and (x, b) not in true]
             own = scores[a][b]
             rows.append(
-                [side, i, 1 + sum(s > own for s in wrong), 1 + sum(s >= own for s in wrong), 1 + len(wrong)],
+                [
+                    side,
+                    pairs.index([a, b]),
+                    1 + sum(s > own for s in wrong),
+                    1 + sum(s >= own for s in wrong),
+                    1 + len(wrong),
+                ],
             )
     return rows
 
@@ -84,6 +90,59 @@ def test_every_way_of_counting_gives_the_same_ranks(backend):
         assert torch.equal(rank_alignment(SEVERAL, *arguments, backend=backend).rows, expected.rows)
         with pytest.raises(ValueError, match="backend must be one of"):
             rank_alignment(SEVERAL, *arguments, backend="fast")
+
+
+def query_values(scores, pairs, known, candidates, side):
+    """success@1, rr, recall@2 and ap, averaged over the entities of a side, from one list of candidates each."""
+    query, answer = (0, 1) if side == "tail" else (1, 0)
+    true = {tuple(pair) for pair in known}
+    sizes = len(scores[0]), len(scores)
+    values = []
+    for entity in sorted({pair[query] for pair in pairs}):
+        answers = {pair[answer] for pair in pairs if pair[query] == entity}
+        everything = {pair[answer] for pair in pairs} if candidates == "test" else set(range(sizes[query]))
+        others = {x for x in everything - answers if ((entity, x) if side == "tail" else (x, entity)) not in true}
+        score = {x: scores[entity][x] if side == "tail" else scores[x][entity] for x in answers | others}
+        order = sorted(score, key=lambda x: -score[x])
+        places = [place for place, x in enumerate(order, 1) if x in answers]
+        values.append(
+            [
+                places[0] == 1,
+                1 / places[0],
+                sum(place <= 2 for place in places) / len(places),
+                sum(i / place for i, place in enumerate(places, 1)) / len(places),
+            ]
+        )
+    return [sum(column) / len(values) for column in zip(*values, strict=True)]
+
+
+@pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
+@pytest.mark.parametrize("seed", range(3))
+def test_pairs_that_share_an_entity_are_one_query_of_its_side(pairs, known, candidates, seed):
+    scores = torch.rand(L, R, generator=torch.Generator().manual_seed(seed))
+    names = ["success@1", "rr", "recall@2", "ap"]
+    table = rank_alignment(pairs, scores, known=known or None, candidates=candidates)
+    for side in ("tail", "head"):
+        found = evaluate(table, metrics=names, sides=side)
+        expected = query_values(scores.tolist(), pairs, known, candidates, side)
+        assert list(found.values()) == pytest.approx(expected, rel=1e-12)
+
+
+def test_five_captions_of_an_image_are_one_query():
+    generator = torch.Generator().manual_seed(0)
+    image_of = torch.arange(60).repeat_interleave(5)
+    images = torch.randn(60, 16, generator=generator)
+    captions = images[image_of] + 3.0 * torch.randn(300, 16, generator=generator)
+    pairs = torch.stack([image_of, torch.arange(300)], 1)
+    scores = images @ captions.T
+    for table in (rank_alignment(pairs, scores), rank_alignment(pairs, images, captions)):
+        found = evaluate(table, metrics=["success@1"], sides=["tail", "head"])
+        assert found["tail_success_at_1"] == pytest.approx(
+            (image_of[scores.argmax(1)] == torch.arange(60)).double().mean()
+        )
+        assert found["head_success_at_1"] == pytest.approx((scores.argmax(0) == image_of).double().mean())
+        one = evaluate(table.select(side="head"), metrics=["rr", "mrr"])  # every caption has one image
+        assert one["rr"] == pytest.approx(one["mrr"], rel=1e-15)
 
 
 def test_cosine_ranks_by_the_angle():

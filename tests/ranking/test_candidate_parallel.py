@@ -333,6 +333,10 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         "bias": (on(1, bias=torch.ones(4)), "bias must be the same on all processes"),
         "shape of bias": (on(1, bias=short["bias"]), "bias must be (N,) = (4,), got (3,)"),
         "queries": (on(1, queries=queries + 1), "queries must be the same on all processes"),
+        "negated queries": (
+            ranked(queries=queries.double() * (-1 if me == 1 else 1), candidates=short["exact"]),
+            "queries must be the same on all processes",
+        ),
         "number of queries": (
             on(1, queries=queries[:1], target=target[:1]),
             "queries must be the same on all processes",

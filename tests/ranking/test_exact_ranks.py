@@ -391,7 +391,11 @@ BAD = {
     "no floats": (lambda: Candidates(E.long()), TypeError, "candidates must be floats, got torch.int64"),
     "empty": (lambda: rank_embeddings(Q, Candidates(E[:0]), T), ValueError, r"candidates \(N, d\) with N >= 1, got"),
     "bias shape": (lambda: Candidates(E, torch.ones(3)), ValueError, r"bias must be \(N,\) = \(4,\), got \(3,\)"),
-    "bias type": (lambda: rank_embeddings(Q, E, T, bias=[0.0] * 4), TypeError, "bias must hold floats, got list"),
+    "bias type": (
+        lambda: rank_embeddings(Q, E, T, bias=[0.0] * 4),
+        TypeError,
+        "bias must be a torch.Tensor or an array .*, got list",
+    ),
     "bias twice": (lambda: rank_embeddings(Q, Candidates(E), T, bias=torch.ones(4)), ValueError, "hold their own"),
     "bias of cosine": (
         lambda: rank_embeddings(Q, E, T, bias=torch.ones(4), similarity="cosine"),

@@ -15,9 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from torchrankmetrics.rendering import Column, PValue, Rendered, Styled, Tabular
-from torchrankmetrics.rendering.data import to_csv, to_json, to_pandas
-from torchrankmetrics.rendering.markup import to_html, to_latex, to_markdown
-from torchrankmetrics.rendering.text import to_text
+from torchrankmetrics.rendering.writers import to_csv, to_html, to_json, to_latex, to_markdown, to_pandas, to_text
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(
@@ -117,10 +115,23 @@ def test_whatever_the_cells_hold_every_form_has_a_row_for_each(rows, width):
     check_latex(to_latex(table), 4)
     assert len(parsed(to_html(table))) == 2 + len(rows)
     read = list(csv.reader(io.StringIO(to_csv(table), newline="")))
-    assert read[1:] == [[key, repr(x), "" if n is None else str(n), text] for key, x, n, text in rows]
+    assert read[1:] == [[safe(key), repr(x), "" if n is None else str(n), safe(text)] for key, x, n, text in rows]
     for got, (key, x, n, text) in zip(json.loads(to_json(table)), rows, strict=True):
         assert got == {"key": key, "x|y": x if math.isfinite(x) else None, "n&m": n, "<text>": text}
     assert to_json(table, ascii_only=True).isascii()
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "\n=1", "-"])
+def test_text_that_spreadsheets_execute_begins_with_an_apostrophe_in_csv(text):
+    table = Tabular.named(["key", text], [[text, -0.5], ["-1", -2], ["+1.5e-3", None], ["a=1", "-1e5"]])
+    assert list(csv.reader(io.StringIO(to_csv(table), newline=""))) == [
+        ["key", f"'{text}"],
+        *([f"'{text}", "-0.5"], ["-1", "-2"], ["+1.5e-3", ""], ["a=1", "-1e5"]),
+    ]
+
+
+def safe(text):
+    return f"'{text}" if text[:1] in set("=+-@\t\r\n") and not re.fullmatch(r"[+-][0-9.]+", text) else text
 
 
 class Rows(HTMLParser):

@@ -31,6 +31,13 @@ def test_names_come_as_people_count(tmp_path: Path) -> None:
     assert (study.models, study.datasets, study.seeds) == (["3g", "50g"], ["FB-v1"], ["1", "9", "10"])
 
 
+def test_names_may_hold_line_breaks(tmp_path: Path) -> None:
+    for name in ("a", "b\nc", "d\n"):
+        (tmp_path / name).mkdir()
+        table_of("a", "small", 0).save(tmp_path / name / "0\n1.npz")
+    assert RankStudy.open(f"{tmp_path}/{{model}}/*.npz", dataset="toy").models == ["a", "b\nc", "d\n"]
+
+
 def test_fields_that_a_pattern_lacks_are_said_by_keyword(tmp_path: Path) -> None:
     table_of("a", "small", 0).save(tmp_path / "one.npz")
     study = RankStudy.open(f"{tmp_path}/{{model}}.npz", dataset="toy")

@@ -1,10 +1,12 @@
 """The page of a study stands alone, and is what the ranks say; who changes either is found out."""
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -85,9 +87,10 @@ def test_the_page_is_the_same_each_time(folder: Path) -> None:
 def test_a_page_agrees_with_its_ranks(folder: Path) -> None:
     found = verify(folder / "report.html", folder / "runs")
     assert found
-    assert found.num_tables == 18
+    assert found.num_files == 18
     assert found.num_numbers > 18 * 8
-    assert "18 tables" in str(found)
+    assert "18 files" in str(found)
+    assert "not the text and the figures" in str(found)
 
 
 def test_the_numbers_on_the_page_are_those_of_the_table(folder: Path) -> None:
@@ -108,8 +111,9 @@ def test_a_single_changed_rank_is_found(copy: Path) -> None:
     spoil_rank(copy / "runs" / "large" / "b" / "1.npz")
     found = verify(copy / "report.html", copy / "runs")
     assert not found
-    assert [one.where for one in found.differences if one.kind == "table"] == ["large/b/1.npz"]
-    assert "mrr of b on large: value" in {one.where for one in found.differences}
+    wrong = {one.where for one in found.differences}
+    assert [one for one in wrong if one.endswith("sha256")] == ["files: b large 1: sha256"]
+    assert "tables: values: mrr b large: value" in wrong
 
 
 def test_a_table_of_another_run_is_found(copy: Path) -> None:
@@ -120,72 +124,131 @@ def test_a_table_of_another_run_is_found(copy: Path) -> None:
 def test_a_missing_table_is_found(copy: Path) -> None:
     (copy / "runs" / "small" / "a" / "0.npz").unlink()
     found = verify(copy / "report.html", copy / "runs")
-    assert [one.where for one in found.differences] == ["small/a/0.npz"]
-    assert "no number was computed again" in str(found)
+    assert [(one.where, one.page) for one in found.differences] == [("files: a small 0", "small/a/0.npz")]
+    assert "No number was computed again" in str(found)
 
 
-@pytest.mark.parametrize("part", ["values mrr", "averages", "ranks", "differences", "protocol"])
-def test_a_number_that_is_changed_on_the_page_is_found(part: str, copy: Path) -> None:
-    text = (copy / "report.html").read_text()
-    start = text.index(f'data-table="{part}"')
-    number = re.compile(r">([^<>]*?)(\d)(?=[^<>\d]*</(?:td|strong)>)")
-    match = number.search(text, text.index("<tbody>", start))
-    assert match is not None
-    changed = text[: match.start(2)] + str((int(match[2]) + 1) % 10) + text[match.end(2) :]
-    (copy / "report.html").write_text(changed)
-    (one,) = verify(copy / "report.html", copy / "runs").differences
-    assert (one.kind, one.where.startswith(f"table {part}")) == ("shown", True)
+def manifest_in(page: Path) -> Any:
+    (found,) = re.findall(r'id="rank-manifest">(.*?)</script>', page.read_text())
+    return json.loads(found)
 
 
-def test_a_number_that_is_changed_behind_the_page_is_found(copy: Path) -> None:
-    text = (copy / "report.html").read_text()
-    cards = _cards(text)
-    cards["numbers"][0]["low"] += 1e-6
-    _replace_cards(copy / "report.html", text, cards)
-    (one,) = verify(copy / "report.html", copy / "runs").differences
-    assert one.where == "mrr of a on small: low"
+def forge(page: Path, manifest: Any) -> None:
+    """Put another manifest into a page, written as ``report`` writes it."""
+    written = json.dumps(manifest).replace("<", "\\u003c")
+    pattern = r'(id="rank-manifest">).*?(</script>)'
+    page.write_text(re.sub(pattern, lambda match: match[1] + written + match[2], page.read_text()))
 
 
-def _cards(text: str) -> Any:
-    match = re.search(r'id="manifest">(.*?)</script>', text)
-    assert match is not None
-    return json.loads(match[1])
+def numbers_in(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The paths of all numbers of a manifest."""
+    if isinstance(value, dict | list):
+        for key, inner in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers_in(inner, (*path, key))
+    elif isinstance(value, int | float):
+        yield path
 
 
-def _replace_cards(path: Path, text: str, cards: Any) -> None:
-    path.write_text(re.sub(r'(id="manifest">).*?(</script>)', lambda m: m[1] + json.dumps(cards) + m[2], text))
+def change(manifest: Any, path: tuple[Any, ...]) -> None:
+    for key in path[:-1]:
+        manifest = manifest[key]
+    old, last = manifest[path[-1]], path[-1]
+    if isinstance(old, float):
+        manifest[last] = old + (2e-3 if last == "p_best" else 1e-8 * max(1.0, abs(old)))
+    else:
+        manifest[last] = not old if isinstance(old, bool) else old + (1 if isinstance(old, int) else "0")
 
 
-def test_cards_say_how_others_hash_a_table(folder: Path) -> None:
-    """The digest of docs/study.md, by hand."""
-    import hashlib
-
-    for card in _cards((folder / "report.html").read_text())["tables"]:
-        rows = RankTable.load(folder / "runs" / card["file"]).rows.tolist()
-        # all have sample ids here: by side, then sample id
-        ordered = sorted(rows, key=lambda row: (row[3], row[5]))
-        content = b"".join(value.to_bytes(8, "little", signed=True) for row in ordered for value in row)
-        assert card["sha256"] == hashlib.sha256(content).hexdigest()
-        assert card["protocol"]["tasks"] == len(rows)
+def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    study = study_of(seeds=2)
+    study.save(tmp_path / "runs" / PATTERN)
+    study.report(page, ["mrr", "hits@10"], margin=0.1, tasks=1)
+    manifest = manifest_in(page)
+    paths = [path for path in numbers_in(manifest) if path[0] in ("files", "tables")]
+    kinds = {tuple(key for key in path if isinstance(key, str)): path for path in paths}
+    there = {kind[1] for kind in kinds}
+    assert {"protocol", "values", "values mrr", "averages", "ranks", "differences", "tasks small"} <= there
+    assert len(kinds) > 60
+    for path in kinds.values():
+        change(manifest, path)
+    forge(page, manifest)
+    assert len(verify(page, tmp_path / "runs").differences) == len(kinds)
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("path", "where"),
     [
-        (lambda cards: cards.update(manifest=2), "has version 2; this library reads 1"),
-        (lambda cards: cards.pop("numbers"), "it lacks numbers"),
-        (lambda cards: cards["tables"][0].pop("sha256"), "an entry lacks its names"),
-        (lambda cards: cards["tables"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
-        (lambda cards: cards["tables"][0].update(file="/etc/passwd"), "must be a path below the folder"),
-        (lambda cards: cards.update(metrics=["ndcg_of_mine"]), "which has no name here: pass it in metrics="),
-        (lambda cards: cards.update(confidence_level="0.95"), "level of another type"),
+        (("options", "confidence_level"), "tables: values: mrr a small: low"),
+        (("options", "margin"), "tables: values: mrr a small: p_within"),
+        (("options", "tasks"), "tables: tasks small"),
+        (("files", 3, "sha256"), "files: b small 1: sha256"),
+        (("versions", "numpy"), "versions: numpy"),
+        (("versions", "torchrankmetrics"), "versions: torchrankmetrics"),
+        (("notes", "values", 0), "notes: values: 1"),
+        (("tables", "values", 0, "low"), "tables: values: mrr a small: low"),
     ],
 )
-def test_damaged_cards_are_bad_input(change: Any, message: str, copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = (copy / "report.html").read_text()
-    cards = _cards(text)
-    change(cards)
-    _replace_cards(copy / "report.html", text, cards)
+def test_a_single_changed_entry_is_found(path: tuple[Any, ...], where: str, copy: Path) -> None:
+    manifest = manifest_in(copy / "report.html")
+    if path == ("options", "confidence_level"):
+        manifest["options"]["confidence_level"] = 0.9
+    else:
+        change(manifest, path)
+    forge(copy / "report.html", manifest)
+    found = verify(copy / "report.html", copy / "runs")
+    assert not found
+    assert where in {one.where for one in found.differences}
+    assert ("Only versions differ" in str(found)) == (path[0] == "versions")
+
+
+def test_a_page_has_one_manifest(copy: Path) -> None:
+    page = copy / "report.html"
+    text = page.read_text()
+    (own,) = re.findall(r"<script[^>]*rank-manifest.*?</script>", text)
+    for second in (own, own.replace("script", "SCRIPT").replace('"rank-manifest"', "'rank-manifest'")):
+        page.write_text(text.replace("</body>", second + "</body>"))
+        with pytest.raises(ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 2"):
+            verify(page, copy / "runs")
+    page.write_text(text.replace(own, ""))
+    with pytest.raises(ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 0"):
+        verify(page, copy / "runs")
+    page.write_text(text.replace('"manifest": 2,', '"manifest": 2, "models": ["forged"],'))  # JSON takes the last
+    with pytest.raises(ValueError, match=r"RankStudy\.report does not write it in this form"):
+        verify(page, copy / "runs")
+
+
+def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
+    """The digest of docs/study.md, by hand."""
+    for file in manifest_in(folder / "report.html")["files"]:
+        rows = RankTable.load(folder / "runs" / file["file"]).rows.tolist()
+        # all have sample ids here: by side, then sample id
+        ordered = sorted(rows, key=lambda row: (row[3], row[5]))
+        content = b"".join(value.to_bytes(8, "little", signed=True) for row in ordered for value in row)
+        assert file["sha256"] == hashlib.sha256(content).hexdigest()
+        assert file["protocol"]["tasks"] == len(rows)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (lambda manifest: manifest.update(manifest=3), "has version 3; this library reads 2"),
+        (lambda manifest: manifest.pop("tables"), "is damaged: KeyError('tables')"),
+        (lambda manifest: manifest["files"][0].pop("file"), "is damaged: KeyError('file')"),
+        (lambda manifest: manifest["files"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
+        (lambda manifest: manifest["files"][0].update(file="/etc/passwd"), "must be a path below the folder"),
+        (lambda manifest: manifest["options"].update(metrics=["own"]), "which has no name here: pass it in metrics="),
+        (lambda manifest: manifest["options"].update(confidence_level="0.95"), "confidence_level must be"),
+        (lambda manifest: manifest["options"].update(tasks=-1), "tasks must be"),
+        (lambda manifest: manifest["options"].update(triples=[1]), "is damaged: AttributeError"),
+    ],
+)
+def test_damaged_manifests_are_bad_input(
+    spoil: Any, message: str, copy: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    manifest = manifest_in(copy / "report.html")
+    spoil(manifest)
+    forge(copy / "report.html", manifest)
     assert main(["verify", str(copy / "report.html"), str(copy / "runs")]) == 2
     assert message in capsys.readouterr().err
 
@@ -193,10 +256,12 @@ def test_damaged_cards_are_bad_input(change: Any, message: str, copy: Path, caps
 def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["verify", str(copy / "report.html"), str(copy / "runs")]
     assert main(arguments) == 0
-    assert "18 tables" in capsys.readouterr().out
+    output = capsys.readouterr().out
+    assert "18 files" in output
+    assert "not the text and the figures" in output
     spoil_rank(copy / "runs" / "small" / "c" / "0.npz")
     assert main(arguments) == 1
-    assert "small/c/0.npz" in capsys.readouterr().out
+    assert "files: c small 0: sha256" in capsys.readouterr().out
     for bad in (
         ["verify", str(copy / "runs"), str(copy)],
         ["verify", str(copy / "report.html"), str(copy / "nowhere")],
@@ -204,14 +269,14 @@ def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[st
         assert main(bad) == 2
     (copy / "other.html").write_text("<p>no manifest</p>")
     assert main(["verify", str(copy / "other.html"), str(copy / "runs")]) == 2
-    assert "is no page of a study" in capsys.readouterr().err
+    assert "must have one manifest" in capsys.readouterr().err
 
 
 def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
     study = study_of(datasets=("small",))
     study.report(tmp_path / "report.html", "mrr")
     found = verify(tmp_path / "report.html", tmp_path)
-    assert {one.ranks for one in found.differences} == {"no file"}
+    assert {one.files for one in found.differences} == {"no file"}
 
 
 def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_path: Path) -> None:

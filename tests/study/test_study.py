@@ -65,9 +65,7 @@ def test_a_difference_turned_round_has_the_other_sign() -> None:
         turned = other[row.dataset]
         assert (turned.difference, turned.low, turned.high) == (-row.difference, -row.high, -row.low)
         assert turned.p_value == row.p_value
-    assert one.elsewhere is not None
-    assert other.elsewhere is not None
-    assert other.elsewhere.value == pytest.approx(-one.elsewhere.value)
+    assert other.here.difference == pytest.approx(-one.here.difference)
 
 
 def test_the_mean_over_these_data_sets_has_the_errors_of_all() -> None:
@@ -323,6 +321,18 @@ def test_bad_options_are_told(options: dict[str, object], message: str) -> None:
 def test_an_empty_study_says_what_to_do() -> None:
     with pytest.raises(ValueError, match=r"the study has no runs: add\("):
         RankStudy().table()
+
+
+def test_tied_scores_are_not_beyond_chance() -> None:
+    """The middle of a block of 19 is within the first 10, its last place is not: realistic hits are all 1."""
+    study, ids = RankStudy(), torch.arange(50)
+    for model, low, high in (("tied", 1, 19), ("good", 1, 1), ("random", 500, 500)):
+        ranks = Ranks(torch.full((50,), low), torch.full((50,), high), 1000)
+        study.add(RankTable.from_ranks(ranks, sample_id=ids), model=model, dataset="large")
+    averages = study.summary(["hits@10", "expected_hits@1"])
+    for metric in ("hits_at_10", "expected_hits_at_1"):
+        found = [averages[metric, model].beyond_chance for model in study.models]
+        assert found == [0, 1, 0], metric
 
 
 def test_models_and_data_sets_are_told_in_any_order() -> None:

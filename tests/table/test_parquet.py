@@ -1,8 +1,10 @@
 """Rank tables as Parquet: what is written is what is read, and what an engine writes is read or refused by name."""
 
 import os
+import re
 import stat
 import sys
+from contextlib import suppress
 from datetime import date
 from decimal import Decimal
 
@@ -203,6 +205,97 @@ def test_a_small_file_that_would_take_much_memory_is_refused_until_the_caller_al
     assert len(RankTable.load(path, max_bytes=n * 89)) == n
 
 
+def flipped(content, seed, number=400):
+    """Copies with one bit changed, or a few."""
+    random = np.random.default_rng(seed)
+    for case in range(number):
+        damaged = bytearray(content)
+        for place in random.integers(len(content), size=1 if case % 4 else 3):
+            damaged[place] ^= 1 << random.integers(8)
+        yield bytes(damaged)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.npz"])
+def test_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
+    table, path = table_of(0, 20), tmp_path / name
+    table.save(path)
+    messages = []
+    for damaged in flipped(path.read_bytes(), seed=0):
+        path.write_bytes(damaged)
+        try:
+            found = RankTable.load(path).rows
+        except ValueError as error:  # any other error fails the test
+            messages.append(str(error))
+        else:
+            assert torch.equal(found, table.rows)
+    assert len(messages) > 300
+    assert all(re.match(f"{re.escape(str(path))} is (no whole|not loaded)", message) for message in messages)
+    assert max(map(len, messages)) < 500 + len(str(path))
+
+
+def test_changed_bits_in_pages_with_checksums_of_another_program_are_an_error(tmp_path):
+    path = tmp_path / "a.parquet"
+    arrays = table_of(0, 20).to_numpy()
+    pq.write_table(pa.table(arrays), path, write_page_checksum=True)
+    rows, content = RankTable.load(path).rows, path.read_bytes()
+    for damaged in flipped(content, seed=1):
+        path.write_bytes(damaged)
+        with suppress(ValueError):
+            assert torch.equal(RankTable.load(path).rows, rows)
+
+
+def test_other_programs_read_what_is_written_and_may_write_it_again(tmp_path):
+    table = table_of(0, 20)
+    table.save(tmp_path / "a.parquet")
+    pq.write_table(pq.read_table(tmp_path / "a.parquet").slice(3), tmp_path / "b.parquet")
+    assert torch.equal(RankTable.load(tmp_path / "b.parquet").rows, table.rows[3:])
+
+
+def varint(number, length=0):
+    """A number in Thrift's compact protocol, padded with bytes that add nothing."""
+    number *= 2
+    parts = [number >> shift & 127 for shift in range(0, max(number.bit_length(), 1, 7 * length), 7)]
+    return bytes([*(part | 128 for part in parts[:-1]), parts[-1]])
+
+
+def test_what_a_footer_hides_is_found_before_it_is_decoded(tmp_path):
+    """A word of 100 MB in a file of kilobytes, whose footer claims a few bytes."""
+    path, word = tmp_path / "a.parquet", "x" * 100_000_000
+    pq.write_table(pa.table({**RANKS, "side": [word, "head"]}), path, compression="zstd", write_statistics=False)
+    content = path.read_bytes()
+    about = pq.read_metadata(path).row_group(0)
+    for size in (about.total_byte_size, about.column(2).total_uncompressed_size):
+        assert content.count(varint(size)) > 0
+        content = content.replace(varint(size), varint(100, len(varint(size))))
+    path.write_bytes(content)
+    assert (len(content) < 100_000, pq.read_metadata(path).row_group(0).total_byte_size) == (True, 100)
+    pool = pa.default_memory_pool()
+    before = pool.max_memory(), pool.bytes_allocated()
+    with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 1000\d+ bytes") as error:
+        RankTable.load(path, max_bytes=1 << 24)
+    assert pool.max_memory() <= max(before[0], before[1] + (1 << 24))
+    assert len(str(error.value)) < 300
+    with pytest.raises(ValueError, match=r"side must be one of .*; got 'x+\.\.\.") as error:
+        RankTable.load(path)
+    assert len(str(error.value)) < 300
+
+
+def test_a_footer_of_many_bytes_is_not_read(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1" + bytes(1 << 21) + (1 << 21).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 268435456 bytes"):
+        RankTable.load(path, max_bytes=1 << 24)
+
+
+def test_words_as_differences_are_refused(tmp_path):
+    """Each word may repeat the last one, of which a page of kilobytes makes gigabytes."""
+    path = tmp_path / "a.parquet"
+    table = pa.table({**RANKS, "side": ["head", "tail"]})
+    pq.write_table(table, path, use_dictionary=False, column_encoding={"side": "DELTA_BYTE_ARRAY"})
+    with pytest.raises(ValueError, match="words must be plain or in a dictionary, without differences"):
+        RankTable.load(path)
+
+
 def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
     ranks = np.ones(100_000, dtype=np.int64)
     ranks[70_000] = -1
@@ -282,7 +375,6 @@ def printed(capsys, *arguments):
         "compare {0}/toy/a/0.{0} {0}/toy/b/0.{0} -m mrr",
         "compare {0}/toy/a {0}/toy/b -m mrr --permutations 99 --n-resamples 100",
         "compare {0}/toy/a/0.{0} {0}/toy/a/1.{0} {0}/toy/b/1.{0} -m mrr --permutations 99",
-        "plan {0}/toy/a {0}/toy/b --difference 0.01",
         "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
     ],
 )

@@ -1,4 +1,4 @@
-"""Families of pairs, random effects and mean ranks, against other programs, papers and exact laws."""
+"""Families of pairs and mean ranks, against other programs, papers and exact laws."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from torchrankmetrics.theory.inference.across import mean_ranks, random_effects
+from torchrankmetrics.theory.inference.across import mean_ranks
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests, simultaneous_p_values
 
 
@@ -68,66 +68,6 @@ def test_adjusted_p_values_are_between_the_given_and_holms(k, datasets, seed):
 def test_without_pairs_there_is_nothing_to_adjust():
     assert simultaneous_p_values([]) == []
     assert [len(p) for p in simultaneous_p_values([PairwiseTests(np.eye(2), (), ())])] == [0]
-
-
-# tuberculosis and BCG: cases and others, vaccinated and not (Colditz et al. 1994), 13 trials
-BCG = """4 119 11 128|6 300 29 274|3 228 11 209|62 13536 248 12619|33 5036 47 5761|180 1361 372 1079|8 2537 10 619
-505 87886 499 87892|29 7470 45 7232|17 1699 65 1600|186 50448 141 27197|5 2493 3 2338|27 16886 29 17825"""
-
-
-def test_random_effects_are_those_of_metafor():
-    """Log relative risks of 13 trials, as the metafor package has them: REML, test="knha"."""
-    a, b, c, d = np.array([row.split() for row in BCG.replace("\n", "|").split("|")], dtype=np.float64).T
-    values = np.log(a / (a + b) / (c / (c + d)))
-    found = random_effects(values, np.sqrt(1 / a - 1 / (a + b) + 1 / c - 1 / (c + d)))
-    assert found.value == pytest.approx(-0.7145, abs=5e-5)
-    assert found.standard_error == pytest.approx(0.1808, abs=5e-5)
-    assert (found.low, found.high) == pytest.approx((-1.1084, -0.3206), abs=2e-4)
-    assert found.tau**2 == pytest.approx(0.3132, abs=5e-5)
-    assert found.inconsistency == pytest.approx(0.9222, abs=5e-5)
-    assert found.num_datasets == 13
-
-
-def test_random_effects_of_equal_errors_are_the_plain_mean():
-    values = np.array([0.1, 0.4, 0.7, 0.2, 0.6])
-    found = random_effects(values, np.full(5, 0.01))
-    test = stats.ttest_1samp(values, 0)
-    interval = test.confidence_interval()
-    assert found.value == pytest.approx(values.mean())
-    assert (found.low, found.high, found.p_value) == pytest.approx((interval.low, interval.high, test.pvalue))
-    assert found.tau**2 == pytest.approx(values.var(ddof=1) - 0.01**2)
-
-
-@given(st.floats(1e-6, 1e6), st.integers(0, 2**32 - 1))
-def test_random_effects_know_no_scale(scale, seed):
-    rng = np.random.default_rng(seed)
-    values, errors = rng.normal(size=6), rng.uniform(0.1, 1, size=6)
-    one, other = random_effects(values, errors), random_effects(scale * values, scale * errors)
-    assert (other.value, other.low, other.tau) == pytest.approx((scale * one.value, scale * one.low, scale * one.tau))
-    assert other.p_value == pytest.approx(one.p_value)
-
-
-def test_random_effects_maximise_the_restricted_likelihood():
-    rng = np.random.default_rng(3)
-    errors = rng.uniform(0.1, 0.5, size=8)
-    values = rng.normal(0.3, 0.4, size=8) + errors * rng.normal(size=8)
-
-    def likelihood(tau):
-        w = 1 / (errors**2 + tau**2)
-        mean = w @ values / w.sum()
-        return -0.5 * (-np.log(w).sum() + np.log(w.sum()) + w @ (values - mean) ** 2)
-
-    tau = random_effects(values, errors).tau
-    assert tau > 0
-    assert all(likelihood(tau) >= likelihood(tau * factor) for factor in (0.5, 0.99, 1.01, 2))
-
-
-@pytest.mark.parametrize(
-    ("values", "errors"), [([1.0], [1.0]), ([1.0, 2.0], [1.0, 0.0]), ([1.0, math.nan], [1.0, 1.0])]
-)
-def test_random_effects_refuse_what_they_cannot_weigh(values, errors):
-    with pytest.raises(ValueError, match="errors"):
-        random_effects(values, errors)
 
 
 def test_mean_ranks_of_demsars_example():

@@ -28,7 +28,6 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RANK
-from torchrankmetrics.theory.dependence import variance_inflation
 from torchrankmetrics.theory.expectation.enumeration import enumeration
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.tails.significance import log_p_value, p_value
@@ -204,11 +203,6 @@ def test_a_median_of_auc_is_resampled_with_its_candidates():
     interval = collection.confidence_intervals(method="bootstrap", n_resamples=200)["median_auc"]
     assert 0 <= interval.low <= interval.value <= interval.high <= 1
     assert interval.low < interval.high
-
-
-def test_shared_queries_inflate_it_like_any_mean():
-    assert variance_inflation(MEAN_AUC, [12] * 6, [7] * 6) == pytest.approx(1 + 5 / 13)
-    assert variance_inflation(MEAN_AUC, [1, 12, 12], [0, 1, 1]) == pytest.approx(1 + 1 / 13)
 
 
 def test_sampled_auc_is_unbiased_for_every_task_whatever_the_counts():

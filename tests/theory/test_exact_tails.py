@@ -269,20 +269,6 @@ def test_hits_with_rare_hits_and_many_weights_by_their_number():
         assert got == pytest.approx(exact, rel=2e-2)
 
 
-def test_optimistic_ranks_have_no_p_value():
-    kept = trm.RankCollection(["mrr"], views=["base", "p_value"], rank_types=["realistic", "optimistic"])
-    assert list(kept.keys()) == ["mrr", "p_mrr", "optimistic_mrr"]
-    for wrong in (
-        lambda: trm.RankMetric(MRR, view="p_value", rank_type="optimistic"),
-        lambda: trm.RankCollection(["optimistic_p_mrr"]),
-        lambda: trm.RankCollection(["mrr"], views=["p_value"], rank_types=["optimistic"]),
-    ):
-        with pytest.raises(ValueError, match=r"optimistic.*use 'expected'"):
-            wrong()
-    with pytest.raises(ValueError, match="use 'pessimistic'"):
-        trm.RankMetric(d.HARMONIC_MEAN_RANK, view="p_value", rank_type="optimistic")
-
-
 def test_rank_law_with_distinct_weights_by_enumeration():
     N, weights = [4, 3, 5, 2], [0.31, 0.22, 1.7, 0.05]
     law = RankSumLaw(CandidateCounts.of(N, weights), -1)

@@ -3,6 +3,7 @@
 import math
 import time
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import binom
@@ -12,6 +13,10 @@ from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.theory.expectation.power import power_mean
 from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
+from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.values import base_value
+
+mpmath.mp.dps = 50
 
 
 def filtered_counts(distinct, low, high, tasks, seed=0):
@@ -165,3 +170,74 @@ def test_weights_with_many_values():
     N = np.random.default_rng(0).choice([900, 950, 1000], 2000)
     for metric in METRICS[:4] + [d.power_mean_rank(2), d.power_mean_rank(0.5), d.RANK_STANDARD_DEVIATION]:
         close(DEFAULT_EXPECTATION.moments(metric, N, weights), DEFAULT_EXPECTATION.moments(metric, N), 1e-11, 1e-9)
+
+
+# one task, and few tasks with many candidates, against 50 digits
+
+
+def rank_moments(N):
+    """Mean and variance of r uniform on 1..N."""
+    return mpmath.mpf(N + 1) / 2, mpmath.mpf(N - 1) * (N + 1) / 12
+
+
+def inverse_moments(N):
+    """Mean and variance of 1/r."""
+    harmonic, squares = mpmath.harmonic(N), mpmath.pi**2 / 6 - mpmath.psi(1, mpmath.mpf(N) + 1)
+    return harmonic / N, squares / N - (harmonic / N) ** 2
+
+
+def mean_power(N, s):
+    """E[r^s] by Euler and Maclaurin, or by H_N / N at s = -1."""
+    if N <= 200:
+        return mpmath.fsum(mpmath.mpf(r) ** s for r in range(1, N + 1)) / N
+    if s == -1:
+        return inverse_moments(N)[0]
+    N = mpmath.mpf(N)
+    total = mpmath.zeta(-s) + N ** (s + 1) / (s + 1) + N**s / 2
+    for k in range(1, 25):
+        total += mpmath.bernoulli(2 * k) / mpmath.factorial(2 * k) * mpmath.ff(s, 2 * k - 1) * N ** (s - 2 * k + 1)
+    return total / N
+
+
+def check_digits(got, mean, variance, mean_digits=3e-14, variance_digits=1e-13):
+    assert abs(got.mean / mean - 1) <= mean_digits
+    assert abs(got.variance / variance - 1) <= variance_digits
+
+
+OF_THE_RANK = [d.MEAN_RANK, d.HARMONIC_MEAN_RANK, d.GEOMETRIC_MEAN_RANK, d.MEDIAN_RANK]
+OF_THE_RANK += [d.power_mean_rank(p) for p in (-3, -2, -1.5, -0.5, 0.5, 0.9, 1.01, 1.5, 2, 3, math.inf, -math.inf)]
+OF_ITS_INVERSE = [
+    d.MEAN_RECIPROCAL_RANK,
+    d.INVERSE_MEAN_RANK,
+    d.INVERSE_GEOMETRIC_MEAN_RANK,
+    d.INVERSE_MEDIAN_RANK,
+]
+
+
+@pytest.mark.parametrize(
+    ("metric", "exact"),
+    [*((one, rank_moments) for one in OF_THE_RANK), *((one, inverse_moments) for one in OF_ITS_INVERSE)],
+    ids=lambda one: getattr(one, "name", ""),
+)
+def test_one_task_has_the_moments_of_its_rank_or_its_inverse(metric, exact):
+    for N in (2, 3, 64, 65, 1000, 14541, 10**6, 10**9, 10**12, 2**53, 2**61):
+        check_digits(DEFAULT_EXPECTATION.moments(metric, [N]), *exact(N))
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 10, 20, 50, 10**5])
+@pytest.mark.parametrize("counts", [[2], [64], [14541], [10**9], [2**61], [2, 10**9]], ids=str)
+def test_geometric_means_of_few_tasks_with_many_candidates(counts, n):
+    share = mpmath.mpf(1) / (n * len(counts))
+    for metric, s in ((d.GEOMETRIC_MEAN_RANK, share), (d.INVERSE_GEOMETRIC_MEAN_RANK, -share)):
+        mean, square = (mpmath.fprod(mean_power(N, k * s) ** n for N in counts) for k in (1, 2))
+        got = DEFAULT_EXPECTATION.moments(metric, CandidateCounts.of(counts, count=np.full(len(counts), n)))
+        check_digits(got, mean, square - mean**2)
+
+
+@pytest.mark.parametrize("n", [1, 3, 1000])
+@pytest.mark.parametrize("metric", [d.GEOMETRIC_MEAN_RANK, d.INVERSE_GEOMETRIC_MEAN_RANK], ids=lambda one: one.name)
+def test_a_constant_scorer_has_the_null_mean_at_any_number_of_candidates(metric, n):
+    for N in (10, 10**6, 10**9, 2**61):
+        counts = np.full(n, N)
+        constant = base_value(metric, RankSample(np.ones_like(counts), counts, counts), "expected")
+        assert constant == pytest.approx(DEFAULT_EXPECTATION.moments(metric, counts).mean, rel=3e-14)

@@ -24,7 +24,7 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.kinds import AtMost, WithCandidates
 from torchrankmetrics.theory.queries import definitions as d
 from torchrankmetrics.theory.queries.gains import Cut, Discount
-from torchrankmetrics.theory.queries.means import query_mean
+from torchrankmetrics.theory.queries.means import query_moments, query_value
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value
@@ -106,8 +106,8 @@ def test_with_one_answer_a_metric_of_queries_is_its_task_metric(definition, task
     sample = sample_of_rows(np.arange(len(N)), low, high, N, weight)
     for rank_type in ("expected", "optimistic", "pessimistic"):
         want = base_value(task, RankSample(low, high, N, weight), rank_type)
-        assert query_mean(definition, sample, rank_type).value == pytest.approx(scale * want, rel=1e-15)
-    got, want = query_mean(definition, sample).moments, DEFAULT_EXPECTATION.moments(task, N, weight)
+        assert query_value(definition, sample, rank_type) == pytest.approx(scale * want, rel=1e-15)
+    got, want = query_moments(definition, sample), DEFAULT_EXPECTATION.moments(task, N, weight)
     assert got.mean == pytest.approx(scale * want.mean, rel=1e-15)
     assert got.variance == pytest.approx(scale**2 * want.variance, rel=4e-15)
 
@@ -120,8 +120,8 @@ def test_a_constant_scorer_has_the_mean_by_chance(definition, value):
     values = definition.values(blind)
     mean, _ = definition.moments(N, m)
     np.testing.assert_allclose(values, mean, rtol=1e-14, atol=1e-15)
-    got = query_mean(definition, blind)
-    assert abs((got.value - got.moments.mean) / (got.optimum - got.moments.mean)) < 1e-12
+    got, chance = query_value(definition, blind), query_moments(definition, blind)
+    assert abs((got - chance.mean) / (chance.optimum - chance.mean)) < 1e-12
 
 
 def test_a_long_block_costs_no_pass_over_its_places():
@@ -153,16 +153,16 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
     sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), count=np.array([4, 1, 1]))
     values = d.QUERY_AUC.values(sample)
     assert np.isnan(values).tolist() == [False, True, False]
-    got = query_mean(d.QUERY_AUC, sample)
-    assert got.num_queries == 5
-    assert got.value == pytest.approx((4 * 0.5 * values[0] + 2 * values[2]) / 4, rel=1e-15)
+    got, chance = query_value(d.QUERY_AUC, sample), query_moments(d.QUERY_AUC, sample)
+    assert got == pytest.approx((4 * 0.5 * values[0] + 2 * values[2]) / 4, rel=1e-15)
     one, other = 5 / (12 * 2 * 2), 6 / (12 * 1 * 4)
-    assert got.moments.variance == pytest.approx((4 * 0.25 * one + 4 * other) / 16, rel=1e-14)
-    assert (got.moments.mean, got.optimum) == (0.5, 1.0)
+    assert chance.variance == pytest.approx((4 * 0.25 * one + 4 * other) / 16, rel=1e-14)
+    assert (chance.mean, chance.optimum) == (0.5, 1.0)
     repeated = sample_of(*[queries[0]] * 4, queries[2], weight=[0.5] * 4 + [2.0])
-    assert query_mean(d.QUERY_AUC, repeated) == got
-    nothing = query_mean(d.QUERY_AUC, sample_of(queries[1]))
-    assert (np.isnan(nothing.value), nothing.num_queries) == (True, 0)
+    assert (query_value(d.QUERY_AUC, repeated), query_moments(d.QUERY_AUC, repeated)) == (got, chance)
+    nothing = sample_of(queries[1])
+    assert np.isnan(query_value(d.QUERY_AUC, nothing))
+    assert np.isnan(query_moments(d.QUERY_AUC, nothing).mean)
 
 
 @cases(10, 200)
@@ -170,8 +170,9 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
 def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
     shuffled = data.draw(st.permutations(queries))
     for definition, _ in METRICS:
-        one, other = (query_mean(definition, sample_of(*some)) for some in (queries, shuffled))
-        assert repr(one) == repr(other)
+        one, other = (sample_of(*some) for some in (queries, shuffled))
+        assert repr(query_value(definition, one)) == repr(query_value(definition, other))
+        assert repr(query_moments(definition, one)) == repr(query_moments(definition, other))
 
 
 def test_no_queries_have_no_values():

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchrankmetrics.audit.cases import Case
+from torchrankmetrics.audit.laws import Case
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, parse_name

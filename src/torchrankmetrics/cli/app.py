@@ -12,15 +12,9 @@ from typing import Annotated
 
 import typer
 
-from torchrankmetrics.cli.adjust import adjust_command
-from torchrankmetrics.cli.audit import audit_command
-from torchrankmetrics.cli.candidates import candidates_command
-from torchrankmetrics.cli.compare import compare_command
-from torchrankmetrics.cli.datasets import datasets_command
-from torchrankmetrics.cli.metrics import metrics_command
-from torchrankmetrics.cli.plan import plan_command
-from torchrankmetrics.cli.report import report_command
-from torchrankmetrics.cli.study import study_command, verify_command
+from torchrankmetrics.cli.adjust import adjust_command, candidates_command, datasets_command, metrics_command
+from torchrankmetrics.cli.ranks import compare_command, report_command
+from torchrankmetrics.cli.study import audit_command, study_command, verify_command
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.version import __version__
 
@@ -69,7 +63,6 @@ def _main(
 for name, command in (
     ("report", report_command),
     ("compare", compare_command),
-    ("plan", plan_command),
     ("study", study_command),
     ("verify", verify_command),
     ("adjust", adjust_command),

@@ -1,4 +1,4 @@
-"""What the commands print: one table, for people or for programs; and progress on stderr."""
+"""What commands share: options, files of ranks, one table as output, and progress on stderr."""
 
 import codecs
 import shutil
@@ -7,14 +7,77 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
 from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.rendering import Tabular, data, markup
-from torchrankmetrics.rendering.text import to_text
+from torchrankmetrics.rendering import Tabular, writers
+
+if TYPE_CHECKING:
+    from torchrankmetrics.evaluation.rank_table import RankTable
+
+
+def input_path(path: Path | None) -> Path | None:
+    """Read - as the standard input."""
+    return Path("/dev/stdin") if path is not None and str(path) == "-" else path
+
+
+def _cluster(name: str | None) -> str | None:
+    return None if name is None else check_choice("--cluster", name, ("group", "sample_id"))
+
+
+FirstArgument = Annotated[
+    Path,
+    typer.Argument(
+        help="Ranks of the first model (.npz or .parquet), a folder with a file per training run, or -.",
+        callback=input_path,
+    ),
+]
+SecondArgument = Annotated[Path, typer.Argument(help="Ranks of the second, of the same tasks.", callback=input_path)]
+MetricsOption = Annotated[str, typer.Option("--metric", "-m", help="Metrics, separated by commas.")]
+ClusterOption = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster", help="What is drawn together: group or sample_id (both sides of a triple).", callback=_cluster
+    ),
+]
+EntitiesOption = Annotated[
+    str, typer.Option("--entities", help="Of all, train: only entities of train are candidates (as in PyKEEN).")
+]
+MaxBytesOption = Annotated[
+    int, typer.Option("--max-bytes", help="Refuse a file of ranks that would take more memory.", min=1)
+]
+
+
+SUFFIXES = (".npz", ".parquet")
+
+
+def files_of(path: Path) -> list[Path]:
+    """Give the tables of a folder, .npz or Parquet, by name; or the path itself, of a file or a folder of one table.
+
+    Raises:
+        ValueError: if the folder has none.
+    """
+    from torchrankmetrics.table.parquet import is_one_table
+
+    if not path.is_dir() or is_one_table(path):
+        return [path]
+    files = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
+    if not files:
+        raise ValueError(f"{path} is a folder without .npz files or Parquet: expected one per training run")
+    return files
+
+
+def load(path: Path, max_bytes: int) -> "RankTable | list[RankTable]":
+    """Load a table, or every table of a folder."""
+    from torchrankmetrics.evaluation.rank_table import RankTable
+
+    files = files_of(path)
+    tables = [RankTable.load(file, max_bytes=max_bytes) for file in files]
+    return tables[0] if files == [path] else tables
+
 
 Item = TypeVar("Item")
 
@@ -71,15 +134,15 @@ def emit(table: Tabular, form: Format | None, output: Path | None) -> None:
 def _written(table: Tabular, form: Format, to_file: bool) -> str:
     match form:
         case Format.csv:
-            return data.to_csv(table)
+            return writers.to_csv(table)
         case Format.json:
             utf8 = to_file or codecs.lookup(sys.stdout.encoding or "utf-8").name == "utf-8"
-            return data.to_json(table, ascii_only=not utf8)
+            return writers.to_json(table, ascii_only=not utf8)
         case Format.table:  # what is piped is not broken into blocks
             wide = to_file or not sys.stdout.isatty()
-            return to_text(table, None if wide else shutil.get_terminal_size().columns) + "\n"
-    writers = {Format.markdown: markup.to_markdown, Format.latex: markup.to_latex, Format.html: markup.to_html}
-    return writers[form](table) + "\n"
+            return writers.to_text(table, None if wide else shutil.get_terminal_size().columns) + "\n"
+    papers = {Format.markdown: writers.to_markdown, Format.latex: writers.to_latex, Format.html: writers.to_html}
+    return papers[form](table) + "\n"
 
 
 def _form(form: Format | None, output: Path | None) -> Format:

@@ -1,5 +1,7 @@
-"""``study``: models, data sets and seeds in one table or on one page; ``verify``: such a page against the ranks."""
+"""``study``, ``verify`` and ``audit``: tables and pages of many models, and checks of pages and evaluators."""
 
+import importlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,10 +9,21 @@ from typing import Annotated, Any
 import typer
 
 from torchrankmetrics.checks import check_choice
-from torchrankmetrics.cli.options import ClusterOption, MetricsOption
-from torchrankmetrics.cli.output import Format, FormatOption, OutputOption, busy, emit, given, refuse, split_list
+from torchrankmetrics.cli.output import (
+    ClusterOption,
+    Format,
+    FormatOption,
+    MetricsOption,
+    OutputOption,
+    busy,
+    emit,
+    given,
+    refuse,
+    split_list,
+)
+from torchrankmetrics.rendering import Cell, Tabular
 
-DIFFERS = 1
+FAILED = 1  # exit code
 _ROWS = ("models", "datasets")
 
 
@@ -90,14 +103,14 @@ def study_command(
 
 
 def verify_command(
-    report: Annotated[Path, typer.Argument(help="A page that study has written.")],
-    folder: Annotated[Path, typer.Argument(help="The folder of its tables: where its pattern began.")],
+    report: Annotated[Path, typer.Argument(help="Page that study has written.")],
+    folder: Annotated[Path, typer.Argument(help="Directory below which the files of ranks are.")],
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Check a page of a study against the ranks: find its tables, compute every number again, say which differ.
+    """Compute the manifest of a study page again from its files of ranks, and print what differs.
 
-    The exit code is 1 if something differs.
+    The displayed text of the page is not verified. The exit code is 1 if something differs.
 
     For example
 
@@ -112,4 +125,65 @@ def verify_command(
             typer.echo(note)
         return
     emit(found.tabular(), form, output)
-    raise typer.Exit(DIFFERS)
+    raise typer.Exit(FAILED)
+
+
+def audit_command(
+    evaluator: Annotated[
+        str, typer.Argument(help="package.module:function, of (scores, target, exclude) -> ranks or metrics.")
+    ],
+    ties: Annotated[
+        str | None, typer.Option("--ties", help="Demand optimistic, realistic, pessimistic or expected.")
+    ] = None,
+    pairs: Annotated[
+        bool, typer.Option("--pairs", help="It takes exclude as (2, P) pairs of (row, column), not as a mask.")
+    ] = False,
+    max_candidates: Annotated[
+        int | None, typer.Option("--max-candidates", help="Leave out cases with more; without it the largest.")
+    ] = None,
+    form: FormatOption = None,
+    output: OutputOption = None,
+) -> None:
+    """Tell which laws an evaluator keeps and which it breaks.
+
+    It is asked small cases with known answers; what is wrong is told with both numbers. The function is imported from
+    the working folder or from what is installed, and called. The exit code is 1 if a law failed or raised an error.
+
+    For example
+
+    `torchrankmetrics audit mypackage.evaluation:ranks --ties realistic`
+    """
+    from torchrankmetrics.audit import MAX_CANDIDATES, audit
+
+    function = _load(evaluator)
+    with busy("audit"):
+        most = MAX_CANDIDATES if max_candidates is None else max_candidates
+        report = audit(function, ties=ties, pairs=pairs, max_candidates=most)
+    columns = ("law", "status", "case", "quantity", "got", "expected", "message")
+    rows: list[tuple[Cell, ...]] = [
+        tuple(None if (cell := getattr(finding, column)) == "" else cell for column in columns)
+        for finding in report.findings
+    ]
+    rule = " or ".join(report.ties) or "none, or not known"
+    note = f"{len(report.failures)} of {len(rows)} laws failed; ties: {rule}"
+    emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
+    if report.failures:
+        raise typer.Exit(FAILED)
+
+
+def _load(name: str) -> Any:
+    module, _, path = name.partition(":")
+    if not module or not path:
+        raise ValueError(f"evaluator must be package.module:function, got {name!r}")
+    folder = os.getcwd()
+    if folder not in sys.path:  # the console script, unlike python -m, does not look there
+        sys.path.insert(0, folder)
+    try:
+        found: Any = importlib.import_module(module)
+    except ImportError as error:
+        raise ValueError(f"evaluator {name!r} cannot be imported: {error}") from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ValueError(f"evaluator {name!r} is not there: no {part!r} in {getattr(found, '__name__', module)}")
+        found = getattr(found, part)
+    return found

@@ -117,8 +117,9 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         by_word = {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
         raise ValueError(
-            f"unknown dataset {dataset!r}: its candidate counts are not shipped. Those of {len(dataset_names())} graphs"
-            " are, torchrankmetrics.datasets.dataset_names() lists them; `torchrankmetrics candidates` counts others"
+            f"unknown dataset {dataset!r}: its candidate counts are not shipped. Those of {len(dataset_names())} test "
+            "sets are, torchrankmetrics.datasets.dataset_names() lists them; `torchrankmetrics candidates` counts "
+            "others"
         )
     return _load(by_word[word])
 

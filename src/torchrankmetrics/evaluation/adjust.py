@@ -86,7 +86,8 @@ def adjust(
         num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
             tasks serves the index and ratio of means of f, where the number of tasks does not matter. A str names a
             data set: the filtered test tasks of both sides; ``candidate_counts`` of its other splits and sides.
-        view: "adjusted_index", "normalized", "z_score" or "p_value".
+        view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
+            pessimistic ranks, or from scores without ties.
         expectation: what gives null moments; None: exact.
 
     Returns:

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
+from torchrankmetrics.evaluation.query_names import query_counterpart
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.sides import TASK_SIDES, TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
@@ -27,7 +29,6 @@ from torchrankmetrics.table.queries import Queries, queries_of
 from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of_two, in_range
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.queries.significance import QueryPValue
 from torchrankmetrics.theory.sample import RankSample
 
 Side = Literal["both", TaskSide]
@@ -70,9 +71,8 @@ class Analysis:
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
         self._query_samples: dict[Hashable, QuerySample] = {}
         self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
-        self.log_p_values: dict[Hashable, float] = {}  # of tasks; those of queries stand apart, with their error
-        self.query_p_values: dict[Hashable, QueryPValue] = {}
-        self._warned = False
+        self.p_values: dict[Hashable, tuple[float, float]] = {}  # logarithm and standard error
+        self._warned = self._warned_of_competition = False
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
                 f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
@@ -185,15 +185,45 @@ class Analysis:
         ends = np.searchsorted(Columns(with_queries).group, ids, side="right").tolist()
         for i, (one, left) in enumerate(zip(ids.tolist(), first.tolist(), strict=True)):
             part = copy.copy(self)
+            vars(part).pop("num_competing", None)
             right = first[i + 1] if i + 1 < len(ids) else len(order)
             part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
-            part.log_p_values, part.query_p_values = {}, {}
+            part.p_values = {}
             part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
             yield one, part
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
         return int(rows.count[rows.flags & flag > 0].sum())
+
+    @cached_property
+    def num_competing(self) -> dict[Side, int]:
+        """Number of queries by side ("both": all) whose relevant items are candidates of each other's ranking tasks."""
+        columns = Columns(self.table_rows)
+        rows = Columns(self.table_rows[columns.query != ABSENT])
+        order = np.lexsort((rows.query, rows.side))
+        keys = np.stack([rows.side, rows.query], 1)[order]
+        first = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)][: len(keys)])
+        if not len(first):
+            return {}
+        raw = np.logical_or.reduceat(rows.flags[order] & fault.RAW > 0, first)
+        competing = raw & (np.add.reduceat(rows.count[order], first) > 1)
+        side = keys[first, 0]
+        number: dict[Side, int] = {name: int((competing & (side == SIDE_CODES[name])).sum()) for name in TASK_SIDES}
+        return {**number, "both": int(competing.sum())}
+
+    def warn_of_competition(self, name: str, key: str, side: Side) -> None:
+        """Warn once of a metric of tasks that has a counterpart of queries, where relevant items of a query compete."""
+        instead = query_counterpart(name)
+        if self._warned_of_competition or instead is None or not (number := self.num_competing.get(side, 0)):
+            return
+        self._warned_of_competition = True
+        warn(
+            f"relevant items of one query are candidates of each other (number of such queries: {number}), and {key!r} "
+            f"averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, mrr -> rr, "
+            "hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered ranks list "
+            "the relevant items in exclude"
+        )
 
     def warn_undefined(self, key: str) -> None:
         """Tell once that a view is NaN because chance leaves it no room."""

@@ -3,7 +3,6 @@
 from typing import Literal
 
 import numpy as np
-import torch
 
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, weights
@@ -34,7 +33,7 @@ def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
         TypeError: if the keys are not integers.
         ValueError: if there is not one per row.
     """
-    array = as_ids(keys.cpu() if isinstance(keys, torch.Tensor) else keys, "cluster").numpy()
+    array = as_ids(keys, "cluster").cpu().numpy()
     if array.shape != (size,):
         raise ValueError(
             f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "

@@ -131,7 +131,9 @@ def evaluate(
         raise ValueError(f"num_candidates must not be given with a {type(given).__name__}: it has them already")
     if metrics is None and not complete and not scored and num_candidates is None:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
-    selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION, average)
+    selection = Selection(
+        views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
+    )
     measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
     asked = sorted({measure.side for measure in measures.values()} - {"both"})
     if asked and side is None and not (isinstance(given, RankTable) and given.has_sides()):

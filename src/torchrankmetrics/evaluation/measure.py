@@ -13,12 +13,12 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, Exact
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_moments
-from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
-from torchrankmetrics.theory.queries.significance import QueryPValue, query_p_value
+from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.queries.significance import query_p_value
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.ties import has_expected
-from torchrankmetrics.theory.values import base_value, mean_behind
+from torchrankmetrics.theory.values import aggregate_of, base_value
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 
 Counts = CandidateCounts | QuerySample
@@ -44,6 +44,7 @@ class Measure:
         definition: the mathematics, of tasks or of queries.
         view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
         rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for metrics of queries realistic is expected.
+            p-values are computed from pessimistic ranks whatever the rank type.
         side: "head", "tail", or "both" for the union of the tasks.
         average: "micro" (every task weighs the same) or "macro" (every group does).
         expectation: what gives moments by chance; those of metrics of queries are exact whatever it is.
@@ -84,7 +85,7 @@ class Measure:
         if why := lacks_meaning(self.definition, self.view, self.rank_type):
             raise ValueError(why)
         if isinstance(self.definition, QueryDefinition):
-            if self.rank_type == "realistic":
+            if self.rank_type == "realistic" and has_expected(self.definition):
                 object.__setattr__(self, "rank_type", "expected")
         elif self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
             raise unavailable(self.definition)
@@ -92,7 +93,8 @@ class Measure:
     @property
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
-        usual = "expected" if isinstance(self.definition, QueryDefinition) else "realistic"
+        of_ranks = isinstance(self.definition, RankDefinition) or not has_expected(self.definition)
+        usual = "realistic" if of_ranks else "expected"
         said = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
         own = VIEW_PREFIXES[self.view] + self.definition.name
         word = _OWN_WORDS.get((self.definition.name, self.view), own)
@@ -144,6 +146,8 @@ class Measure:
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
         value = self.base(analysis)
+        if analysis.has_queries and isinstance(self.definition, RankDefinition):
+            analysis.warn_of_competition(self.definition.name, self.key, self.side)
         if self.view != "base" and not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
@@ -162,29 +166,31 @@ class Measure:
 
     def log_p_value(self, analysis: Analysis) -> float:
         """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
-        definition = self.definition
-        if isinstance(definition, QueryDefinition):
-            return self._query_p_value(definition, analysis).log_p
-        key = self._asked
-        if key not in analysis.log_p_values:
-            tasks = analysis.sample(self.side, self.average, definition.min_candidates)
-            mean = mean_behind(definition, tasks, self.rank_type)
-            log_p = log_p_value(definition, self.base(analysis), tasks.candidate_counts, mean=mean)
-            analysis.log_p_values[key] = log_p
-        return analysis.log_p_values[key]
+        return self._p_value(analysis)[0]
 
     def p_value_error(self, analysis: Analysis) -> float:
         """Standard error of the p-value from simulating it; 0 where it is computed from the law."""
-        if isinstance(self.definition, QueryDefinition):
-            return self._query_p_value(self.definition, analysis).standard_error
-        return 0.0
+        return self._p_value(analysis)[1]
 
-    def _query_p_value(self, definition: QueryDefinition, analysis: Analysis) -> QueryPValue:
-        key = self._asked
-        if key not in analysis.query_p_values:
-            sample = analysis.query_sample(definition, self.side, self.average)
-            analysis.query_p_values[key] = query_p_value(definition, sample, query_rank_type(self.rank_type))
-        return analysis.query_p_values[key]
+    def _p_value(self, analysis: Analysis) -> tuple[float, float]:
+        """Logarithm and standard error of the p-value, from pessimistic ranks whatever the rank type of the value.
+
+        Tied candidates change the distribution of realistic ranks and of averages over tie orders. Pessimistic ranks
+        are never better than the uniform ranks of the null, so that the test is valid.
+        """
+        definition, sample = self.definition, self.sample(analysis)
+        key = definition, self.side, self.average
+        if key not in analysis.p_values:
+            if isinstance(definition, QueryDefinition):
+                assert isinstance(sample, QuerySample)
+                found = query_p_value(definition, sample)
+                analysis.p_values[key] = found.log_p, found.standard_error
+            else:
+                assert isinstance(sample, RankSample)
+                value = base_value(definition, sample, "pessimistic")
+                mean = float(aggregate_of(definition, sample, "pessimistic")[0])
+                analysis.p_values[key] = log_p_value(definition, value, sample.candidate_counts, mean=mean), 0.0
+        return analysis.p_values[key]
 
     def _in_view(self, base: float, analysis: Analysis) -> float:
         if self.view == "p_value":
@@ -254,10 +260,4 @@ def lacks_meaning(definition: Definition, view: View, rank_type: RankType) -> st
         )
     if view == "p_value" and not has_p_value(definition):
         return f"view='p_value' is not known for {definition.name!r}: it is no function of a mean of f"
-    if view == "p_value" and rank_type == "optimistic":
-        instead = "'expected'" if has_expected(definition) else "'pessimistic'"
-        return (
-            "view='p_value' has no meaning for rank_type='optimistic': a scorer that ties all candidates would be "
-            f"better than chance for sure; use {instead}"
-        )
     return None

@@ -22,6 +22,8 @@ WHOLE: dict[str, QueryDefinition] = {
         queries.normalized_dcg(),
         queries.R_PRECISION,
         queries.QUERY_AUC,
+        queries.FIRST_MEAN_RANK,
+        queries.FIRST_MEDIAN_RANK,
     )
 }
 # words of the field; without a cut "mrr" is the mean over answers, a metric of tasks
@@ -51,8 +53,27 @@ SYNONYMS = {
     "r_prec": "r_precision",
     "rprec": "r_precision",
     "rprecision": "r_precision",
+    "meanr": "first_mr",
+    "first_mean_rank": "first_mr",
+    "mean_first_rank": "first_mr",
+    "medr": "first_median_rank",
+    "median_first_rank": "first_median_rank",
 }
 OF_TASKS = ("mrr", "mean_reciprocal_rank")
+
+
+# metrics of tasks whose names retrieval uses for a metric of queries
+_OF_QUERIES = {"mr": "first_mr", "mrr": "rr", "median_rank": "first_median_rank", "auc": "query_auc"}
+
+
+def query_counterpart(name: str) -> str | None:
+    """Name the metric of queries that retrieval calls by the name of a metric of tasks; None for other metrics.
+
+    >>> query_counterpart("mrr"), query_counterpart("hits_at_10"), query_counterpart("gmr")
+    ('rr', 'success_at_10', None)
+    """
+    hits = name.removeprefix("hits_at_")
+    return f"success_at_{hits}" if hits != name else _OF_QUERIES.get(name)
 
 
 def parse_query_metric(text: str) -> QueryDefinition | None:

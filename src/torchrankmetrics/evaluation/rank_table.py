@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice
+from torchrankmetrics.checks import check_choice, check_int, shown
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
@@ -17,7 +17,7 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import Integers, Numbers
+from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import parquet, stored, table_io
@@ -48,6 +48,7 @@ class RankTable(HasRows):
     def __init__(self, rows: Tensor) -> None:
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
             raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+        check_dense(rows, "rows")
         if rows.ndim == 2 and rows.shape[1] == WIDTH - 1:
             rows = torch.cat([rows, torch.full_like(rows[:, :1], ABSENT)], 1)
         if rows.ndim != 2 or rows.shape[1] != WIDTH:
@@ -81,7 +82,7 @@ class RankTable(HasRows):
             ValueError: if the ids of all tables together do not fit in int64.
         """
         if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
-            raise TypeError(f"tables must be a sequence of RankTables, got {tables!r:.80}")
+            raise TypeError(f"tables must be a sequence of RankTables, got {shown(tables)}")
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]
@@ -217,6 +218,7 @@ class RankTable(HasRows):
         """Keep the rows of a side, of a group, or of both.
 
         Raises:
+            TypeError: if group is not an int.
             ValueError: if side is neither "head", "tail", "relation" nor None (all).
         """
         check_choice("side", side, SIDE_CODES)
@@ -224,7 +226,7 @@ class RankTable(HasRows):
         if side is not None:
             keep &= Columns(self.rows).side == SIDE_CODES[side]
         if group is not None:
-            keep &= self.group == group
+            keep &= self.group == check_int("group", group, ABSENT)
         return RankTable(self.rows[keep])
 
     def side(self, side: TaskSide | None) -> "RankTable":

@@ -239,7 +239,14 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
                 result |= dict.fromkeys(pykeen_keys(name, measure), (name, measure))
         return result
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
+    def _rank(
+        self,
+        hrt_batch: Tensor,
+        target: Target,
+        scores: Tensor,
+        own: Tensor,
+        exclude: Tensor | tuple[Tensor, Tensor] | None,
+    ) -> Ranks:
         return rank_scores(scores, own, exclude=exclude, backend=self.backend)
 
     def _group(self, hrt_batch: Tensor, target: Target) -> Tensor:

@@ -56,8 +56,8 @@ class CandidateFilter:
 
     def exclude(
         self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
-    ) -> Tensor | None:
-        """What is left out of scores (B, N) with the true columns own (B,), as bool (B, N) or pairs; None: nothing.
+    ) -> Tensor | tuple[Tensor, Tensor] | None:
+        """What is left out of scores (B, N) with the true columns own (B,), as bool (B, N) or (rows, columns).
 
         Raises:
             ValueError: if a triple is not known and PyKEEN gives no mask, so that the known ones tell all; or if these
@@ -67,7 +67,7 @@ class CandidateFilter:
         if mask is not None:
             excluded = mask != 0
             if known is not None:
-                excluded[known[0], known[1]] = True
+                excluded[known] = True
             return excluded
         if known is not None:  # of an evaluation loop: what it filtered has lost its scores
             told = torch.zeros(len(own), dtype=torch.bool, device=own.device)
@@ -108,7 +108,7 @@ class CandidateFilter:
         column = place[ids.clamp(max=len(place) - 1)]
         return column, (ids < len(place)) & (column >= 0)
 
-    def _pairs(self, known: KnownTriples, hrt_batch: Tensor, target: Target, num_columns: int) -> Tensor:
+    def _pairs(self, known: KnownTriples, hrt_batch: Tensor, target: Target, num_columns: int) -> tuple[Tensor, Tensor]:
         if not self.is_restricted and target != LABEL_RELATION and known.num_entities > num_columns:
             raise ValueError(
                 f"known has {known.num_entities} entities, but the {target} scores have {num_columns} columns"
@@ -116,7 +116,7 @@ class CandidateFilter:
         look_up = {LABEL_HEAD: known.heads, LABEL_RELATION: known.relations, LABEL_TAIL: known.tails}[target]
         row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
         column, inside = self._placed(answer, target)
-        return torch.stack([row, column])[:, inside]
+        return row[inside], column[inside]
 
 
 def _places(entities: Tensor | Collection[int]) -> Tensor:

@@ -67,7 +67,14 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         self._sizes = triples.max(0).values + 1
         self._keys, self._order = self._key(triples).sort(stable=True)
 
-    def _rank(self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, exclude: Tensor | None) -> Ranks:
+    def _rank(
+        self,
+        hrt_batch: Tensor,
+        target: Target,
+        scores: Tensor,
+        own: Tensor,
+        exclude: Tensor | tuple[Tensor, Tensor] | None,
+    ) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {target!r}")
         if self._filter.is_restricted:
@@ -76,11 +83,11 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         candidates = torch.cat([own[:, None], candidates], 1)
         excluded = None
         if exclude is not None:
-            cells = exclude
-            if cells.dtype != torch.bool:
-                cells = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-                cells[exclude[0], exclude[1]] = True
-            excluded = cells.gather(1, candidates)
+            mask = exclude
+            if isinstance(mask, tuple):
+                mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+                mask[exclude] = True
+            excluded = mask.gather(1, candidates)
             excluded[:, 0] = False
         target_column, sampled = torch.zeros_like(own), scores.gather(1, candidates)
         ranks = rank_scores(sampled, target_column, exclude=excluded, backend=self.backend)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.errors import warn
+from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.selection import Metrics, Selection
@@ -112,8 +113,9 @@ def evaluate_run(
     if answers.missed.any():
         # what is the same wherever the missing answers stand is told by the lists
         either = [key for key, measure in measures.items() if measure.rank_type in ("realistic", "expected")]
-        best, worst = (evaluate(_table(_placed(answers, last)), metrics=measures) for last in (False, True))
-        if unknown := [key for key in either if not _same(best[key], worst[key])]:
+        best, worst = (Analysis([_table(_placed(answers, last)).rows]) for last in (False, True))
+        bounds = {key: [measures[key].value_or_nan(analysis) for analysis in (best, worst)] for key in either}
+        if unknown := [key for key in either if not _same(*bounds[key])]:
             depth = int((answers.low - 1)[answers.missed > 0].min())
             worst_key = replace(measures[unknown[0]], rank_type="pessimistic").key
             raise ValueError(

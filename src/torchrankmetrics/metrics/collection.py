@@ -41,7 +41,8 @@ class RankCollection(HoldingCollection):
         *additional_metrics: more of them, unless metrics is a dict.
         views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning
             are left out.
-        rank_types: of "realistic", "optimistic", "pessimistic", "expected".
+        rank_types: of "realistic", "optimistic", "pessimistic", "expected". p-values are computed from pessimistic
+            ranks, whatever the rank type.
         sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
             in update. Or two labels of your own that stand for head and tail, ("i2t", "t2i") say, and maybe "both".
         average: "micro" or "macro", of names that do not say theirs.
@@ -84,7 +85,9 @@ class RankCollection(HoldingCollection):
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
-        self._selection = Selection(views, rank_types, sides, expectation or DEFAULT_EXPECTATION, average)
+        self._selection = Selection(
+            views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
+        )
         self._options = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)

@@ -18,7 +18,6 @@ from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.queries import check_queries
-from torchrankmetrics.theory.queries.definitions import QueryDefinition
 
 # what members that compute alike have in common
 _WAYS = itemgetter(
@@ -135,7 +134,7 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
             (member.measure.side == "both", member.measure.average): member
             for member in reversed(list(self._members()))
         }
-        self._has_queries = any(isinstance(member.definition, QueryDefinition) for member in self._members())
+        self._has_queries = any(member._has_queries for member in self._members())
         self._checked = (self._leader, *(member for member in picky.values() if member is not self._leader))
         self._take()
 
@@ -193,6 +192,6 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
     ) -> None:
-        if self._leader._take_in(state_dict, prefix, metadata, lists[-1]):
+        if self._leader._take_in(state_dict, prefix, metadata, lists[-1], self._has_queries):
             self._share()
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)

@@ -2,6 +2,7 @@
 
 from typing import Any, Literal, cast, get_args
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
 from torchrankmetrics.metrics.store import Gather, TakesBatches, as_values
-from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
@@ -41,7 +42,8 @@ class RankMetric(TakesBatches, RowState):
         definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
             definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
         view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders.
+        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders. p-values are
+            computed from pessimistic ranks, whatever the rank type.
         side: "both" (so is None), or "head", "tail" or "relation": only those tasks count.
         average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
         expectation: what gives null moments; None: exact.
@@ -98,6 +100,7 @@ class RankMetric(TakesBatches, RowState):
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure
+        self._has_queries = isinstance(measure.definition, QueryDefinition)
         self.storage = storage
         self._holder = None
         self.add_state("rows", [], dist_reduce_fx="cat")
@@ -134,6 +137,11 @@ class RankMetric(TakesBatches, RowState):
             weight: numbers >= 0 of that shape; None: equal.
             num_answers: (queries,) integers from 1 to num_candidates, or one; for metrics of queries alone.
         """
+        given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
+        num_candidates, weight, num_answers = (
+            as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
+            for name, values in given.items()
+        )
         definition = self.measure.definition
         if isinstance(definition, QueryDefinition):
             return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
@@ -154,7 +162,7 @@ class RankMetric(TakesBatches, RowState):
                 raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
             self._check_update(RankTable(incoming_state.rows.as_one(self.device)), None, None)
         elif isinstance(incoming_state, dict) and "rows" in incoming_state:
-            incoming_state = {"rows": [checked(incoming_state["rows"]).to(self.device)]}
+            incoming_state = {"rows": [checked(incoming_state["rows"], self._has_queries).to(self.device)]}
             self._check_update(RankTable(incoming_state["rows"][0]), None, None)
         super().merge_state(incoming_state)
         self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
@@ -200,7 +208,7 @@ class RankMetric(TakesBatches, RowState):
         return cast("TaskSide | None", side)
 
     def _keep(self, block: Tensor) -> None:
-        if isinstance(self.measure.definition, QueryDefinition):
+        if self._has_queries:
             check_queries(block)
         if self.rows.shared:
             self.rows = list(self.rows)

@@ -82,6 +82,35 @@ class FirstReciprocalRank(QueryMetricUpToK):
     make = staticmethod(definitions.first_reciprocal_rank)
 
 
+class FirstMeanRank(NamedMetric):
+    """Mean rank of the first relevant item of a query in [1, max N], MeanR of image-text retrieval; lower is better.
+
+    The mean over queries; ``MeanRank`` is the mean over relevant items.
+
+    Example:
+        >>> answers = [[0, 2], [1, 2], [0, 1, 3]]  # of every row of preds
+        >>> FirstMeanRank()(preds, answers)
+        tensor(1.3333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.FIRST_MEAN_RANK)
+
+
+class FirstMedianRank(NamedMetric):
+    """Median rank of the first relevant item of a query in [1, max N], MedR of image-text retrieval; lower is better.
+
+    The median over queries, the midpoint for an even number; ``MedianRank`` is the median over relevant items. The
+    realistic rank of the first item is the mean of its optimistic and pessimistic one.
+
+    Example:
+        >>> answers = [[0, 2], [1, 2], [0, 1, 3]]  # of every row of preds
+        >>> FirstMedianRank()(preds, answers)
+        tensor(1., dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.FIRST_MEDIAN_RANK)
+
+
 class AveragePrecision(QueryMetricUpToK):
     """Average precision, (1/m) sum of i / r_(i) over the m answers in [0, 1], what is averaged to MAP.
 

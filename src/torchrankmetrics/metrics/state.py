@@ -18,6 +18,7 @@ class RowState(Metric):
     """A metric whose one state is ``rows``, a list of int64 (n_i, 9) blocks."""
 
     _holder: ref[Any] | None
+    _has_queries: bool
 
     @property
     def rows(self) -> RowStore:
@@ -94,12 +95,14 @@ class RowState(Metric):
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
     ) -> None:
-        self._take_in(state_dict, prefix, metadata, lists[-1])
+        self._take_in(state_dict, prefix, metadata, lists[-1], self._has_queries)
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
-    def _take_in(self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str]) -> bool:
+    def _take_in(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str], has_queries: bool
+    ) -> bool:
         """Take the rows out of a saved state, and say whether there were some."""
-        rows = loaded(state_dict, prefix, metadata, errors)
+        rows = loaded(state_dict, prefix, metadata, errors, has_queries)
         if rows is None:
             return False
         self.rows = [rows.to(self.device)]

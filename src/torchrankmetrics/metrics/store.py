@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrankmetrics.errors import told
+from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
 from torchrankmetrics.ranking.arrays import Integers, Numbers
@@ -19,7 +19,7 @@ from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds, make_block
-from torchrankmetrics.table.columns import empty_rows
+from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
 
 Gather = Callable[..., list[Tensor]]
 
@@ -105,7 +105,14 @@ class RowStore(list[Tensor]):
         mine = local()
         if gather is gather_all_tensors:
             mine = mine.to(group_device(group, device))
-        rows = RowStore([torch.cat(list(gather(mine.contiguous(), group=group)))])
+        parts = list(gather(mine.contiguous(), group=group))
+        rows = RowStore([torch.cat(parts)])
+        if len(parts) > 1 and (Columns(rows[0]).sample_id == ABSENT).any():
+            warn(  # the same text in every epoch, so that Python shows it once
+                f"ranking tasks from {len(parts)} processes have no sample_id: samples that a sampler repeats count "
+                "twice, and torch's DistributedSampler repeats some unless their number is divisible by the number of "
+                "processes or drop_last is True; pass sample_id= to update"
+            )
         gathered.append((gather, group, rows))
         return rows
 

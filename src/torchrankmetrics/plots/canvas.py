@@ -1,6 +1,9 @@
-"""What the plots share: axes, marks that can be told apart in print, and how models are passed."""
+"""What the plots share: axes, marks that differ in print, how models are passed, and figures as SVG."""
 
+import html
 import importlib
+import io
+import re
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +19,7 @@ from torchrankmetrics.theory.sample import RankSample
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
     from matplotlib.figure import Figure as Figure
+
 
 CHANCE: dict[str, Any] = {"color": "0.45", "linewidth": 1.2}
 SMALL = 8.5
@@ -170,3 +174,28 @@ def check_series(series: Sized, most: int | None = len(MARKS)) -> None:
         raise ValueError(
             f"{len(series)} series cannot be told apart in print; draw at most {most}, the others in a second plot"
         )
+
+
+def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
+    """Write a figure as an SVG element, the same bytes each time, and close it.
+
+    Args:
+        fig: any figure; its background is left out, so that the page's shows.
+        label: what it shows, for those who do not see it.
+        prefix: begins the ids in it, another one for each figure of a page.
+
+    Raises:
+        ImportError: without matplotlib.
+    """
+    plt, content = pyplot(), io.StringIO()
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
+        fig.savefig(content, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    plt.close(fig)
+    text = content.getvalue()
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
+    text = re.sub(r'\bid="', f'id="{prefix}-', text)
+    text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{prefix}-", text)
+    # the size is the page's: what remains is the shape
+    text = re.sub(r'^(<svg[^>]*?) width="[^"]*" height="[^"]*"|^(<svg[^>]*?)', r"\1\2", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1).strip()

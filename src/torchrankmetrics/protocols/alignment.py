@@ -10,7 +10,8 @@ from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import told
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.chunks import check_embeddings, rank_embeddings
 from torchrankmetrics.ranking.excluded import ExcludedSlices
@@ -35,11 +36,13 @@ def rank_alignment(
 ) -> RankTable:
     """Rank the counterpart of every aligned entity, in both directions.
 
-    Side "tail" looks for the right entity of a left one, side "head" for the left one of a right one. Other
-    counterparts of the same entity, in ``pairs`` or ``known``, are no candidates.
+    Side "tail" looks for the right entity of a left one, side "head" for the left one of a right one. The other
+    counterparts of the same entity, in ``pairs`` or ``known``, are not candidates. Pairs that share an entity are one
+    query of its side, with several relevant items: five captions of an image are one query of the image. Metrics of
+    queries (``success_at_<k>``, ``rr``, ``ap``) average over entities, metrics of tasks over pairs.
 
     Args:
-        pairs: (n, 2) integers [left, right], the test alignment.
+        pairs: (n, 2) integers [left, right], the test alignment. A repeated pair counts once.
         left: (L, d) embeddings of the left graph, a tensor or an array, like what follows; without ``right`` the
             similarities (L, R), higher is better.
         right: (R, d) embeddings of the right graph, same dtype and device.
@@ -51,7 +54,8 @@ def rank_alignment(
         arithmetic: as ``rank_embeddings`` takes it.
 
     Returns:
-        One row per side and pair, in the order of the pairs, tails first; the index of the pair is the sample id.
+        One row per side and pair, in the order of the pairs, tails first. The sample id is the index at which the pair
+        occurs first, the query is the entity that is given.
 
     Raises:
         TypeError, ValueError: as ``rank_embeddings`` and ``rank_scores``; for wrong shapes, an unknown ``candidates``,
@@ -74,6 +78,9 @@ def rank_alignment(
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])
+    distinct, pair = unique_rows(test)
+    first_index = torch.full((len(distinct),), len(test), device=device)
+    sample_id = first_index.scatter_reduce_(0, pair, torch.arange(len(test), device=device), "amin")[pair]
     tables = []
     directions: tuple[tuple[EntitySide, int, int], ...] = (("tail", 0, 1), ("head", 1, 0))
     for side, query, answer in directions:
@@ -92,7 +99,9 @@ def rank_alignment(
             task = torch.arange(first, min(first + size, len(test)), device=device)
             queries = test[task, query]
             ranks = rank(queries, column[test[task, answer]], counterparts(queries))
-            tables.append(RankTable.from_ranks(ranks, side=side, sample_id=task))
+            filtered = torch.full_like(task, fault.FILTERED)  # counterparts holds the target too
+            ranks = Ranks.trusted(ranks.columns, filtered if ranks.flags is None else ranks.flags | filtered)
+            tables.append(RankTable.from_ranks(ranks, side=side, sample_id=sample_id[task], query=queries))
     return RankTable.concatenate(tables)
 
 

@@ -7,8 +7,6 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.evaluation.rank_table import RankTable
-from torchrankmetrics.evaluation.selection import Metrics
-from torchrankmetrics.evaluation.summary import Summary
 from torchrankmetrics.ranking.excluded import Excluded
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 
@@ -101,16 +99,9 @@ class AnsweredTable(RankTable):
 
     Attributes:
         answers: the best candidates of the queries, where they were asked for.
-        near_ties: what the warning of near-ties said, which ``summary`` says again; None: there was none.
     """
 
     answers: TopAnswers | None = None
-    near_ties: str | None = None
-
-    def summary(self, metrics: Metrics | None = None) -> Summary:
-        """As ``RankTable.summary``, with what was found of near-ties."""
-        found = super().summary(metrics)
-        return found if self.near_ties is None else replace(found, notes=(*found.notes, self.near_ties))
 
 
 @dataclass

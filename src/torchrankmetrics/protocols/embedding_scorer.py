@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.candidates import Candidates
 from torchrankmetrics.ranking.certified.rank import rank_exactly
 from torchrankmetrics.ranking.chunks import (
@@ -47,9 +48,9 @@ class EmbeddingScorer:
     def __init__(
         self,
         queries: Callable[..., Tensor],
-        candidates: Tensor | Candidates,
+        candidates: Tensor | Array | Candidates,
         *,
-        bias: Tensor | None = None,
+        bias: Tensor | Array | None = None,
         similarity: str = "dot",
         arithmetic: str | None = None,
     ) -> None:
@@ -86,7 +87,7 @@ class EmbeddingScorer:
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
         """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it."""
-        queries = self.queries(*ids)
+        queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
         check_embeddings(queries, self.candidates.embeddings, some=some)
         if len(queries) != len(ids[0]):
             raise ValueError(f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}")

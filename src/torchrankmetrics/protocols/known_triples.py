@@ -4,7 +4,6 @@ import os
 from functools import cached_property
 from typing import Any, SupportsIndex
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -82,7 +81,8 @@ class KnownTriples:
         Raises:
             ValueError: if it does not.
         """
-        known_files.verify(self._indices("_relations" in vars(self)), self._file, progress)
+        where = "the index" if self._file is None else self._file.path
+        known_files.verify(self._indices("_relations" in vars(self)), where, progress)
 
     @classmethod
     def _opened(cls, file: known_files.Opened) -> "KnownTriples":
@@ -195,7 +195,7 @@ def excluded_by(candidates: Integers | None, num_entities: int, device: torch.de
 
 def as_triples(values: Integers, name: str) -> Tensor:
     """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
-    if isinstance(values, tuple) and len(values) == 3 and all(isinstance(part, Tensor | np.ndarray) for part in values):
+    if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
         parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
         shapes = [tuple(part.shape) for part in parts]
         if parts[0].ndim != 1 or len(set(shapes)) != 1:

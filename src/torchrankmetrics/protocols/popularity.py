@@ -46,6 +46,8 @@ def weight_by_popularity(
     """
     entity_exponent = _exponent("entity_exponent", entity_exponent)
     relation_exponent = _exponent("relation_exponent", relation_exponent)
+    if not isinstance(table, RankTable):
+        raise TypeError(f"table must be a RankTable of rank_triples, got {type(table).__name__}")
     tasks = as_triples(triples, "triples").cpu()
     if not known:
         raise ValueError("known is empty: pass the triples that popularity is counted in")

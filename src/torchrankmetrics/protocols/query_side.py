@@ -15,7 +15,6 @@ from torchrankmetrics.protocols.answers import Best, SideAnswers
 from torchrankmetrics.protocols.batches import FIRST, BatchSize
 from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
 from torchrankmetrics.protocols.known_triples import excluded_by
-from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.scorers import score_queries
 from torchrankmetrics.ranking.accumulator import rank_part
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
@@ -35,7 +34,6 @@ class QuerySide:
 
     higher_is_better = True
     best: Best | None = None
-    near_ties: NearTies | None = None
     tolerance: float | Tolerance = 0.0
     slicing = Slicing()
 
@@ -130,8 +128,6 @@ class QuerySide:
         excluded = excluded._replace(columns=excluded_by(candidates, part.total, scores.device))
         if part.is_whole:
             ranks, *_ = rank_filtered(scores, target, excluded, backend, self.tolerance)
-            if self.near_ties is not None:
-                self.near_ties.look(scores, target, excluded)
         else:
             ranks = rank_part(scores, target, excluded, backend, self.tolerance, part)
         if self.best is not None:

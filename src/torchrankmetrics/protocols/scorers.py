@@ -2,20 +2,19 @@
 
 from collections.abc import Callable
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.views import looks_reversed
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
 
-Scores = Tensor | npt.NDArray[np.generic]
+Scores = Tensor | Array
 """What a function that scores gives."""
 ScorePair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
@@ -43,11 +42,11 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> Scor
 
 def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
     """Scores as a tensor, higher is better; arrays follow to the device. None: they are neither."""
-    if isinstance(scores, np.ndarray):
-        # of an array that may not be written to torch would warn
-        scores = torch.from_numpy(scores if scores.flags.writeable else scores.copy()).to(device)
     if not isinstance(scores, Tensor):
-        return None
+        if not hasattr(scores, "__array__"):
+            return None
+        scores = as_tensor(scores, "scores").to(device)
+    check_dense(scores, "scores")
     if higher_is_better:
         return scores
     # of integers the complement: -x has no place for the lowest, nor for any without a sign

@@ -11,7 +11,6 @@ from torchrankmetrics.checks import check_function, check_int
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.protocols.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples, asked_of
-from torchrankmetrics.protocols.near_ties import NearTies
 from torchrankmetrics.protocols.query_side import QuerySide
 from torchrankmetrics.protocols.scorers import Scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
@@ -75,7 +74,7 @@ def rank_triples(
 
     Warns:
         RankMetricWarning: if the ranks are so far worse than chance that the scores look like distances, or the
-            distances like scores; or if float noise orders candidates that should tie, in a sample of the tasks.
+            distances like scores.
 
     Returns:
         One row per side and triple, in the order of the triples, tails first: side, the relation as group, the index of
@@ -122,10 +121,8 @@ def rank_triples(
         }
 
     tasks, sides = slicing.agree(read, said)
-    near_ties = NearTies() if tolerance == 0.0 else None
-    options = (candidates, batch_size, backend, higher_is_better, progress, tolerance, near_ties)
+    options = (candidates, batch_size, backend, higher_is_better, progress, tolerance)
     table = AnsweredTable(rank_sides(sides, tasks[:, 1], *options).rows)
-    table.near_ties = None if near_ties is None else near_ties.tell()
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.answers() for side in sides})
     return table
@@ -174,16 +171,12 @@ def rank_sides(
     higher_is_better: bool = True,
     progress: bool = True,
     tolerance: float | Tolerance | None = None,
-    near_ties: NearTies | None = None,
 ) -> RankTable:
     """Rank the queries of all sides, one after the other, with a progress bar; the tasks of each have these groups."""
     tables, total = [], sum(len(side.queries) for side in sides)
     with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
         for side in sides:
             side.compare_by(higher_is_better, 0.0 if tolerance is None else tolerance)
-            if near_ties is not None:
-                near_ties.begin()
-            side.near_ties = near_ties
             tables.append(side.rank(group, candidates, batch_size, backend, bar))
     table = RankTable.concatenate(tables)
     look_for_distances(table.ranks, higher_is_better)

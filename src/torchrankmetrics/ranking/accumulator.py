@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.checks import check_int, shown
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.counting.plain import BITS
@@ -72,7 +73,9 @@ class RankAccumulator:
                     "tolerance of chunks must be absolute: the spread of a row is known when its last chunk has come, "
                     "and the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
                 )
-            B, n = shape
+            if not isinstance(shape, tuple | list) or len(shape) != 2:
+                raise TypeError(f"shape must be (B, N), two ints, got {shown(shape)}")
+            B, n = (check_int("shape", size, 0) for size in shape)
             return given, absolute, B, n
 
         slicing = Slicing(process_group, offset, num_candidates)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.masked import MaskedTensor
 
 Array = npt.NDArray[np.generic]
 """What is taken in the place of a tensor; it becomes one on the CPU."""
@@ -18,11 +19,11 @@ Integers = Tensor | npt.ArrayLike
 
 
 def as_tensor(values: Numbers, name: str) -> Tensor:
-    """Give a tensor without gradient; Python's floats as float64, as NumPy reads them.
+    """Read numbers as a dense tensor without gradient; Python floats become float64, as in NumPy.
 
     Raises:
-        ValueError: if the values are ragged; it names the argument.
-        TypeError: if they are no numbers that torch knows.
+        ValueError: if the values are ragged, or on the meta device.
+        TypeError: if they are not numbers that torch has a dtype for, or a tensor is not dense.
 
     >>> as_tensor([0, "a"], "group")
     Traceback (most recent call last):
@@ -30,22 +31,55 @@ def as_tensor(values: Numbers, name: str) -> Tensor:
     TypeError: group must hold numbers, got list of <U21
     """
     if isinstance(values, Tensor):
+        check_dense(values, name)
         return values.detach() if values.requires_grad else values
-    if isinstance(values, str):
-        raise TypeError(f"{name} must hold numbers, got the str {values!r}")
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} must not be ragged, got {type(values).__name__}: {error}") from error
-    if array.dtype.kind in "iuf":  # torch does not take other byte orders, nor C's second name of a 64-bit integer
+    array = as_array(values, name)
+    if array.dtype.kind in "biufc":  # torch takes neither other byte orders nor C's second name of a 64-bit integer
         native = np.dtype(f"{array.dtype.kind}{array.dtype.itemsize}")
         array = array.astype(native, copy=False).view(native)
-    if not array.flags.writeable:  # torch warns of those, and none is written to here
-        array = array.copy()
+        if not array.flags.writeable or any(step < 0 or step % array.itemsize for step in array.strides):
+            array = array.copy()  # torch warns of read-only arrays, and takes no other strides
     try:
         return torch.as_tensor(array, device="cpu")  # whatever the default device: NumPy's arrays are there
     except TypeError as error:
         raise TypeError(f"{name} must hold numbers, got {type(values).__name__} of {array.dtype}") from error
+
+
+def as_array(values: Numbers, name: str) -> npt.NDArray[Any]:
+    """Read values as a NumPy array of any dtype; floats of a tensor become float64. Errors as ``as_tensor``."""
+    if isinstance(values, Tensor):
+        tensor = as_tensor(values, name).cpu().resolve_neg()
+        return (tensor.double() if tensor.is_floating_point() else tensor).numpy()
+    if isinstance(values, str):
+        raise TypeError(f"{name} must hold numbers, got the str {values!r:.80}")
+    if isinstance(values, np.ma.MaskedArray) and (masked := int(values.mask.sum())):
+        raise TypeError(
+            f"{name} must not be masked, got {masked} masked values; pass {name}.filled(...) and exclude "
+            "masked candidates"
+        )
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"{name} must not be ragged, got {type(values).__name__}: {error}") from error
+    except (TypeError, RuntimeError) as error:  # a list of tensors that NumPy does not read
+        raise TypeError(f"{name} must hold numbers, got {type(values).__name__}: {error!s:.80}") from error
+
+
+def check_dense(tensor: Tensor, name: str) -> None:
+    """Raise if a tensor is not an ordinary one: sparse, nested, quantized, masked, or without values."""
+    masked = type(tensor) is not Tensor and isinstance(tensor, MaskedTensor)
+    if tensor.layout is torch.strided and not (tensor.is_nested or tensor.is_quantized or tensor.is_meta or masked):
+        return
+    if tensor.is_meta:
+        raise ValueError(f"{name} must be on a device that holds values, such as cpu, got meta; pass real data")
+    kind, remedy = str(tensor.layout), "to_dense()"
+    if tensor.is_nested:
+        kind, remedy = "a nested tensor", "to_padded_tensor(...)"
+    elif tensor.is_quantized:
+        kind, remedy = "a quantized tensor", "dequantize()"
+    elif masked:
+        kind, remedy = "a masked tensor", "to_tensor(...)"
+    raise TypeError(f"{name} must be a dense tensor, got {kind}; pass {name}.{remedy}")
 
 
 def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
@@ -54,9 +88,7 @@ def read_scores(given: Any, name: str, of: str = "scores (B, N)") -> Tensor:
     Raises:
         TypeError: for all that is no array.
     """
-    if isinstance(given, Tensor):
-        return given
-    if hasattr(given, "__array__"):
+    if isinstance(given, Tensor) or hasattr(given, "__array__"):
         return as_tensor(given, name)
     hint = ""
     if isinstance(given, Mapping):
@@ -81,7 +113,8 @@ def as_ids(values: Integers, name: str) -> Tensor:
         ValueError: if an id does not fit in int64.
     """
     if isinstance(values, Tensor) and values.dtype == torch.int64:
-        return values  # asked of every batch: each call costs
+        check_dense(values, name)  # read for every batch: each call costs
+        return values
     ids = as_tensor(values, name)
     if ids.numel() and (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool):
         raise TypeError(f"{name} must hold integers, got {ids.dtype}")

@@ -33,7 +33,7 @@ def rank_embeddings(
     exclude: Exclude = None,
     chunk_size: int | None = None,
     backend: str = "auto",
-    bias: Tensor | None = None,
+    bias: Tensor | Array | None = None,
     arithmetic: str | None = None,
     offset: int | None = None,
     num_candidates: int | None = None,
@@ -226,7 +226,7 @@ def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
 _PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
 
 
-def read_candidates(candidates: Tensor | Candidates, bias: Tensor | None) -> Candidates:
+def read_candidates(candidates: Tensor | Array | Candidates, bias: Tensor | Array | None) -> Candidates:
     """Make candidates of a tensor; those that are some already hold their bias."""
     if not isinstance(candidates, Candidates):
         return Candidates(candidates, bias)
@@ -243,7 +243,9 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
             f"queries must be (B, d) and candidates (N, d){' with N >= 1' if some else ''}, "
             f"got {tuple(queries.shape)} and {tuple(candidates.shape)}"
         )
-    if not queries.is_floating_point() or queries.dtype != candidates.dtype:
+    # Candidates store float8 as bfloat16
+    dtypes = {torch.bfloat16 if x.dtype.itemsize == 1 else x.dtype for x in (queries, candidates)}
+    if not queries.is_floating_point() or len(dtypes) > 1:
         raise TypeError(
             f"queries and candidates must share a floating dtype, got {queries.dtype} and {candidates.dtype}"
         )

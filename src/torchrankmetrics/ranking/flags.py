@@ -46,4 +46,6 @@ def raise_faults(flags: npt.NDArray[np.int64]) -> int:
         if seen & kind:
             number = int((flags & kind > 0).sum())
             raise error(f"{text}; {number} ranking tasks broke this in an update on an accelerator (told at compute)")
+    if seen >= 2 * PARTIAL:
+        raise ValueError(f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote them")
     return seen

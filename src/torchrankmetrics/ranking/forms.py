@@ -67,7 +67,7 @@ def read_form(values: Any, name: str, shape: tuple[int, ...], device: torch.devi
                 f"{tuple(column.shape)}; {_list(name)}"
             )
         return Cells(as_ids(row, name), as_ids(column, name))
-    if isinstance(values, list) or (isinstance(values, np.ndarray) and values.dtype == object):
+    if isinstance(values, list) or getattr(values, "dtype", None) == np.dtype(object):
         return _of_list(list(values), name, shape[0], device)
     if hasattr(values, "tocsr"):
         return _of_sparse(values, name, shape, device)
@@ -91,16 +91,17 @@ def _list(name: str) -> str:
 
 
 def _read(values: Any, name: str, device: torch.device) -> Tensor:
+    if not isinstance(values, Tensor | list) and not hasattr(values, "__array__"):
+        raise TypeError(
+            f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, column)), a list "
+            f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
+        )
+    tensor = as_tensor(values, name)
     if not isinstance(values, Tensor):
-        if not hasattr(values, "__array__") and not isinstance(values, list):
-            raise TypeError(
-                f"{name} must be a tensor or an array (labels (B, N) as bool, pairs (2, P) of (row, column)), a list "
-                f"with one entry per row or a tuple (rows, columns); got {type(values).__name__}"
-            )
-        return as_tensor(values, name).to(device)
-    if values.device != device:
-        raise ValueError(f"{name} must be on the device of scores, {device}; got {values.device}")
-    return values
+        return tensor.to(device)
+    if tensor.device != device:
+        raise ValueError(f"{name} must be on the device of scores, {device}; got {tensor.device}")
+    return tensor
 
 
 def _of_pairs(pairs: Tensor, name: str, shape: tuple[int, ...]) -> Cells:
@@ -131,6 +132,10 @@ def _of_list(values: list[Any], name: str, num_rows: int, device: torch.device) 
     for i, part in enumerate(values):
         if not isinstance(part, Collection | Tensor) or isinstance(part, str | dict):
             raise TypeError(f"{name} as a list must hold the columns of every row, got {part!r:.80} in entry {i}")
+        if not isinstance(part, Tensor) and isinstance(next(iter(part), 0), bool):
+            raise TypeError(
+                f"{name} as a list must hold columns, got bool in entry {i}: pass labels (B, N) as torch.tensor({name})"
+            )
     if len(values) != num_rows:
         raise ValueError(
             f"{name} as a list must have one entry for each of {num_rows} rows of scores, got {len(values)}"

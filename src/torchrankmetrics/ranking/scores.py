@@ -63,9 +63,7 @@ def rank_scores(
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """
-    if not isinstance(scores, Tensor):
-        scores = read_scores(scores, "scores")
-    return rank_with_rows(scores, target, exclude, backend=backend, tolerance=tolerance)
+    return rank_with_rows(read_scores(scores, "scores"), target, exclude, backend=backend, tolerance=tolerance)
 
 
 def rank_with_rows(

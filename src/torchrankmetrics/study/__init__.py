@@ -1,6 +1,182 @@
-"""Many models, data sets and seeds at once: from saved ranks to tables, figures and a page that others can check."""
+"""Many models, data sets and seeds at once: from saved ranks to tables, figures and a page with a manifest."""
 
-from torchrankmetrics.study.rank_study import RankStudy
-from torchrankmetrics.study.verify import Verification, verify
+import json
+import math
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from torchrankmetrics.checks import check_int
+from torchrankmetrics.evaluation.intervals import check_confidence_level
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.selection import Metrics, Selection
+from torchrankmetrics.rendering import Rendered, Tabular
+from torchrankmetrics.study.page import MANIFEST, VERSION, manifest_of, manifest_text
+from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_of
+from torchrankmetrics.study.runs import Run, rows_of_source
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.views import VIEWS
 
 __all__ = ["RankStudy", "Verification", "verify"]
+
+
+_SCRIPT = re.compile(rf"<script\b[^>]*{MANIFEST}[^>]*>(.*?)</script", re.DOTALL | re.IGNORECASE)
+_LABELS = ("metric", "model", "dataset", "seed")
+_DRAWN = {"p_best": 1e-3}  # p-values from simulated draws move with the rounding of the machine
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A value of the manifest that the files do not give; ``where`` is its path in the manifest."""
+
+    where: str
+    page: Any
+    files: Any
+
+
+@dataclass(frozen=True, eq=False)
+class Verification(Rendered):
+    """What ``verify`` found; true if the manifest is that of the files.
+
+    Attributes:
+        differences: in the order of the manifest.
+        num_files, num_numbers: how many files and numbers the manifest has.
+        notes: what a reader must know.
+    """
+
+    differences: tuple[Difference, ...]
+    num_files: int
+    num_numbers: int
+    notes: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return not self.differences
+
+    def tabular(self) -> Tabular:
+        """The differences, before they are written."""
+        rows = [(one.where, _text(one.page), _text(one.files)) for one in self.differences]
+        return Tabular.named(("where", "page", "files"), rows, self.notes)
+
+
+def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, metrics: Metrics = ()) -> Verification:
+    """Compute the manifest of a page that ``RankStudy.report`` wrote again from files of ranks, and compare.
+
+    The manifest holds the path and the SHA-256 of the rows of every file, versions, options, and every number of the
+    page's tables. The text and the figures that the page displays are not verified.
+
+    Args:
+        report: the HTML file.
+        folder: the directory below which the files are, by the paths in the manifest.
+        metrics: metrics without a name, as they were passed to ``report``.
+
+    Raises:
+        OSError: if the page cannot be read.
+        ValueError: if the page does not have exactly one manifest, or the manifest is damaged.
+    """
+    base = Path(folder)
+    if not base.is_dir():
+        raise ValueError(f"folder must be a directory with files of ranks, got {os.fspath(folder)!r}")
+    page = _manifest(Path(report))
+    selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page names the view
+    known = {one.key: one for one in selection.measures(metrics).values()}
+    try:
+        options, numbers = page["options"], sum(_count(table) for table in page["tables"].values())
+        measures = [_measure(key, known) for key in options["metrics"]]
+        named = {name: {int(i): tuple(t) for i, t in found.items()} for name, found in options["triples"].items()}
+        runs = [({part: str(one[part]) for part in _LABELS[1:]}, one["file"]) for one in page["files"]]
+        names = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
+        level, tasks = check_confidence_level(options["confidence_level"]), check_int("tasks", options["tasks"], 0)
+        plain = level, options["cluster"], options["margin"], tasks
+    except (KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the manifest of {report} is damaged: {error!r}") from error
+    study = RankStudy()
+    differing = [found for run, file in runs if (found := _add_file(study, run, file, base)) is not None]
+    notes = ["Only the manifest of the page is verified, not the text and the figures that it displays."]
+    if differing:
+        notes.append("No number was computed again, because files are missing or damaged.")
+    else:
+        study.arrange(*names)
+        triples = {name: found for name, found in named.items() if found}
+        contents = contents_of(study, measures, *plain, triples)
+        differing = list(_differences("", page, json.loads(manifest_text(manifest_of(study, contents)))))
+        if differing and all(one.where.startswith("versions") for one in differing):
+            notes.append("Only versions differ: with the versions of the page the numbers should be the same.")
+    agree = "agree" if not differing else f"{len(differing)} differences"
+    notes.insert(0, f"{len(runs)} files and {numbers} numbers: {agree}.")
+    return Verification(tuple(differing), len(runs), numbers, tuple(notes))
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    found = _SCRIPT.findall(path.read_text(encoding="utf-8", errors="replace"))
+    if len(found) != 1:
+        raise ValueError(f"{path} must have one manifest, as RankStudy.report writes it, got {len(found)}")
+    try:
+        content: dict[str, Any] = json.loads(found[0])
+        if manifest_text(content) != found[0]:  # as with a key that is there twice
+            raise ValueError("RankStudy.report does not write it in this form")
+        version = content["manifest"]
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise ValueError(f"the manifest of {path} is damaged: {error}") from error
+    if version != VERSION:
+        raise ValueError(f"the manifest of {path} has version {version!r}; this library reads {VERSION}")
+    return content
+
+
+def _add_file(study: RankStudy, names: dict[str, str], file: Any, base: Path) -> Difference | None:
+    """Add the run of a file; what is wrong if it cannot be read."""
+    where = f"files: {' '.join(names.values())}"
+    if file is None:
+        return Difference(where, "in memory", "no file")
+    inside = PurePosixPath(str(file))
+    if inside.is_absolute() or ".." in inside.parts:
+        raise ValueError(f"the manifest names the file {file!r}: it must be a path below the folder")
+    try:
+        study._add(Run(**names, source=base / inside, file=str(file), num_rows=rows_of_source(base / inside)))
+    except (OSError, ValueError) as error:
+        return Difference(where, file, str(error))
+    return None
+
+
+def _measure(key: str, known: dict[str, Measure]) -> Measure:
+    if key in known:
+        return known[key]
+    try:
+        return measures_of([key], None)[0]
+    except ValueError as error:
+        raise ValueError(f"the page is of the metric {key!r}, which has no name here: pass it in metrics=") from error
+
+
+def _differences(where: str, page: Any, files: Any) -> Iterator[Difference]:
+    """Compare two values of JSON, dicts by key and lists by position."""
+    if isinstance(page, dict) and isinstance(files, dict):
+        for key in dict.fromkeys([*files, *page]):
+            path = f"{where}: {key}" if where else key
+            if key in page and key in files:
+                yield from _differences(path, page[key], files[key])
+            else:
+                yield Difference(path, *("there" if key in one else "missing" for one in (page, files)))
+    elif isinstance(page, list) and isinstance(files, list) and len(page) == len(files):
+        for i, (a, b) in enumerate(zip(page, files, strict=True), 1):
+            label = " ".join(str(b[key]) for key in _LABELS if key in b) if isinstance(b, dict) else ""
+            yield from _differences(f"{where}: {label or i}", a, b)
+    elif isinstance(page, float) and isinstance(files, float):
+        absolute = _DRAWN.get(where.rpartition(": ")[2], 1e-14)
+        if not math.isclose(page, files, rel_tol=1e-9, abs_tol=absolute):
+            yield Difference(where, page, files)
+    elif type(page) is not type(files) or page != files:
+        yield Difference(where, page, files)
+
+
+def _count(value: Any) -> int:
+    """Numbers in a value of JSON."""
+    if isinstance(value, dict | list):
+        return sum(map(_count, value.values() if isinstance(value, dict) else value))
+    return isinstance(value, int | float)
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,28 +1,146 @@
-"""The page of a study: one HTML file without any other, for a screen, a phone, the dark and paper."""
+"""The page of a study: one HTML file without any other, and the manifest of its numbers."""
 
+import hashlib
 import html
+import importlib.metadata
 import json
-from collections.abc import Iterable
-from dataclasses import replace
+import platform
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from torchrankmetrics.plots.canvas import to_svg
 from torchrankmetrics.plots.distribution import rank_ecdf
-from torchrankmetrics.plots.svg import to_svg
-from torchrankmetrics.rendering import Tabular
-from torchrankmetrics.rendering.markup import to_html
-from torchrankmetrics.study.cards import VERSION, card_of, versions
-from torchrankmetrics.study.contents import Contents
-from torchrankmetrics.study.options import Options
-from torchrankmetrics.study.run_store import RunStore
-from torchrankmetrics.study.tables import WITHIN
+from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering.writers import to_html
+from torchrankmetrics.study.across import Differences, Ranking
+from torchrankmetrics.study.cells import HardestTasks
+from torchrankmetrics.study.runs import Read
+from torchrankmetrics.study.tables import WITHIN, StudyTable
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows
+from torchrankmetrics.version import __version__
 
-CARDS = "manifest"
+
+def card_of(read: Read) -> dict[str, Any]:
+    """Card of a run: its names, its file, the digest of its rows, and how it was evaluated."""
+    analysis = read.analysis
+    columns = Columns(analysis.rows)
+    protocol = {
+        "tasks": int(columns.count.sum()),
+        "sides": [str(side) for side in analysis.sides],
+        "candidates": [int(columns.num_candidates.min()), int(columns.num_candidates.max())],
+        "sampled": analysis.num_sampled,
+        "nan": analysis.num_nan,
+        "groups": len(np.unique(columns.group[columns.group != ABSENT])),
+        "sample_ids": bool((columns.sample_id != ABSENT).all()),
+    }
+    run = read.run
+    names = {"model": run.model, "dataset": run.dataset, "seed": run.seed, "file": run.file}
+    return {**names, "sha256": digest(analysis.rows), "protocol": protocol}
+
+
+def digest(rows: Rows) -> str:
+    """SHA-256 of canonical rows (n, 9) int64: row by row, little-endian, sorted as ``RankTable.compact`` does."""
+    return hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What computed the numbers."""
+    others = {name: importlib.metadata.version(name) for name in ("torch", "numpy", "scipy")}
+    # not from the metadata: of an editable installation they are as old as that
+    return {"python": platform.python_version(), "torchrankmetrics": __version__} | others
+
+
+@dataclass(frozen=True, eq=False)
+class Contents:
+    """The results of a page.
+
+    Attributes:
+        table: of all metrics.
+        single: the same for each metric by itself, as it is shown.
+        averages: over data sets; None for fewer than two data sets or models.
+        ranking: likewise, of the first metric.
+        differences: of the two models with the best mean rank, by the first metric; None where they are not compared.
+        protocol: of each data set.
+        hardest: worst and best tasks by data set.
+        num_hardest: how many of either; 0: none is listed.
+    """
+
+    table: StudyTable
+    single: Mapping[str, Rendered]
+    averages: Rendered | None
+    ranking: Ranking | None
+    differences: Differences | None
+    protocol: Rendered
+    hardest: Mapping[str, HardestTasks]
+    num_hardest: int
+
+    @property
+    def tables(self) -> dict[str, Rendered]:
+        """All tables by the names that the page has for them."""
+        named = {f"values {key}": table for key, table in self.single.items()}
+        across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
+        named |= {name: table for name, table in across.items() if table is not None}
+        named |= {f"tasks {name}": table for name, table in self.hardest.items()}
+        return named | {"protocol": self.protocol}
+
+
+@dataclass(frozen=True, eq=False)
+class Protocol(Rendered):
+    """Facts of the data sets, a row each."""
+
+    rows: Sequence[tuple[Any, ...]]
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        names = ("dataset", "runs", "tasks", "sides", "candidates", "ties %", "in family")
+        return Tabular([Column(name, key=name == "dataset") for name in names], self.rows, ())
+
+
+@dataclass(frozen=True, eq=False)
+class OfOneMetric(Rendered):
+    """The part of a table that is of one metric, marked as the whole family says."""
+
+    table: StudyTable
+    key: str
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        whole = self.table
+        one = tuple(measure for measure in whole.measures if measure.key == self.key)
+        rows = "datasets" if len(whole.datasets) > len(whole.models) else "models"
+        found = whole.only(one).shown(rows=rows)  # type: ignore[arg-type]
+        # the page tells the facts of the data sets once, beside these tables
+        return replace(found.tabular(), notes=found.how_to_read)
+
+
+def protocol_of(study: "RankStudy", table: StudyTable) -> Protocol:
+    """What was ranked among what."""
+    rows = []
+    for name in table.datasets:
+        facts, data = table.facts[name], study.dataset(name)
+        low, high = facts.candidates
+        ties = sorted(100 * rate for rate in facts.tie_rates.values())
+        tied = f"{ties[0]:.1f}" if ties[-1] - ties[0] < 0.05 else f"{ties[0]:.1f} to {ties[-1]:.1f}"
+        sides = " and ".join(facts.sides) or "not said"
+        compared = f"{len(data.aligned)} of {len(data.models)} models"
+        among = f"{low} to {high}" if low != high else str(low)
+        rows.append((name, len(data.reads), facts.num_tasks, sides, among, tied, compared))
+    return Protocol(tuple(rows))
+
+
+if TYPE_CHECKING:
+    from torchrankmetrics.study.rank_study import RankStudy
+
+MANIFEST, VERSION = "rank-manifest", 2
 _MOST_CURVES, _MOST_MODELS, _MANY_TIES = 6, 6, 0.1
 _STYLE = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 
 
-def page_of(study: RunStore, options: Options, contents: Contents, title: str) -> str:
+def page_of(study: "RankStudy", contents: Contents, title: str) -> str:
     """Write the page.
 
     Raises:
@@ -35,17 +153,17 @@ def page_of(study: RunStore, options: Options, contents: Contents, title: str) -
     parts = [
         f"<h1>{_text(title)}</h1>",
         f'<p class="about">{about} Computed by torchrankmetrics {versions()["torchrankmetrics"]}.</p>',
-        *_warnings(study, contents),
+        *_warned(_warnings(study, contents)),
         "<h2>Values</h2>",
-        *(table_of(f"values {key}", key, contents) for key in contents.single),
+        *(_table(f"values {key}", key, contents) for key in contents.single),
         *_values(contents, figures),
         *_across(contents, figures),
         *_distributions(study, contents, figures),
         *_hardest(contents),
         "<h2>Protocol</h2>",
-        table_of("protocol", "What was ranked among what", contents),
+        _table("protocol", "What was ranked among what", contents),
         *_method(contents),
-        *_cards(study, options, contents),
+        *_embedded(manifest_of(study, contents)),
     ]
     head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -71,25 +189,28 @@ def _text(text: str) -> str:
     return html.escape(text)
 
 
-def table_of(name: str, caption: str, contents: Contents) -> str:
+def _table(name: str, caption: str, contents: Contents) -> str:
     """A table of the contents with its notes, as the page has it."""
     tabular = contents.tables[name].tabular()
     written = to_html(replace(tabular, notes=()))
     captioned = written.replace("<table>", f"<table>\n<caption>{_text(caption)}</caption>", 1)
     notes = "\n".join(f'<p class="note">{_text(note)}</p>' for note in tabular.notes)
-    return f'<section data-table="{_text(name)}">\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
+    return f'<section>\n<div class="table">\n{captioned}\n</div>\n{notes}\n</section>'
 
 
-def _warnings(study: RunStore, contents: Contents) -> Iterable[str]:
+def _warnings(study: "RankStudy", contents: Contents) -> list[str]:
     told = [f"{name}: {warning}" for name, facts in contents.table.facts.items() for warning in facts.warnings]
     told += [f"{model} is missing on {data}" for model, data in study.missing]
     most = {name: max(facts.tie_rates.values()) for name, facts in contents.table.facts.items()}
     if tied := [f"{name} ({100 * rate:.0f} %)" for name, rate in most.items() if rate > _MANY_TIES]:
         told.append(f"more than a tenth of the true answers share their score with others on {', '.join(tied)}")
-    told += [*contents.table.remarks, *contents.table.doubtful]
-    if told:
+    return [*told, *contents.table.remarks, *contents.table.doubtful]
+
+
+def _warned(warnings: list[str]) -> Iterable[str]:
+    if warnings:
         yield '<section class="warnings">\n<h2>Before reading on</h2>\n<ul>'
-        yield from (f"<li>{_text(warning)}</li>" for warning in told)
+        yield from (f"<li>{_text(warning)}</li>" for warning in warnings)
         yield "</ul>\n</section>"
 
 
@@ -116,20 +237,20 @@ def _across(contents: Contents, figures: _Figures) -> Iterable[str]:
         return
     yield "<h2>Across data sets</h2>"
     if contents.averages is not None:
-        yield table_of("averages", "Each data set counts once", contents)
+        yield _table("averages", "Each data set counts once", contents)
     if (ranking := contents.ranking) is not None:
         yield figures.figure(
             ranking.plot(),
             f"Mean ranks by {ranking.metric} over {ranking.ranks.num_datasets} data sets; a bar joins models that are "
             "not told apart with the data sets as the sample (Friedman and Nemenyi).",
         )
-        yield table_of("ranks", "Mean ranks", contents)
+        yield _table("ranks", "Mean ranks", contents)
     if (found := contents.differences) is not None:
         yield figures.figure(found.plot(), found.about)
-        yield table_of("differences", f"{found.metric}: {found.a} less {found.b}", contents)
+        yield _table("differences", f"{found.metric}: {found.a} less {found.b}", contents)
 
 
-def _distributions(study: RunStore, contents: Contents, figures: _Figures) -> Iterable[str]:
+def _distributions(study: "RankStudy", contents: Contents, figures: _Figures) -> Iterable[str]:
     yield "<h2>Distribution of ranks</h2>"
     models, datasets = _drawn(contents), study.datasets[:_MOST_CURVES]
     for name in datasets:
@@ -148,7 +269,7 @@ def _distributions(study: RunStore, contents: Contents, figures: _Figures) -> It
 def _hardest(contents: Contents) -> Iterable[str]:
     if contents.hardest:
         yield "<h2>Worst and best tasks</h2>"
-        yield from (table_of(f"tasks {name}", name, contents) for name in contents.hardest)
+        yield from (_table(f"tasks {name}", name, contents) for name in contents.hardest)
 
 
 def _method(contents: Contents) -> Iterable[str]:
@@ -180,45 +301,54 @@ def _method(contents: Contents) -> Iterable[str]:
             "sets of the kind? One with tasks as the sample answers: what of other tasks of these data sets? The "
             "second is far narrower, and no answer to the first. Pooled tasks would let the largest data set decide."
         )
-    if contents.differences is not None:
-        lines.append(
-            "The average difference over other data sets is of random effects, by restricted maximum likelihood with "
-            "the error of Hartung and Knapp."
-        )
     yield "<h2>How each number was computed</h2>\n<ul>"
     yield from (f"<li>{_text(line)}</li>" for line in lines)
     yield "</ul>"
 
 
-def _cards(study: RunStore, options: Options, contents: Contents) -> Iterable[str]:
-    cards = [card_of(read) for name in study.datasets for read in study.dataset(name).reads]
-    heads = ("file", "model", "data set", "seed", "tasks", "SHA-256 of its rows")
-    rows = []
-    for card in cards:
-        names = (card["model"], card["dataset"], card["seed"], card["protocol"]["tasks"], card["sha256"][:16])
-        rows.append((card["file"] or "in memory", *names))
-    table = to_html(Tabular.named(heads, rows))
-    yield (
-        "<h2>Manifest</h2>\n<p>Who has the tables can check this page: <code>torchrankmetrics verify PAGE FOLDER"
-        "</code> finds each by its path below the folder, and computes every number of the tables again.</p>\n"
-        f'<details>\n<summary>{len(cards)} tables</summary>\n<div class="table">\n{table}\n</div>\n</details>'
-    )
-    content = {
+def manifest_of(study: "RankStudy", contents: Contents) -> dict[str, object]:
+    """Everything that the numbers of the page depend on, and every number of its tables."""
+    table = contents.table
+    written: dict[str, Rendered] = {"values": table} | contents.tables
+    return {
         "manifest": VERSION,
         "versions": versions(),
-        "metrics": [one.key for one in contents.table.measures],
-        "confidence_level": options.confidence_level,
-        "cluster": options.cluster,
-        "margin": options.margin,
-        "tasks": options.tasks,
-        "triples": {
-            name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
-            for name, found in contents.hardest.items()
+        "options": {
+            "metrics": [one.key for one in table.measures],
+            "confidence_level": table.confidence_level,
+            "cluster": table.cluster,
+            "margin": table.margin,
+            "tasks": contents.num_hardest,
+            "triples": {
+                name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
+                for name, found in contents.hardest.items()
+            },
         },
         "models": study.models,
         "datasets": study.datasets,
-        "tables": cards,
-        "numbers": json.loads(contents.table.to_json()),
+        "files": [card_of(read) for name in study.datasets for read in study.dataset(name).reads],
+        "tables": {name: json.loads(one.to_json()) for name, one in written.items()},
+        "notes": {name: list(one.tabular().notes) for name, one in written.items()},
+        "warnings": _warnings(study, contents),
     }
-    safe = json.dumps(content, ensure_ascii=True).replace("<", "\\u003c")
-    yield f'<script type="application/json" id="{CARDS}">{safe}</script>'
+
+
+def manifest_text(manifest: dict[str, object]) -> str:
+    """Write a manifest as JSON that no HTML ends."""
+    return json.dumps(manifest).replace("<", "\\u003c")
+
+
+def _embedded(manifest: dict[str, Any]) -> Iterable[str]:
+    heads = ("file", "model", "data set", "seed", "tasks", "SHA-256 of its rows")
+    rows = []
+    for one in manifest["files"]:
+        names = (one["model"], one["dataset"], one["seed"], one["protocol"]["tasks"], one["sha256"][:16])
+        rows.append((one["file"] or "in memory", *names))
+    table = to_html(Tabular.named(heads, rows))
+    yield (
+        "<h2>Files</h2>\n<p>This page embeds a manifest: files, versions and every number of the tables. "
+        "<code>torchrankmetrics verify PAGE FOLDER</code> computes the manifest again from the files; it does not "
+        "verify the displayed text.</p>\n"
+        f'<details>\n<summary>{len(rows)} files</summary>\n<div class="table">\n{table}\n</div>\n</details>'
+    )
+    yield f'<script type="application/json" id="{MANIFEST}">{manifest_text(manifest)}</script>'

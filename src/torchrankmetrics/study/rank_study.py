@@ -1,29 +1,54 @@
-"""RankStudy: ranks of many models on many data sets with several seeds, and what is asked of all of them."""
+"""RankStudy: ranks of many models on many data sets with several seeds."""
 
 import os
-from collections.abc import Hashable, Mapping
-from typing import TypedDict, Unpack, overload
+from collections import OrderedDict
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Self, TypedDict, Unpack, overload
 
 from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked
-from torchrankmetrics.evaluation.selection import Metrics
-from torchrankmetrics.files import write_whole
+from torchrankmetrics.evaluation.selection import Metrics, Selection
+from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.protocols.answers import Names
-from torchrankmetrics.study.averages import Averages, averages
-from torchrankmetrics.study.cells import Measured, measured
-from torchrankmetrics.study.contents import Contents, OfOneMetric, protocol_of
-from torchrankmetrics.study.differences import Differences, differences
-from torchrankmetrics.study.hardest import HardestTasks, Triples, hardest
-from torchrankmetrics.study.margins import check_margin
-from torchrankmetrics.study.options import CLUSTERS, Options, measures_of
-from torchrankmetrics.study.page import page_of
-from torchrankmetrics.study.ranking import Ranking, ranking
-from torchrankmetrics.study.run_store import RunStore
-from torchrankmetrics.study.tables import StudyTable, study_table
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
+from torchrankmetrics.study.cells import HardestTasks, Measured, Triples, hardest, measured
+from torchrankmetrics.study.page import Contents, OfOneMetric, page_of, protocol_of
+from torchrankmetrics.study.runs import DataSet, Given, Run, find_files, paths_of, rows_of_source, source_of
+from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.views import VIEWS, View
+
+CLUSTERS = (None, "group", "sample_id")
+
+
+def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
+    """Read what a table is asked for.
+
+    Raises:
+        TypeError, ValueError: for unknown names, and for what has no mean over seeds.
+    """
+    if view is not None:
+        check_choice("view", view, VIEWS)
+    selection = Selection([view or "base"], ["realistic"], ["both"], DEFAULT_EXPECTATION)
+    measures = list(selection.measures(metrics).values())
+    if not measures:
+        raise ValueError("metrics is empty: name at least one")
+    for measure in measures:
+        if not measure.is_estimate:
+            raise ValueError(
+                f"{measure.key!r} has no mean over seeds and data sets: use a metric in view base, normalized, "
+                "adjusted_index or z_score"
+            )
+    return measures
+
+
+_KEPT_ROWS = 1 << 22  # of the data sets read last: a quarter of a GiB
+
 
 AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
 
@@ -37,7 +62,7 @@ class _Page(TypedDict, total=False):
     title: str
 
 
-class RankStudy(RunStore):
+class RankStudy:
     """Ranks by model, data set and seed: tables, figures and pages of all of them.
 
     Files are read when they are needed. A model that is missing on a data set is shown as missing. The tasks of a data
@@ -52,8 +77,137 @@ class RankStudy(RunStore):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        self.runs: dict[tuple[str, str, str], Run] = {}
+        self._models: dict[str, None] = {}  # in their order
+        self._datasets: dict[str, None] = {}
+        self._read: OrderedDict[str, DataSet] = OrderedDict()
         self._measured: dict[tuple[Hashable, ...], Measured] = {}
+
+    def add(self, table: Given, *, model: str, dataset: str, seed: int | str = 0) -> None:
+        """Add the ranks of a run.
+
+        Args:
+            table: a ``RankTable``, the path of a file of one, ``Ranks``, a ``RankCollection``, or what PyKEEN's
+                pipeline or evaluation gives with a ``RankCollectionEvaluator``.
+            model: name of the model.
+            dataset: name of the data set.
+            seed: of the training.
+
+        Raises:
+            OSError: if there is no such file.
+            TypeError: if it holds no ranks.
+            ValueError: if it has no ranking tasks, or the study has such a run.
+        """
+        source = source_of(table)
+        file = source.as_posix() if isinstance(source, Path) else None
+        if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
+            file = Path(file).name
+        self._add(Run(str(model), str(dataset), str(seed), source, file, rows_of_source(source)))
+
+    @classmethod
+    def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
+        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``; or of .parquet, also as folders.
+
+        Args:
+            pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of
+                it as it can), and * for what does not matter. Only the headers of the files are read now.
+            **names: model, dataset or seed, for a field that the pattern lacks; else "model", "data" and "0".
+
+        Raises:
+            OSError: if a file cannot be opened.
+            ValueError: if no file matches, one is not of ranks, or two are of the same run.
+        """
+        study, said = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
+        for name in names:
+            check_choice("names", name, ("model", "dataset", "seed"))
+        files = [(said | found.fields, found) for found in find_files(pattern)]
+        study.arrange(*(sorted({names[part] for names, _ in files}, key=natural) for part in ("model", "dataset")))
+        for names, found in files:
+            study._add(Run(**names, source=found.path, file=found.below, num_rows=rows_of_source(found.path)))
+        return study
+
+    def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
+        """Put models and data sets in an order of your choice; those that are not named come after."""
+        self._models = dict.fromkeys([*models, *self._models])
+        self._datasets = dict.fromkeys([*datasets, *self._datasets])
+        for name in self._datasets:
+            self._forget(name)
+
+    def _add(self, run: Run) -> None:
+        """Add a run whose source has been opened."""
+        if not run.num_rows:
+            raise ValueError(f"the ranks of {run.words} hold no ranking tasks")
+        key = (run.model, run.dataset, run.seed)
+        if key in self.runs:
+            raise ValueError(f"there is a run of {run.words} already: give another seed=")
+        self.runs[key] = run
+        self._models.setdefault(run.model)
+        self._datasets.setdefault(run.dataset)
+        self._forget(run.dataset)
+
+    @property
+    def models(self) -> list[str]:
+        """The models: in the order in which they came, of files as people count, or as arranged."""
+        there = {run.model for run in self.runs.values()}
+        return [name for name in self._models if name in there]
+
+    @property
+    def datasets(self) -> list[str]:
+        """The data sets, likewise."""
+        there = {run.dataset for run in self.runs.values()}
+        return [name for name in self._datasets if name in there]
+
+    @property
+    def seeds(self) -> list[str]:
+        """The seeds of all runs."""
+        return sorted({run.seed for run in self.runs.values()}, key=natural)
+
+    @property
+    def missing(self) -> list[tuple[str, str]]:
+        """Pairs of a model and a data set without any run."""
+        there = {(run.model, run.dataset) for run in self.runs.values()}
+        return [(model, data) for data in self.datasets for model in self.models if (model, data) not in there]
+
+    def __len__(self) -> int:
+        return len(self.runs)
+
+    def __repr__(self) -> str:
+        seeds = f" x {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
+        missing = f", {len(self.missing)} of these missing" if self.missing else ""
+        shape = f"{len(self.models)} models x {len(self.datasets)} data sets{seeds}"
+        return f"{type(self).__name__}({len(self)} tables: {shape}{missing})"
+
+    def save(self, pattern: str | os.PathLike[str]) -> None:
+        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz`` (.parquet).
+
+        The study then is of these files: its page names them.
+
+        Raises:
+            OSError: if a file cannot be written.
+            ValueError: if two runs would have one file, or a name holds a "/".
+        """
+        paths = paths_of(pattern, [dict(zip(("model", "dataset", "seed"), key, strict=True)) for key in self.runs])
+        for (key, run), (path, file) in zip(self.runs.items(), paths, strict=True):
+            table = run.load()
+            path.parent.mkdir(parents=True, exist_ok=True)
+            table.save(path)
+            self.runs[key] = replace(run, source=path, file=file)
+
+    def dataset(self, name: str) -> DataSet:
+        """The runs of a data set, read and aligned; those read last are kept.
+
+        Raises:
+            OSError, ValueError: if a file cannot be read.
+        """
+        check_choice("dataset", name, self.datasets)
+        if name not in self._read:
+            order = {model: i for i, model in enumerate(self.models)}
+            runs = [run for run in self.runs.values() if run.dataset == name]
+            self._read[name] = DataSet(name, sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
+        self._read.move_to_end(name)
+        while len(self._read) > 1 and sum(one.num_rows for one in self._read.values()) > _KEPT_ROWS:
+            self._read.popitem(last=False)
+        return self._read[name]
 
     def table(
         self,
@@ -225,11 +379,9 @@ class RankStudy(RunStore):
         names = triples or {}
         if isinstance(names, str):
             names = {name: names.replace("{dataset}", name) for name in self.datasets}
-        options = Options(
-            tuple(measures_of(metrics, view)), confidence_level, cluster, check_margin(margin), tasks, names
-        )
+        measures = measures_of(metrics, view)
         pyplot()  # raises now instead of after the computation
-        content = page_of(self, options, contents_of(self, options), title)
+        content = page_of(self, contents_of(self, measures, confidence_level, cluster, margin, tasks, names), title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
@@ -242,15 +394,22 @@ class RankStudy(RunStore):
         return self._measured[key]
 
     def _forget(self, dataset: str) -> None:
-        super()._forget(dataset)
+        """Forget what was read and computed of a data set."""
+        self._read.pop(dataset, None)
         self._measured = {known: value for known, value in self._measured.items() if known[0] != dataset}
 
 
-def contents_of(study: RankStudy, options: Options) -> Contents:
+def contents_of(
+    study: RankStudy,
+    measures: list[Measure],
+    confidence_level: float,
+    cluster: str | None,
+    margin: float | None,
+    tasks: int,
+    triples: Mapping[str, Triples],
+) -> Contents:
     """Compute all that a page shows."""
-    table = study.table(
-        options.metrics, confidence_level=options.confidence_level, cluster=options.cluster, margin=options.margin
-    )
+    table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
     several = len(table.datasets) > 1 and len(table.models) > 1
     averages = ranking = differences = None
     directed = [one for one in table.measures if one.higher_is_better is not None]
@@ -259,19 +418,15 @@ def contents_of(study: RankStudy, options: Options) -> Contents:
             all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
         )
         if whole:
-            averages = study.summary(
-                [*directed, *AVERAGED], confidence_level=options.confidence_level, cluster=options.cluster
-            )
+            averages = study.summary([*directed, *AVERAGED], confidence_level=confidence_level, cluster=cluster)
         try:
-            ranking = study.mean_ranks(directed[0], confidence_level=options.confidence_level)
+            ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
             order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
             a, b = (table.models[i] for i in order[:2])
-            differences = study.difference(
-                a, b, directed[0], confidence_level=options.confidence_level, cluster=options.cluster
-            )
+            differences = study.difference(a, b, directed[0], confidence_level=confidence_level, cluster=cluster)
         except ValueError:  # too few data sets with all models, or models that share no tasks
             pass
     single = {one.key: OfOneMetric(table, one.key) for one in table.measures}
-    shown = study.datasets if options.tasks else []
-    tasks = {name: hardest(study.dataset(name), options.tasks, options.triples.get(name)) for name in shown}
-    return Contents(table, single, averages, ranking, differences, protocol_of(study, table), tasks)
+    shown = study.datasets if tasks else []
+    found = {name: hardest(study.dataset(name), tasks, triples.get(name)) for name in shown}
+    return Contents(table, single, averages, ranking, differences, protocol_of(study, table), found, tasks)

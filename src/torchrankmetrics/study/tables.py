@@ -1,4 +1,4 @@
-"""Models by data sets as a table: what is best, what cannot be told from it, chance, and what a reader must know."""
+"""Models by data sets as a table: the best, its equals, margins, chance, and facts of the data sets."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,21 +7,136 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from torchrankmetrics.checks import check_choice
+from torchrankmetrics.checks import check_choice, one_number
 from torchrankmetrics.evaluation.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.plots.across import intervals_by_dataset
+from torchrankmetrics.plots.datasets import intervals_by_dataset
 from torchrankmetrics.rendering import Cell as Written
 from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
-from torchrankmetrics.study.cells import Cell, Measured
-from torchrankmetrics.study.facts import Facts, facts_of
-from torchrankmetrics.study.margins import p_within
-from torchrankmetrics.study.run_store import RunStore
+from torchrankmetrics.study.cells import Cell, Joint, Measured
+from torchrankmetrics.study.runs import DataSet
+from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.inference.equivalence import one_sided
 from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
+from torchrankmetrics.theory.inference.testing import holm
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
+    from torchrankmetrics.study.rank_study import RankStudy
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Facts of a data set.
+
+    Attributes:
+        num_tasks: ranking tasks of its reference run.
+        candidates: their smallest and largest number.
+        sides: that occur.
+        tie_rates: share of tasks in which the true candidate shares its score, by model, mean over seeds.
+        warnings: what is wrong, or other than one would think.
+    """
+
+    num_tasks: int
+    candidates: tuple[int, int]
+    sides: tuple[str, ...]
+    tie_rates: Mapping[str, float]
+    warnings: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """All of it in a line."""
+        low, high = self.candidates
+        among = f"{low}" if low == high else f"{low} to {high}"
+        ties = sorted(100 * rate for rate in self.tie_rates.values())
+        tied = f"{ties[0]:.1f} to {ties[-1]:.1f} %" if ties[-1] - ties[0] >= 0.05 else f"{ties[-1]:.1f} %"
+        return "; ".join([f"{self.num_tasks} tasks among {among} candidates, {tied} ties", *self.warnings])
+
+
+def facts_of(dataset: DataSet, seeds: Sequence[str]) -> Facts:
+    """Look at all runs of a data set."""
+    sample = dataset.reference.analysis.sample()
+    counts = sample.candidate_counts.num_candidates
+    rates, warnings = {}, list(dataset.misaligned)
+    for model, reads in dataset.models.items():
+        samples = [read.analysis.sample() for read in reads]
+        rates[model] = sum(one.tie_mass / one.total for one in samples) / len(samples)
+        there = [read.run.seed for read in reads]
+        if lacking := [seed for seed in seeds if seed not in there]:
+            warnings.append(f"{model} lacks seed {', '.join(lacking)}")
+        nan = sum(read.analysis.num_nan for read in reads)
+        if nan:
+            warnings.append(f"{model} has NaN scores in {nan} tasks, which never help")
+        sampled = sum(read.analysis.num_sampled for read in reads)
+        if sampled:
+            warnings.append(
+                f"{model} was ranked among sampled candidates in {sampled} tasks: only mr and auc carry over"
+            )
+        for note in dict.fromkeys(note for read in reads for note in read.notes if "NaN" not in note):
+            warnings.append(f"{model}: {note}")
+        low = sum(int(Columns(read.analysis.rows).num_candidates.max()) == 1 for read in reads)
+        if low:
+            warnings.append(f"{model} has tasks of a single candidate only")
+    low, high = int(counts[0]), int(counts[-1])
+    sides = tuple(map(str, dataset.reference.analysis.sides))
+    return Facts(sample.num_tasks, (low, high), sides, rates, tuple(warnings))
+
+
+def check_margin(margin: float | None) -> float | None:
+    """Refuse what is no margin.
+
+    Raises:
+        TypeError, ValueError: unless it is None, or a number above 0.
+    """
+    if margin is None:
+        return None
+    number = one_number(margin)
+    if number is None:
+        raise TypeError(f"margin must be a number or None, got {margin!r} of type {type(margin).__name__}")
+    if not 0 < number < math.inf:
+        raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
+    return float(number)
+
+
+def p_within(
+    found: Mapping[tuple[str, str], Measured], measures: Mapping[str, Measure], margin: float
+) -> dict[tuple[str, str, str], float]:
+    """Test of every model "some other of the data set is better by the margin or more", by (metric, model, data set).
+
+    It is rejected where that is rejected for each of the others, whichever of them is the best in truth (an
+    intersection-union test); Holm's correction makes all cells one family.
+
+    Args:
+        found: by (metric, data set).
+        measures: by metric.
+        margin: > 0, in the units of the metrics in their views.
+
+    Source: Berger 1982 (doi:10.1080/00401706.1982.10487790); Schuirmann 1987 (doi:10.1007/BF01068419).
+    """
+    p_values = {
+        (key, model, data): _p_of(one.joint, i, len(one.tested), bool(measures[key].higher_is_better), margin)
+        for (key, data), one in found.items()
+        if one.joint is not None
+        for i, model in enumerate(one.tested)
+    }
+    known = {place: p for place, p in p_values.items() if not math.isnan(p)}
+    return dict(zip(known, holm(np.array(list(known.values()))).tolist(), strict=True)) if known else {}
+
+
+def _p_of(joint: Joint, model: int, number: int, higher: bool, margin: float) -> float:
+    """The largest of the p-values of "the other is better by the margin or more"."""
+    if not joint.slope or math.isnan(joint.slope):
+        return math.nan
+    sign = 1 if higher else -1
+    values = joint.models.value * joint.slope * sign  # up to a constant, higher is better
+    found = []
+    for other in range(number):
+        if other != model:
+            lead = float(values[model] - values[other])
+            found.append(one_sided(lead, margin, joint.p_value(model, other, -sign * margin), 1.0).below)
+    return max(found)
+
 
 MARK, WITHIN = "†", "≈"
 Rows = Literal["models", "datasets"]
@@ -211,7 +326,7 @@ class StudyTable(Rendered):
 
 
 def study_table(
-    study: RunStore,
+    study: "RankStudy",
     measures: Sequence[Measure],
     found: Mapping[tuple[str, str], Measured],
     confidence_level: float,

@@ -70,8 +70,7 @@ def make_block(
             _refuse_given(preds, **options, weight=weight, sample_id=sample_id, query=query)
         return preds.rows.clone()
     else:
-        if not isinstance(preds, Tensor):
-            preds = read_scores(preds, name)
+        preds = read_scores(preds, name)
         if target is None:
             raise ValueError(
                 "target is missing: pass (B,) columns of the true candidates beside scores (B, N); ranks that are "

@@ -12,6 +12,8 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib import format as npy
 
+from torchrankmetrics.checks import shortened, shown
+
 _NPY = b"\x93NUMPY"
 _ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
 _DEFLATE = 1032  # no deflated byte stands for more bytes
@@ -56,11 +58,13 @@ def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, 
         for name, info in members.items():
             # where a length is damaged an entry swallows the next: a column that is lost would silently be a default
             if _ENTRY in info.extra + info.comment:
-                raise ValueError(f"its directory is damaged after {name!r}")
+                raise ValueError(f"its directory is damaged after {shown(name)}")
             if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise ValueError(f"{name!r} is compressed by method {info.compress_type}: only deflate is read")
+                raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
             if info.file_size > _DEFLATE * info.compress_size:
-                raise ValueError(f"{name!r} claims {info.file_size} bytes, but has {info.compress_size} in the file")
+                raise ValueError(
+                    f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file"
+                )
         if sum(info.compress_size for info in members.values()) > size:
             raise ValueError(f"its directory claims more than the {size} bytes of the file")
         yield archive, members
@@ -93,10 +97,10 @@ def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
         try:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
         except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
-            raise ValueError(f"{name!r} is no array: it has no header of an .npy") from None
+            raise ValueError(f"{shown(name)} is no array: it has no header of an .npy") from None
         held = info.file_size - member.tell()
     if dtype.hasobject:
-        raise ValueError(f"{name!r} holds Python objects, which are never loaded: an array must hold numbers")
+        raise ValueError(f"{shown(name)} holds Python objects, which are never loaded: an array must hold numbers")
     if held != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"{name!r} claims shape {shape} of {dtype}, but has {held} bytes")
+        raise ValueError(f"{shown(name)} claims shape {shortened(str(shape))} of {dtype}, but has {held} bytes")
     return shape[0] if shape else 0

@@ -11,16 +11,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.checks import check_choice, check_int, shortened, shown
 from torchrankmetrics.files import natural, write_whole
-from torchrankmetrics.table import table_io
+from torchrankmetrics.table import parquet_layout, table_io
 from torchrankmetrics.table.columns import SIDE_WORDS, WIDTH
 from torchrankmetrics.table.npz import TooLargeError
 
-MAGIC = b"PAR1"
 _BATCH = 1 << 16
 _NULL = "__HIVE_DEFAULT_PARTITION__"  # what engines write for a null in the name of a folder
-_WORDS = ("string", "large_string", "binary", "large_binary")  # types, as pyarrow writes them
+_MOST = {"thrift_string_size_limit": 1 << 24, "thrift_container_size_limit": 1 << 16}  # of what a footer holds
 _BOOLEANS = {"false": False, "true": True}
 Source = str | os.PathLike[str]
 
@@ -39,8 +38,9 @@ def write(path: Source, rows: Tensor) -> None:
     version = table_io.version_of(arrays)
     table = pa.table({name: pa.array(array) for name, array in arrays.items()})
     content = pa.BufferOutputStream()
-    pq.write_table(table.replace_schema_metadata({table_io.VERSION_FIELD: str(version)}), content)
-    write_whole(path, [memoryview(content.getvalue())])
+    table = table.replace_schema_metadata({table_io.VERSION_FIELD: str(version)})
+    pq.write_table(table, content, write_page_checksum=True)
+    write_whole(path, parquet_layout.sealed(memoryview(content.getvalue())))
 
 
 def read(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
@@ -50,7 +50,7 @@ def read(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
     lengths, largest = [], 0
     for part in parts:
         with part.path.open("rb") as file:
-            length, bytes_of_group = _size(file, part)
+            length, bytes_of_group = _size(file, part, max_bytes)
         lengths.append(length)
         largest = max(largest, bytes_of_group)
     _check_size(sum(lengths), largest, max_bytes, os.fspath(parts[0].path.parent if len(parts) > 1 else parts[0].path))
@@ -58,7 +58,7 @@ def read(source: Source | Iterable[Source], max_bytes: int) -> Tensor:
     at = 0
     for part, length in zip(parts, lengths, strict=True):
         with part.path.open("rb") as file:
-            _fill(rows[at : at + length], file, part)
+            _fill(rows[at : at + length], file, part, max_bytes)
         at += length
     return torch.from_numpy(rows)
 
@@ -73,10 +73,10 @@ def read_opened(file: BinaryIO, path: Source, max_bytes: int) -> Tensor:
         if len(content) > max_bytes:
             raise ValueError(f"{os.fspath(path)} is not loaded: {TooLargeError(f'more than {max_bytes}', max_bytes)}")
         source = pa.BufferReader(content)
-    length, largest = _size(source, part)
+    length, largest = _size(source, part, max_bytes)
     _check_size(length, largest, max_bytes, os.fspath(path))
     rows = np.empty((length, WIDTH), dtype=np.int64)
-    _fill(rows, source, part)
+    _fill(rows, source, part, max_bytes)
     return torch.from_numpy(rows)
 
 
@@ -85,7 +85,7 @@ def read_length(source: Source) -> int:
     length = 0
     for part in _parts(source):
         with part.path.open("rb") as file:
-            length += _size(file, part)[0]
+            length += _size(file, part, table_io.MAX_BYTES)[0]
     return length
 
 
@@ -145,21 +145,20 @@ def _value(name: str, text: str) -> int | float | bool:
         return SIDE_WORDS[text]
     if name in table_io.FLAGS:
         if text.lower() not in _BOOLEANS:
-            raise ValueError(f"{name} must be true or false, got {text!r}")
+            raise ValueError(f"{name} must be true or false, got {shown(text)}")
         return _BOOLEANS[text.lower()]
     if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of other scripts
-        raise ValueError(f"{name} must be a number, got {text!r}")
+        raise ValueError(f"{name} must be a number, got {shown(text)}")
     return float(text) if name == "weight" else int(text)
 
 
-def _size(file: Any, part: _Part) -> tuple[int, int]:
-    """Number of rows, and bytes of the largest group of rows, as the footer tells them; the columns are checked."""
-    with _opened(file, part) as parquet:
-        about = parquet.metadata
-        groups = [about.row_group(i) for i in range(about.num_row_groups)]
-        if sum(group.num_rows for group in groups) != about.num_rows:
-            raise ValueError(f"it claims {about.num_rows} rows, but its groups hold others")
-        return about.num_rows, max((group.total_byte_size for group in groups), default=0)
+def _size(file: Any, part: _Part, max_bytes: int) -> tuple[int, int]:
+    """Number of rows as the footer tells it, and bytes of the largest group of rows; the columns are checked."""
+    with _opened(file, part, max_bytes) as (parquet, _, needed):
+        length = parquet.metadata.num_rows
+        if length < 0:
+            raise ValueError(f"it claims {length} rows")
+        return length, needed
 
 
 def _check_size(length: int, largest: int, max_bytes: int, where: str) -> None:
@@ -168,13 +167,13 @@ def _check_size(length: int, largest: int, max_bytes: int, where: str) -> None:
         raise ValueError(f"{where} is not loaded: {TooLargeError(str(needed), max_bytes)}")
 
 
-def _fill(rows: Any, file: Any, part: _Part) -> None:
+def _fill(rows: Any, file: Any, part: _Part, max_bytes: int) -> None:
     """Read all rows of a file into an array of its length."""
-    with _opened(file, part) as parquet:
+    with _opened(file, part, max_bytes) as (parquet, names, _):
         at = 0
-        for batch in parquet.iter_batches(_BATCH, columns=_columns(parquet)):
+        for batch in parquet.iter_batches(_BATCH, columns=names):
             try:
-                arrays = {name: _array(name, batch.column(name)) for name in batch.schema.names}
+                arrays = {name: _array(name, batch.column(name)) for name in names}
                 rows[at : at + len(batch)] = table_io.from_arrays(arrays | part.said).numpy()
             except (TypeError, ValueError, IndexError) as error:
                 raise ValueError(f"{error} (counted from row {at})" if at else str(error)) from None
@@ -184,34 +183,50 @@ def _fill(rows: Any, file: Any, part: _Part) -> None:
 
 
 @contextmanager
-def _opened(file: Any, part: _Part) -> Iterator[Any]:
-    """Open a file, its columns and its version checked; what is wrong with it is told with its path."""
+def _opened(file: Any, part: _Part, max_bytes: int) -> Iterator[Any]:
+    """Open a file, its columns and its version checked; what is wrong with it is told with its path.
+
+    Gives the ``ParquetFile``, the names of its columns, and the bytes that its largest group of rows needs.
+    """
     _, pq = _pyarrow()
     try:
+        needed = parquet_layout.needed_bytes(file, max_bytes)
         file.seek(0)
-        first = pq.ParquetFile(file)
-        names = _columns(first)
-        file.seek(0)
-        words = [name for name in names if str(first.schema_arrow.field(name).type) in _WORDS]
-        parquet = pq.ParquetFile(file, read_dictionary=words)  # a word once, however often it stands there
+        parquet = pq.ParquetFile(file, page_checksum_verification=True, **_MOST)
+        # but for the indices that pandas and Dask write
+        names = [name for name in parquet.schema_arrow.names if not name.startswith("__")]
         table_io.check_names(names)
         if len(set(names)) < len(names):
-            raise ValueError(f"its columns come twice: {', '.join(names)}")
+            raise ValueError(f"its columns come twice: {shortened(', '.join(names))}")
         if both := part.said.keys() & set(names):
             raise ValueError(f"{', '.join(sorted(both))} is a column and a partition at once")
         version = (parquet.schema_arrow.metadata or {}).get(table_io.VERSION_FIELD.encode())
         if version is not None:
             table_io.check_version(int(version) if version.isdigit() else version, names)
-        yield parquet
+        words = [name for name in names if _is_words(name, parquet.schema_arrow.field(name).type)]
+        if words:  # a word once, however often it stands there
+            file.seek(0)
+            options = {"metadata": parquet.metadata, "read_dictionary": words}
+            parquet = pq.ParquetFile(file, page_checksum_verification=True, **options)
+        yield parquet, names, needed
     except MemoryError:
         raise
+    except TooLargeError as error:
+        raise ValueError(f"{part.path} is not loaded: {error}") from None
     except Exception as error:  # pyarrow meets damage with errors of its own
-        raise ValueError(f"{part.path} is no whole Parquet file of ranks: {error or type(error).__name__}") from error
+        told = shortened(str(error) or type(error).__name__, 400)
+        raise ValueError(f"{part.path} is no whole Parquet file of ranks: {told}") from error
 
 
-def _columns(parquet: Any) -> list[str]:
-    """Columns of a file, but for the indices that pandas and Dask write."""
-    return [name for name in parquet.schema_arrow.names if not name.startswith("__")]
+def _is_words(name: str, kind: Any) -> bool:
+    """Whether a column holds words, which sides may; all else must be numbers."""
+    pa, _ = _pyarrow()
+    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    if name == "side" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        return True
+    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
+    return False
 
 
 def _array(name: str, column: Any) -> Any:
@@ -219,16 +234,13 @@ def _array(name: str, column: Any) -> Any:
     pa, _ = _pyarrow()
     if column.null_count:
         raise ValueError(f"{name} has {column.null_count} nulls: every row needs a value, or leave the column out")
-    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
-    if name == "side" and (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if _is_words(name, column.type):
         if not pa.types.is_dictionary(column.type):
             column = column.dictionary_encode()
         kept, place = np.unique(column.indices.to_numpy(), return_inverse=True)
         words = column.dictionary.take(pa.array(kept)).to_pylist()
         codes = [SIDE_WORDS[check_choice("side", word, SIDE_WORDS)] for word in words]
         return np.array(codes, dtype=np.int64)[place.reshape(-1)]
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-        raise ValueError(f"{name} must hold numbers, got {kind}: number names from 0 on, the same in all files")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     return column.to_numpy(zero_copy_only=False)

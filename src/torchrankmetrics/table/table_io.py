@@ -12,11 +12,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.checks import check_int, shortened, shown
 from torchrankmetrics.files import MAX_BYTES as MAX_BYTES
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.arrays import as_ids
+from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes, weights
@@ -66,7 +66,9 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     check_names(arrays)
     missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
     if missing:
-        raise ValueError(f"arrays must hold {' and '.join(missing)}; got {', '.join(arrays) or 'none'}")
+        raise ValueError(
+            f"arrays must hold {' and '.join(missing)}; got {shortened(', '.join(map(str, arrays))) or 'none'}"
+        )
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     table = Columns(np.empty((n, WIDTH), dtype=np.int64))
     for name in _INTEGERS:
@@ -131,7 +133,7 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
     """
     with _members(file, path, MAX_BYTES) as (archive, members):
         if "optimistic" not in members:
-            raise ValueError(f"it has no 'optimistic'; it has {', '.join(members)}")
+            raise ValueError(f"it has no 'optimistic'; it has {shortened(', '.join(members))}")
         return npz.length(archive, "optimistic", members["optimistic"])
 
 
@@ -143,7 +145,7 @@ def _members(
     try:
         with npz.opened(file, max_bytes) as (archive, members):
             if VERSION_FIELD not in members:
-                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {', '.join(members) or 'nothing'}")
+                raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
     except MemoryError:
@@ -151,13 +153,14 @@ def _members(
     except npz.TooLargeError as error:
         raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
-        raise ValueError(f"{os.fspath(path)} is no whole RankTable file: {error or type(error).__name__}") from error
+        told = shortened(str(error) or type(error).__name__, 400)
+        raise ValueError(f"{os.fspath(path)} is no whole RankTable file: {told}") from error
 
 
 def check_version(version: object, names: Collection[str]) -> None:
     """Refuse a file of another version, and columns that its version has not."""
     if not isinstance(version, int) or version not in VERSIONS:
-        raise ValueError(f"its {VERSION_FIELD} is {version!r}; this library reads {', '.join(map(str, VERSIONS))}")
+        raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
     if version < (needed := version_of(names)):
         what = "partial" if "partial" in names else "query"
         raise ValueError(f"it has {what!r}, which a file of {VERSION_FIELD} below {needed} has not")
@@ -172,14 +175,11 @@ def check_names(names: Iterable[str]) -> None:
     """Refuse columns that this library does not know."""
     unknown = [name for name in names if name not in _NAMES]
     if unknown:
-        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {', '.join(map(repr, unknown))}")
+        raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {shortened(', '.join(map(repr, unknown)))}")
 
 
 def _vector(values: npt.ArrayLike, name: str, n: int | None) -> Array:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"{name} must not be ragged: {error}") from error
+    array = as_array(values, name)
     if array.ndim == 0 and n is not None and name not in _PER_TASK:
         return np.full(n, array)
     if array.ndim != 1 or (n is not None and len(array) != n):

@@ -42,9 +42,10 @@ def value_over_tie_orders(definition: RankDefinition, sample: RankSample) -> flo
     blocks = sample.tie_blocks
     if definition.is_geometric_mean:
         s = known(definition.g).direction * blocks.weight / sample.total
+        unit = np.where(s > 0, blocks.optimistic, blocks.pessimistic)  # (rank / unit)^s >= 1: nothing cancels
         excess = panel_means(
-            lambda rank, block: np.expm1(s[block] * np.log(rank)), blocks.optimistic, blocks.pessimistic
+            lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), blocks.optimistic, blocks.pessimistic
         )
-        return float(np.exp((blocks.count * np.log1p(excess)).sum()))
+        return float(np.exp((blocks.count * (np.log1p(excess) + s * np.log(unit))).sum()))
     mean = known(definition.f).block_means(blocks.optimistic, blocks.pessimistic)
     return float((blocks.count * blocks.weight * mean).sum() / sample.total)

@@ -6,7 +6,7 @@ import numpy as np
 
 from torchrankmetrics.theory.aggregation import aggregate, weighted_mean
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.definitions import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.queries.means import query_value
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -26,6 +26,7 @@ def base_value(definition: Definition, sample: RankSample | QuerySample, rank_ty
     >>> round(base_value(MEAN_RECIPROCAL_RANK, RankSample(ranks, ranks, None)), 4)
     0.5833
     """
+    definition, sample = on_first_ranks(definition, sample)
     if isinstance(definition, QueryDefinition):
         assert isinstance(sample, QuerySample)
         return query_value(definition, sample, rank_type)
@@ -43,19 +44,21 @@ def base_value(definition: Definition, sample: RankSample | QuerySample, rank_ty
     if abs(p) != 1 and p != 0 and a == 1 / p:
         histogram = sample.histogram(rank_type)
         return _power_mean(p, histogram.rank, histogram.mass)
-    return float(apply_transform(definition.g, _aggregate_of(definition, sample, rank_type), "g")[0])
+    return float(apply_transform(definition.g, aggregate_of(definition, sample, rank_type), "g")[0])
 
 
-def mean_behind(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> float | None:
-    """The mean of f that g makes the value of; None where the value is no g of a mean of f at a rank."""
-    if definition.aggregation != "mean" or (rank_type == "expected" and not definition.is_mean_of_f):
-        return None
-    if rank_type == "expected":
-        return base_value(definition, sample, rank_type)
-    return float(_aggregate_of(definition, sample.at_least(definition.min_candidates), rank_type)[0])
+def on_first_ranks(
+    definition: Definition, sample: RankSample | QuerySample
+) -> tuple[Definition, RankSample | QuerySample]:
+    """The median over queries of first ranks as a median rank, whose entries are queries; others as they are."""
+    if isinstance(definition, QueryDefinition) and not definition.is_mean_of_f:
+        assert isinstance(sample, QuerySample)
+        return MEDIAN_RANK, sample.first_ranks
+    return definition, sample
 
 
-def _aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
+def aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
+    """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
     key = (definition.f, definition.aggregation, rank_type)  # shared by metrics that differ in g alone, as MR and IMR
     if (found := sample.aggregates.get(key)) is None:
         histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)

@@ -10,6 +10,7 @@ import torch
 from torchrankmetrics.theory.candidates import FloatArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.theory.queries.first import FirstRank
 from torchrankmetrics.theory.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
@@ -58,9 +59,11 @@ def value_bounds(definition: Definition, view: View) -> tuple[float | None, floa
 
 
 def _query_bounds(definition: QueryDefinition, view: View) -> tuple[float | None, float | None]:
-    """Those of metrics that lie in [0, 1]; of a mean of any f none is known but the best index."""
+    """Those of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
     if view == "adjusted_index":
         return None, 1.0
+    if isinstance(definition.kind, FirstRank):
+        return (None if view == "normalized" else 1.0), None
     if definition.f is not None and not known(definition.f).is_share:
         return None, None
     return 0.0, None if view == "normalized" else 1.0

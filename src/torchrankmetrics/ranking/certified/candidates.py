@@ -1,11 +1,11 @@
 """Candidates of ``rank_embeddings``, and what is worked out once for them."""
 
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.certified.structure import Structure
 from torchrankmetrics.ranking.certified.tiles import Tile
 
@@ -31,15 +31,14 @@ class Candidates:
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
 
-    def __init__(self, embeddings: Tensor, bias: Tensor | None = None) -> None:
-        if not isinstance(embeddings, Tensor) or embeddings.ndim != 2:
-            got = tuple(embeddings.shape) if isinstance(embeddings, Tensor) else type(embeddings).__name__
-            raise ValueError(f"candidates must be (N, d), got {got}")
-        check_bias(bias, embeddings)
-        self.embeddings = embeddings.detach().resolve_neg()
+    def __init__(self, embeddings: Tensor | Array, bias: Tensor | Array | None = None) -> None:
+        embeddings = read_scores(embeddings, "candidates", "embeddings (N, d)")
+        if embeddings.ndim != 2:
+            raise ValueError(f"candidates must be (N, d), got {tuple(embeddings.shape)}")
+        self.bias = _read_bias(bias, embeddings)
+        self.embeddings = embeddings.resolve_neg()
         if embeddings.dtype.itemsize == 1:  # torch multiplies no eighths; every one of them is a bfloat16
             self.embeddings = self.embeddings.to(torch.bfloat16)
-        self.bias = None if bias is None else bias.detach()
         self._read = _versions(self.embeddings, self.bias)
         self._tiles: dict[tuple[str, int], list[Tile]] = {}
         self._structure: Structure | None = None
@@ -70,18 +69,19 @@ class Candidates:
         return self._structure
 
 
-def check_bias(bias: Any, embeddings: Tensor) -> None:
-    """Refuse a bias that does not fit the candidates."""
+def _read_bias(bias: Tensor | Array | None, embeddings: Tensor) -> Tensor | None:
     if not embeddings.is_floating_point():
         raise TypeError(f"candidates must be floats, got {embeddings.dtype}")
     if bias is None:
-        return
-    if not isinstance(bias, Tensor) or not bias.is_floating_point():
-        raise TypeError(f"bias must hold floats, got {bias.dtype if isinstance(bias, Tensor) else type(bias).__name__}")
+        return None
+    bias = read_scores(bias, "bias", "floats (N,)")
+    if not bias.is_floating_point():
+        raise TypeError(f"bias must hold floats, got {bias.dtype}")
     if bias.shape != embeddings.shape[:1]:
         raise ValueError(f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}")
     if bias.device != embeddings.device:
         raise ValueError(f"bias must be on the device of candidates, {embeddings.device}; got {bias.device}")
+    return bias
 
 
 def _versions(*tensors: Tensor | None) -> list[int]:

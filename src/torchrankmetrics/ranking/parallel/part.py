@@ -67,7 +67,7 @@ class Slice(Part):
         self._peers = peers
 
     def agree(self, read: Callable[[], T], said: Said[T]) -> T:
-        """Exchange a status and a checksum: one small gather."""
+        """Exchange a status and a digest: one small gather."""
         return self._peers.attempt(read, lambda _: [], said)[0]
 
     def local(self, column: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Null moments of the geometric mean rank and its inverse: products of independent r_i^(+-v_i)."""
 
+import math
+
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, Moments
@@ -30,6 +32,10 @@ def geometric_mean(definition: RankDefinition, counts: CandidateCounts) -> Momen
 
 def _power_moments(rule: PrefixRule, s: float) -> tuple[FloatArray, FloatArray]:
     """Log E[r^s] and Var(r^s) / E[r^s]^2 for every N of the rule."""
+    if abs(s) * math.log(rule.upper[-1]) > 1:
+        power = rule.nodes**s
+        mean = rule.means(power)
+        return np.log(mean), rule.variances(power) / mean**2
     excess = np.expm1(s * np.log(rule.nodes))  # r^s - 1: keeps its digits when s is 1 / (number of tasks)
     mean = rule.means(excess)
     return np.log1p(mean), rule.variances(excess) / (1 + mean) ** 2

@@ -1,5 +1,7 @@
 """Null moments of the median rank and its inverse, from the law of B_x = #{r_i <= x}, a sum of Bernoulli variables.
 
+Of queries with m relevant items among N candidates, r_i is the first rank, with P(r_i > x) = C(N - x, m) / C(N, m).
+
 P(X_(j) <= x) = P(B_x >= j), so with a center c and D(x) = g(x) - g(c), summation by parts gives
 
     E D(X_(j)) = sum over x >= c of (D(x + 1) - D(x)) P(X_(j) > x) - sum over x < c of the same times P(X_(j) <= x).
@@ -15,17 +17,18 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
-from torchrankmetrics.theory.definitions import IDENTITY, RankDefinition
+from torchrankmetrics.theory.definitions import IDENTITY, MEDIAN_RANK, RankDefinition
 from torchrankmetrics.theory.expectation.poisson_binomial import point_probability, upper_and_lower_tail
 from torchrankmetrics.theory.expectation.provider import strategy, unavailable
 from torchrankmetrics.theory.quadrature.adaptive import smooth_sums
 from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, gauss_rule
+from torchrankmetrics.theory.queries.first_place import log_miss
 from torchrankmetrics.theory.transforms import known
 
 _NEGLIGIBLE = 45.0  # -log of a probability that changes no digit
@@ -38,17 +41,37 @@ _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
 
 @dataclass(frozen=True)
 class _Tasks:
-    """Distinct N, ascending, and how many tasks have each, both (u,)."""
+    """Distinct (N, m), by ascending last rank N - m + 1, and how many tasks or queries have each, (u,) each."""
 
     N: IntArray
+    m: IntArray
     count: IntArray
+
+    @cached_property
+    def last(self) -> IntArray:
+        """Largest possible rank of each."""
+        return self.N - self.m + 1
+
+    def beyond(self, x: FloatArray) -> FloatArray:
+        """P(r > x), for x that broadcasts with (u,), integers or points between them."""
+        return np.maximum((self.N - x) / self.N, 0.0) if self.m.max() == 1 else np.exp(self._log_beyond(x))
+
+    def between(self, x: FloatArray | float, y: FloatArray) -> FloatArray:
+        """P(x < r <= y)."""
+        if self.m.max() == 1:
+            return np.maximum(np.minimum(y, self.N) - x, 0.0) / self.N
+        above, further = self._log_beyond(x), self._log_beyond(y)
+        with np.errstate(invalid="ignore"):  # nothing is beyond either
+            return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
+
+    def _log_beyond(self, x: FloatArray | float) -> FloatArray:
+        return log_miss(*np.broadcast_arrays(self.N, self.m, np.minimum(x, self.last)))
 
     def tails(self, x: FloatArray, j: int) -> tuple[FloatArray, FloatArray]:
         """P(X_(j) <= x) and P(X_(j) > x), each (len(x),)."""
         result = np.empty((2, len(x)))
         for rows in self._blocks(len(x)):
-            p = np.minimum(x[rows, None] / self.N, 1.0)
-            q = np.maximum((self.N - x[rows, None]) / self.N, 0.0)
+            p, q = self.between(0.0, x[rows, None]), self.beyond(x[rows, None])
             result[:, rows] = upper_and_lower_tail(p, q, self.count, j)
         return result[0], result[1]
 
@@ -62,9 +85,8 @@ class _Tasks:
         result = np.empty(len(x))
         for rows in self._blocks(len(x)):
             y = (x + gap)[rows, None]
-            taken = np.maximum(np.minimum(y, self.N) - x[rows, None], 0.0) / self.N
-            p = np.minimum(x[rows, None] / self.N, 1.0) / (1 - taken)
-            q = np.maximum((self.N - y) / self.N, 0.0) / (1 - taken)
+            taken = self.between(x[rows, None], y)
+            p, q = self.between(0.0, x[rows, None]) / (1 - taken), self.beyond(y) / (1 - taken)
             result[rows] = np.exp(np.log1p(-taken) @ self.count) * point_probability(p, q, self.count, j)
         return result
 
@@ -82,9 +104,34 @@ def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     """
     if not counts.equal_weights:
         return None
-    tasks, n = _Tasks(counts.num_candidates, counts.count), counts.num_tasks
-    inverse = definition.g != IDENTITY
-    j, fixed = (n + 1) // 2, int(counts.count[counts.num_candidates == 1].sum())
+    tasks = _Tasks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count)
+    return _median_moments(definition, tasks)
+
+
+def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[float, float]:
+    """Mean and variance of the median over queries of equal weight of the rank of the first relevant item.
+
+    Args:
+        N: (u,) int64, distinct together with m.
+        m: (u,) int64, relevant items of a query.
+        count: (u,) int64, how many queries have each N and m.
+
+    Raises:
+        ExpectationUnavailableError: as ``median_rank``.
+    """
+    order = np.argsort(N - m, kind="stable")
+    return _cached_median(*(part[order].tobytes() for part in (N, m, count)))
+
+
+@lru_cache(maxsize=512)
+def _cached_median(*columns: bytes) -> tuple[float, float]:
+    moments = _median_moments(MEDIAN_RANK, _Tasks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
+    return moments.mean, moments.variance
+
+
+def _median_moments(definition: RankDefinition, tasks: _Tasks) -> Moments:
+    n, inverse = int(tasks.count.sum()), definition.g != IDENTITY
+    j, fixed = (n + 1) // 2, int(tasks.count[tasks.last == 1].sum())
     if fixed >= n // 2 + 1:  # X_(n // 2 + 1) = 1, so the median cannot move
         return Moments(1.0, 0.0)
     center = _center(tasks, j)
@@ -158,21 +205,21 @@ def _inverse_pieces(center: int) -> _Pieces:
 
 def _center(tasks: _Tasks, j: int) -> int:
     """Smallest x with P(X_(j) <= x) >= 1/2."""
-    return 1 + bisect_left(range(1, int(tasks.N[-1])), True, key=lambda x: tasks.tails_at(x, j)[0] >= 0.5)
+    return 1 + bisect_left(range(1, int(tasks.last[-1])), True, key=lambda x: tasks.tails_at(x, j)[0] >= 0.5)
 
 
 def _window(tasks: _Tasks, j: int, center: int) -> tuple[int, int]:
     """The x outside of which both tails of X_(j) are negligible against those at the center."""
     least = max(tasks.tails_at(center - 1, j)[0], tasks.tails_at(center, j)[1]) * math.exp(-_NEGLIGIBLE)
-    below, above = range(1, center), range(center, int(tasks.N[-1]))
+    below, above = range(1, center), range(center, int(tasks.last[-1]))
     low = 1 + bisect_left(below, True, key=lambda x: tasks.tails_at(x, j)[0] > least)
     high = center + bisect_left(above, True, key=lambda x: tasks.tails_at(x, j)[1] <= least)
     return low, high
 
 
 def _runs(tasks: _Tasks, low: int, high: int, cuts: int = 8) -> tuple[IntArray, IntArray]:
-    """[low, high) as runs between the kinks at the N_i, cut further into equal parts."""
-    inside = tasks.N[(low < tasks.N) & (high > tasks.N)]
+    """[low, high) as runs between the kinks at the last ranks, cut further into equal parts."""
+    inside = tasks.last[(low < tasks.last) & (high > tasks.last)]
     even = np.linspace(low, high, cuts + 1).astype(np.int64)
     edges = np.unique(np.concatenate([even, inside]))
     return edges[:-1], edges[1:]
@@ -223,15 +270,15 @@ def _gap_rule(tasks: _Tasks, x: float) -> tuple[FloatArray, FloatArray]:
     """
 
     def log_mass(gap: int) -> float:
-        taken = np.maximum(np.minimum(x + gap, tasks.N) - x, 0.0) / tasks.N
+        taken = tasks.between(np.array([x]), np.array([x + gap]))
         with np.errstate(divide="ignore"):
             return float(np.log1p(-taken) @ tasks.count)
 
     # from here on gaps are negligible
-    gaps = range(1, max(1, math.ceil(tasks.N[-1] - x)))
+    gaps = range(1, max(1, math.ceil(tasks.last[-1] - x)))
     stop = 1 + bisect_left(gaps, True, key=lambda gap: log_mass(gap) <= -_NEGLIGIBLE_GAP)
-    kinks = tasks.N[(x < tasks.N) & (tasks.N - x < stop)] - x
-    last = min(float(stop), float(tasks.N[-1] - x))
+    kinks = tasks.last[(x < tasks.last) & (tasks.last - x < stop)] - x
+    last = min(float(stop), float(tasks.last[-1] - x))
     doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
     ends = np.concatenate([[1.0], np.sort(np.r_[kinks[kinks > 1], doubled[(doubled > 1) & (doubled < last)]]), [last]])
     nodes, weights = [np.zeros(1)], [np.full(1, 0.5)]

@@ -1,4 +1,4 @@
-"""Data sets as the sample: random effects of a difference, and ranks of models with a critical difference."""
+"""Friedman's test and Nemenyi's critical difference: models ranked on several datasets."""
 
 import math
 from dataclasses import dataclass
@@ -6,99 +6,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
-
-from torchrankmetrics.theory.candidates import FloatArray
-
-
-@dataclass(frozen=True)
-class RandomEffects:
-    """A mean difference over data sets that differ in their true differences.
-
-    Attributes:
-        value: mean of the true differences.
-        standard_error: of it, by Hartung and Knapp.
-        low, high: its interval, of Student's t.
-        p_value: of "the mean is zero".
-        tau: standard deviation of the true differences, by restricted maximum likelihood.
-        inconsistency: I^2, share of the observed variance that the true differences make up, in [0, 1].
-        p_equal: of "all true differences are equal" (Cochran's Q).
-        predicted: interval of the true difference on another data set of the kind.
-        num_datasets: how many there were.
-    """
-
-    value: float
-    standard_error: float
-    low: float
-    high: float
-    p_value: float
-    tau: float
-    inconsistency: float
-    p_equal: float
-    predicted: tuple[float, float]
-    num_datasets: int
-
-
-def random_effects(values: npt.ArrayLike, errors: npt.ArrayLike, confidence_level: float = 0.95) -> RandomEffects:
-    """Average differences of two models over data sets, weighted by what tasks and data sets leave unsure.
-
-    The true difference on data set d is normal with variance tau^2 around the mean; its estimate has a known error. tau
-    is fitted by restricted maximum likelihood; the error of the mean is Hartung and Knapp's, never below that of known
-    tau, with k - 1 degrees of freedom.
-
-    Args:
-        values: (k,) differences, one per data set.
-        errors: (k,) their standard errors, > 0.
-        confidence_level: in (0, 1).
-
-    Raises:
-        ValueError: for fewer than two data sets, or errors that are not positive.
-
-    Source: Viechtbauer 2005 (doi:10.3102/10769986030003261); Knapp and Hartung 2003 (doi:10.1002/sim.1482).
-    """
-    y, s = np.asarray(values, dtype=np.float64), np.asarray(errors, dtype=np.float64)
-    if y.ndim != 1 or y.shape != s.shape or len(y) < 2:
-        raise ValueError(f"values and errors must be (k,) of at least 2 data sets, got {y.shape} and {s.shape}")
-    if not ((s > 0) & np.isfinite(s) & np.isfinite(y)).all():
-        raise ValueError(f"errors must be positive and all numbers finite, got {s.tolist()} of {y.tolist()}")
-    scale = float(s.max())  # in units of an error: the fit knows no scale
-    y, v, k = y / scale, (s / scale) ** 2, len(y)
-    tau2 = _restricted_likelihood(y, v)
-    w = 1 / (v + tau2)
-    mean = float(w @ y / w.sum())
-    spread = max(float(w @ (y - mean) ** 2) / (k - 1), 1.0)
-    error = math.sqrt(spread / float(w.sum()))
-    t = float(stats.t.ppf((1 + confidence_level) / 2, k - 1))
-    fixed = 1 / v
-    q = float(fixed @ (y - fixed @ y / fixed.sum()) ** 2)
-    typical = (k - 1) / float(fixed.sum() - fixed @ fixed / fixed.sum())
-    reach = t * math.sqrt(tau2 + error**2)
-    return RandomEffects(
-        value=mean * scale,
-        standard_error=error * scale,
-        low=(mean - t * error) * scale,
-        high=(mean + t * error) * scale,
-        p_value=float(2 * stats.t.sf(abs(mean) / error, k - 1)),
-        tau=math.sqrt(tau2) * scale,
-        inconsistency=tau2 / (tau2 + typical),
-        p_equal=float(stats.chi2.sf(q, k - 1)),
-        predicted=((mean - reach) * scale, (mean + reach) * scale),
-        num_datasets=k,
-    )
-
-
-def _restricted_likelihood(y: FloatArray, v: FloatArray) -> float:
-    """Fisher scoring for tau^2 >= 0, from the plain variance."""
-    tau2 = max(float(y.var(ddof=1) - v.mean()), 0.0)
-    for _ in range(1000):
-        w = 1 / (v + tau2)
-        total, square = float(w.sum()), float(w @ w)
-        mean = float(w @ y / total)
-        score = float(w**2 @ (y - mean) ** 2) - (total - square / total)
-        information = square - 2 * float(w**2 @ w) / total + (square / total) ** 2
-        before, tau2 = tau2, max(tau2 + score / information, 0.0)
-        if abs(tau2 - before) <= 1e-12 * (1 + tau2):
-            break
-    return tau2
 
 
 @dataclass(frozen=True)

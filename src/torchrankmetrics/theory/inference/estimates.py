@@ -22,6 +22,7 @@ from torchrankmetrics.theory.inference.units import is_mean, task_values, units_
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.values import on_first_ranks
 from torchrankmetrics.theory.views import View, apply_view, view_slope
 
 Method = Literal["normal", "bootstrap"]
@@ -42,6 +43,7 @@ def estimate(
     if sample.num_tasks == 0:
         return Estimate(math.nan, math.nan, math.nan)
     if not is_mean(definition, rank_type):
+        definition, sample = on_first_ranks(definition, sample)
         assert isinstance(definition, RankDefinition)
         assert isinstance(sample, RankSample)
         effective_tasks = percentile_effective_tasks(definition, sample, cluster)

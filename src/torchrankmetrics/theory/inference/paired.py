@@ -27,6 +27,7 @@ from torchrankmetrics.theory.inference.units import Units, is_mean, task_values,
 from torchrankmetrics.theory.queries.definitions import Definition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.theory.values import on_first_ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,19 +90,6 @@ class PairedRuns:
             self.units, self.flipped, self.definition.g, self._limits, null, permutations, seed
         )
 
-    def variance(self, level: float = 0.95) -> SeedSplit:
-        """Variance of the difference by source; all of it by tasks with single runs.
-
-        Raises:
-            ValueError: for a metric that is no mean of f, and for fewer than two tasks or clusters.
-        """
-        if not is_mean(self.definition, self.rank_type):
-            raise ValueError(f"{self.definition.name!r} is no mean of f: its variance has no parts to plan with")
-        if len(self.samples) > 2:
-            return seeded_difference(self.units, self.num_a, smooth_of(self.definition), level).split
-        line = smooth_of(self.definition)(self.units.mean[None])[1][0] * np.array([1.0, -1.0])
-        return SeedSplit(0.0, float(line @ self.units.covariance @ line), 0.0, (1, 1))
-
     @cached_property
     def values(self) -> FloatArray:
         """What each task adds to the mean of each run, (m, runs)."""
@@ -159,6 +147,7 @@ class PairedRuns:
 
     @property
     def _of_tasks(self) -> tuple[RankDefinition, list[RankSample]]:
-        """What has no formula: a metric of tasks, as those of queries are means."""
-        assert isinstance(self.definition, RankDefinition)
-        return self.definition, [sample for sample in self.samples if isinstance(sample, RankSample)]
+        """A metric without a formula, on ranks of tasks or first ranks of queries."""
+        definitions, samples = zip(*(on_first_ranks(self.definition, sample) for sample in self.samples), strict=True)
+        assert isinstance(definitions[0], RankDefinition)
+        return definitions[0], [sample for sample in samples if isinstance(sample, RankSample)]

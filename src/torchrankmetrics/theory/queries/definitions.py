@@ -13,7 +13,7 @@ from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.kinds import IDENTITY, AtMost
 from torchrankmetrics.theory.queries.average_precision import AveragePrecision
-from torchrankmetrics.theory.queries.first import FirstReciprocal, Success
+from torchrankmetrics.theory.queries.first import FirstRank, FirstReciprocal, Success
 from torchrankmetrics.theory.queries.gains import Cut, Discount
 from torchrankmetrics.theory.queries.kind import QueryKind
 from torchrankmetrics.theory.queries.linear import AreaUnderCurve, MeanOf, NormalizedDCG, Precision, RPrecision
@@ -31,6 +31,7 @@ class QueryDefinition:
             ``RankDefinition``: the metric is the mean of f over the answers of a query.
         kind: what else a metric may be, instead of f.
         higher_is_better: direction; by default read off f at ranks 1 and 2^20.
+        aggregation: how the values of queries become one number; the median is that of first ranks.
 
     Raises:
         ValueError: if the name is no key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
@@ -45,13 +46,12 @@ class QueryDefinition:
     f: RankTransform | None = None
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
-    # what it is in the words of a ``RankDefinition``: a mean, over queries in the place of tasks
-    aggregation: ClassVar[Literal["mean"]] = "mean"
+    aggregation: Literal["mean", "median"] = "mean"
+    # what it is in the words of a ``RankDefinition``, over queries instead of tasks
     g: ClassVar[KnownTransform] = IDENTITY
     has_null: ClassVar[bool] = True
     uses_candidates: ClassVar[bool] = True
     min_candidates: ClassVar[int] = 1
-    is_mean_of_f: ClassVar[bool] = True
     is_geometric_mean: ClassVar[bool] = False
     is_extreme: ClassVar[bool] = False
 
@@ -123,6 +123,11 @@ class QueryDefinition:
         return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
     @property
+    def is_mean_of_f(self) -> bool:
+        """Whether the value is a mean over queries."""
+        return self.aggregation == "mean"
+
+    @property
     def is_share(self) -> bool:
         """Whether the value is a share of queries: success at k."""
         return self.query_kind.is_share
@@ -139,6 +144,8 @@ _FAR = 1 << 20  # where the direction of a metric is read off
 
 R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
 QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
+FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=FirstRank(), higher_is_better=False)
+FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), False, "median")
 
 
 def recall_at(k: int) -> QueryDefinition:

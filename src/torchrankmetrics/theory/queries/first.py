@@ -1,4 +1,4 @@
-"""Metrics of the first hit: success at k and the reciprocal rank, by the law of the least of t places among b.
+"""Metrics of the first relevant item, by the distribution of the minimum of t places among b.
 
 P(X > x) = C(b - x, t) / C(b, t) and P(X = x) = P(X > x - 1) t / (b - x + 1): inside the first block of a query, and by
 chance with b = N and t = m.
@@ -9,13 +9,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.theory.kinds import AtMost, Power
+from torchrankmetrics.theory.kinds import IDENTITY, AtMost, Power
 from torchrankmetrics.theory.quadrature.panels import panel_means
 from torchrankmetrics.theory.queries.first_place import log_miss
 from torchrankmetrics.theory.queries.gains import Cut, place_means
 from torchrankmetrics.theory.queries.kind import QueryKind
-from torchrankmetrics.theory.queries.laws import first_law, success_law
+from torchrankmetrics.theory.queries.laws import first_law, first_places, success_law
 from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.listed import Law
 from torchrankmetrics.theory.transforms import KnownTransform
 
@@ -120,6 +121,31 @@ class FirstReciprocal(QueryKind):
 
         sums[some] = panel_means(terms, np.ones_like(top), top) * top
         return sums
+
+
+@dataclass(frozen=True)
+class FirstRank(QueryKind):
+    """r_(1)."""
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``: E of the least of t places among b is (b + 1) / (t + 1)."""
+        o, b, t = _first_blocks(sample)
+        return (o - 1) + (b + 1) / (t + 1)
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``."""
+        n, x = N.astype(np.float64), m.astype(np.float64)
+        return (n + 1) / (x + 1), x / (x + 1) * ((n - x) / (x + 1)) * ((n + 1) / (x + 2))
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return IDENTITY, 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        place, probability = first_places(N, m, N - m + 1, most)
+        return Law(place, probability, common_span(np.diff(place)))
 
 
 def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:

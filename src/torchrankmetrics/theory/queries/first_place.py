@@ -16,11 +16,11 @@ def log_miss(b: IntArray | FloatArray, t: IntArray | FloatArray, x: IntArray | F
     Args:
         b: (n,) integers >= 1.
         t: (n,) integers in 1..b.
-        x: (n,) in 0..b, integers or what lies between.
+        x: (n,) in 0..b, integers or points between them.
     """
     b, t, x = (np.asarray(a, dtype=np.float64) for a in (b, t, x))
     left = b - x - t
-    possible = left >= 0
+    possible = left > -1  # a polynomial in x, zero at the first place that is impossible
     crossed = np.where(possible, x * t, 0.0)
     left = np.where(possible, left, 1.0)
     result = np.zeros(np.broadcast(b, t, x).shape)

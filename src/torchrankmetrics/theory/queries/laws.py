@@ -38,9 +38,8 @@ def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
     return Law(values, probability, 1 / divisor)
 
 
-def first_law(N: int, m: int, k: int | None, most: int) -> Law:
-    """Law of 1 / r_(1), 0 beyond k; far places share an atom, at the best of them."""
-    last = N - m + 1 if k is None else min(k, N - m + 1)
+def first_places(N: int, m: int, last: int, most: int) -> tuple[FloatArray, FloatArray]:
+    """First ranks 1..last that are possible, ascending, and their probabilities; far ones share an atom at the best."""
     near = min(last, most // 2)
     x = np.arange(1, near + 1)
     if near < last:
@@ -48,12 +47,18 @@ def first_law(N: int, m: int, k: int | None, most: int) -> Law:
     edges = np.r_[x, last + 1]
     log_beyond = log_miss(np.full(len(edges), N), np.full(len(edges), m), edges - 1)
     probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
-    values = 1.0 / x
-    if last < N - m + 1:
-        values, probability = np.r_[values, 0.0], np.r_[probability, math.exp(log_beyond[-1])]
     kept = probability > 0
-    values = values[kept][::-1]
-    return Law(values, probability[kept][::-1], common_span(np.diff(values)))
+    return x[kept].astype(np.float64), probability[kept]
+
+
+def first_law(N: int, m: int, k: int | None, most: int) -> Law:
+    """Distribution of 1 / r_(1), 0 beyond k."""
+    last = N - m + 1 if k is None else min(k, N - m + 1)
+    place, probability = first_places(N, m, last, most)
+    values, probability = 1.0 / place[::-1], probability[::-1]
+    if last < N - m + 1 and (beyond := math.exp(float(log_miss(np.array([N]), np.array([m]), np.array([last]))[0]))):
+        values, probability = np.r_[0.0, values], np.r_[beyond, probability]
+    return Law(values, probability, common_span(np.diff(values)))
 
 
 def success_law(N: int, m: int, k: int) -> Law:

@@ -1,51 +1,24 @@
 """The mean of a metric over queries, what it is by chance, and its best value, over the same queries and weights."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.theory.candidates import FloatArray, Moments, in_range
+from torchrankmetrics.theory.candidates import FloatArray, Moments, distinct_rows, in_range
+from torchrankmetrics.theory.expectation.median import median_of_first_ranks
+from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
-from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, query_rank_type
+from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
 from torchrankmetrics.theory.sample import RankType
 
 
-@dataclass(frozen=True)
-class QueryMean:
-    """A metric over queries beside chance.
-
-    Attributes:
-        value: sum of c w v / sum of c w over the queries that have a value; NaN without any.
-        moments: mean and variance of the value by chance, queries being independent.
-        optimum: the value if all queries had their answers first.
-        num_queries: how many have a value.
-    """
-
-    value: float
-    moments: Moments
-    optimum: float
-    num_queries: int
-
-
-def query_mean(definition: QueryDefinition, sample: QuerySample, rank_type: QueryRankType = "expected") -> QueryMean:
-    """Average a metric over queries, with weight w each and c of a kind.
-
-    E = sum of c w E_q / sum of c w, V = sum of c w^2 V_q / (sum of c w)^2. The order of the queries plays no part.
+def query_value(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> float:
+    """Average a metric over the queries that have a value, sum of c w v / sum of c w; NaN without any.
 
     Raises:
         ValueError: for an unknown rank type.
     """
-    moments = query_moments(definition, sample)
-    used = _has_value(definition, sample)
-    assert moments.optimum is not None
-    value = query_value(definition, sample, rank_type)
-    return QueryMean(value, moments, moments.optimum, int(sample.count[used].sum()))
-
-
-def query_value(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> float:
-    """Average a metric over the queries that have a value; NaN without any. Errors as ``query_mean``."""
     values = query_values(definition, sample, rank_type)
     return _weighted(sample, _has_value(definition, sample), values)
 
@@ -56,10 +29,21 @@ def query_values(definition: QueryDefinition, sample: QuerySample, rank_type: Ra
 
 
 def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:
-    """Mean, variance and best value of the average by chance; of the sample only N, m and weights play a part."""
+    """Mean, variance and best value of the average under random ranking, which depend on N, m and the weights alone.
+
+    Queries are independent: E = sum of c w E_q / sum of c w, V = sum of c w^2 V_q / (sum of c w)^2.
+    """
     used = _has_value(definition, sample)
     if not used.any():
         return Moments(math.nan, 0.0, math.nan)
+    if not definition.is_mean_of_f:
+        weight = sample.weight[used]
+        if weight.min() != weight.max():
+            raise ExpectationUnavailableError(
+                f"{definition.name!r} has no exact expectation for queries of different weights: use view='base'"
+            )
+        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        return Moments(*median_of_first_ranks(N, m, count), 1.0)
     mean, variance = definition.moments(sample.num_candidates, sample.num_answers)
     share = in_range(sample.weight[used])
     share /= math.fsum((share * sample.count[used]).tolist())

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.checks import check_choice
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.theory.sample import RankSample, RankType
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
@@ -81,6 +81,13 @@ class QuerySample:
         if rank_type == "pessimistic":
             return replace(self, optimistic=self.pessimistic - self.answers + 1)
         return self
+
+    @cached_property
+    def first_ranks(self) -> RankSample:
+        """Rank of the first relevant item of every query, with its ties: entries are queries."""
+        first = self.starts[:-1]
+        last = self.pessimistic[first] - self.answers[first] + 1
+        return RankSample(self.optimistic[first], last, self.num_candidates, self.weight, self.count)
 
     def __len__(self) -> int:
         return len(self.num_candidates)

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from torchrankmetrics.theory.candidates import CandidateCounts, IntArray, distinct_rows, in_range
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
-from torchrankmetrics.theory.queries.means import query_mean
+from torchrankmetrics.theory.queries.means import query_moments, query_value
 from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
-from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample
+from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.tails.joint import JointLaw
 from torchrankmetrics.theory.tails.laws import SumLaw
 from torchrankmetrics.theory.tails.listed import Law, ListedSumLaw
@@ -59,12 +59,14 @@ class QueryPValue:
 def query_p_value(
     definition: QueryDefinition,
     sample: QuerySample,
-    rank_type: QueryRankType = "expected",
     *,
     samples: int = 10_000,
     seed: int = 0,
 ) -> QueryPValue:
-    """Probability by chance of a mean over queries at least as good as that of a sample.
+    """Probability under random ranking of a mean over queries at least as good as that of a sample.
+
+    The value is that of pessimistic ranks: each relevant item is last in its tie block. So P(p <= a) <= a for every tie
+    structure, if moving a relevant item up never makes the metric worse.
 
     From the law of one query for recall, precision, success, the first hit and R-precision; for others where every
     query has one answer or so few candidates that its law can be listed (AUC: up to 2048 pairs). Else simulated.
@@ -72,7 +74,6 @@ def query_p_value(
     Args:
         definition: the metric.
         sample: the queries; those without a value are left out.
-        rank_type: of the observed value; by chance nothing ties.
         samples: how many outcomes are simulated at most; fewer where they take more than 2^25 ranks.
         seed: of the simulation.
 
@@ -81,10 +82,10 @@ def query_p_value(
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
-    observed = query_mean(definition, sample, rank_type)
-    if observed.num_queries == 0:
+    value, moments = query_value(definition, sample, "pessimistic"), query_moments(definition, sample)
+    if math.isnan(value):
         raise ValueError(f"{definition.name!r} needs a query that has a value to have a p-value")
-    if observed.moments.variance == 0:
+    if moments.variance == 0:
         return QueryPValue(0.0)
     (N, m, weight), count = _merged(definition, sample)
     better = 1 if definition.higher_is_better else -1
@@ -92,12 +93,12 @@ def query_p_value(
     f, scale = kind.of_one_answer
     if (m == 1).all():
         task = RankDefinition(definition.name, f=f, optimum=None, higher_is_better=better > 0)
-        return QueryPValue(log_p_value(task, observed.value / scale, CandidateCounts.of(N, weight, count)))
+        return QueryPValue(log_p_value(task, value / scale, CandidateCounts.of(N, weight, count)))
     share = weight / float((weight * count).sum())
-    slack = _TOLERANCE * abs(observed.value - observed.moments.mean) + _ROUNDING * abs(observed.value)
+    slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
     laws = _laws(definition, N, m, len(np.unique(weight)))
     if laws is None:
-        least = better * observed.value - slack
+        least = better * value - slack
         reached, drawn = simulated_tail(kind, N, m, better * share, count, least, samples, seed)
         return QueryPValue(math.log((1 + reached) / (1 + drawn)), drawn)
     one = m == 1
@@ -107,7 +108,7 @@ def query_p_value(
         several = ListedSumLaw(laws, share[~one], count[~one], sign)
         return JointLaw([sum_law(f, singles, sign), several]) if one.any() else several
 
-    return QueryPValue(log_upper_tail(law(better), law(-better), better * observed.value, slack))
+    return QueryPValue(log_upper_tail(law(better), law(-better), better * value, slack))
 
 
 def _merged(definition: QueryDefinition, sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:

@@ -39,7 +39,7 @@ def has_p_value(definition: Definition) -> bool:
     (True, False)
     """
     if isinstance(definition, QueryDefinition):
-        return True
+        return definition.is_mean_of_f
     if not definition.has_null or definition.higher_is_better is None:
         return False
     if definition.is_extreme:
@@ -55,6 +55,7 @@ def p_value(
 ) -> float:
     """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
 
+    If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie structure.
     0.0 may be an underflow: ``log_p_value`` has it. Arguments, errors and source are those of ``log_p_value``.
 
     >>> from torchrankmetrics.theory.definitions import hits_at
@@ -79,7 +80,7 @@ def log_p_value(
 
     Args:
         definition: a metric with ``has_p_value``.
-        value: the observed value of the metric.
+        value: the observed value of the metric, from pessimistic ranks if scores are tied.
         counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
         weight: (n,) weights w_i >= 0; None: equal.
         tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a

@@ -1,6 +1,8 @@
-"""Time over one read of the scores: counting, the whole step (known answers, exclusion, ranks, state), embeddings.
+"""Every step of an evaluation: counting, look-up and exclusion, embeddings, update, compute.
 
-python -m benchmarks.counting [--full] [--threads N] [--json PATH]
+python -m benchmarks.steps [--full] [--threads N] [--json PATH]
+
+The first compute of an epoch computes the null moments; later epochs over the same candidate counts reuse them.
 """
 
 import importlib.util
@@ -9,11 +11,13 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
+import numpy as np
 import torch
-from benchmarks.timing import arguments, report, together
+from benchmarks.timing import after, arguments, report, together
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
 from torchrankmetrics.ranking.chunks import rank_embeddings
+from torchrankmetrics.theory.expectation.exact import ExactExpectation
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None
@@ -24,15 +28,6 @@ WAYS = ("torch", "numba") if HAS_NUMBA else ("torch",)
 def main() -> None:
     given = arguments(__doc__.splitlines()[0])
     report(rows(given.full), given.json)
-
-
-def rows(full: bool) -> list[dict[str, Any]]:
-    sizes = [(256, 14_541), (256, 40_943), (32, 500_000)] if full else [(64, 14_541)]
-    result = [row for B, N in sizes for dtype in (torch.float32, torch.bfloat16) for row in count(B, N, dtype)]
-    graphs = [("FB15k-237", 14_541, 237, 310_116), ("WN18RR", 40_943, 11, 93_003)]
-    for name, entities, relations, triples in graphs if full else [("small", 2_000, 20, 20_000)]:
-        result += step(name, entities, relations, triples)
-    return result + embeddings(64, 1_000_000 if full else 50_000, 200)
 
 
 def same(a: Ranks, b: Ranks) -> bool:
@@ -141,6 +136,102 @@ def embeddings(B: int, N: int, d: int) -> list[dict[str, Any]]:
         ("product, then rank_scores", "peer", lambda: rank_scores(queries @ candidates.T, target)),
         least=7,
     )
+
+
+def rows(full: bool) -> list[dict[str, Any]]:
+    sizes = [(256, 14_541), (256, 40_943), (32, 500_000)] if full else [(64, 14_541)]
+    result = [row for B, N in sizes for dtype in (torch.float32, torch.bfloat16) for row in count(B, N, dtype)]
+    graphs = [("FB15k-237", 14_541, 237, 310_116), ("WN18RR", 40_943, 11, 93_003)]
+    for name, entities, relations, triples in graphs if full else [("small", 2_000, 20, 20_000)]:
+        result += step(name, entities, relations, triples)
+    result += embeddings(64, 1_000_000 if full else 50_000, 200)
+    result += update(256, 14_541 if full else 2_000)
+    for number in (40_932, 1_000_000) if full else (2_000,):
+        result += compute(number)
+    return result
+
+
+VIEWED = ("mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "imr", "hmr", "gmr", "igmr")
+SHAPES = ("median_rank", "inverse_median_rank", "rank_variance", "rank_std", "rank_mad", "count")
+PYKEEN_NAMES = {"mr": "arithmetic_mean_rank", "mrr": "inverse_harmonic_mean_rank", "hits_at_10": "hits_at_10"}
+RANK_TYPES = ("realistic", "optimistic", "pessimistic")
+
+
+def update(B: int, N: int) -> list[dict[str, Any]]:
+    generator = torch.Generator().manual_seed(5)
+    scores, target = torch.randn(B, N, generator=generator), torch.randint(0, N, (B,), generator=generator)
+    one, forty = RankCollection(["mrr"]), RankCollection([f"hits_at_{k}" for k in range(1, 41)])
+    # updates only: rows pile up, as they do in an epoch
+    return [
+        *together(
+            f"update {B} x {N}",
+            ("rank_scores", "floor", lambda: rank_scores(scores, target)),
+            ("update, 1 metric", "ours", lambda: one.update(scores, target)),
+            ("update, 40 metrics", "ours", lambda: forty.update(scores, target)),
+            slot=0.05,
+        ),
+        # what an update costs beyond the ranks, without the noise of a difference of two timings
+        *after(
+            f"update of {B} ranks",
+            lambda: rank_scores(scores, target),
+            ("1 metric", "ours", one.update),
+            ("40 metrics", "ours", forty.update),
+        ),
+    ]
+
+
+def evaluated(number: int, provider: ExactExpectation) -> tuple[RankCollection, list[np.ndarray]]:
+    """Ranks and candidate counts of the shape of filtered ones: most N near the number of entities."""
+    generator = np.random.default_rng(6)
+    N = 14_541 - (300 * generator.random((2, number // 2)) ** 8).astype(np.int64)
+    optimistic = 1 + (N * generator.random(N.shape) ** 6).astype(np.int64)
+    pessimistic = np.minimum(optimistic + (generator.random(N.shape) < 0.02), N)
+    names = [*VIEWED, *SHAPES, *(f"{view}_{name}" for view in ("adjusted", "z") for name in VIEWED)]
+    sides = ("both", "head", "tail")
+    collection = RankCollection(names, rank_types=RANK_TYPES, sides=sides, expectation=provider)
+    for side, o, p, n in zip(("head", "tail"), optimistic, pessimistic, N, strict=True):
+        collection.update(Ranks(*map(torch.from_numpy, (o, p, n))), side=side)
+    return collection, [optimistic, pessimistic, N]
+
+
+def compute(number: int) -> list[dict[str, Any]]:
+    provider = ExactExpectation()
+    collection, (optimistic, pessimistic, N) = evaluated(number, provider)
+    case = f"compute, {number} tasks"
+
+    def ours(first: bool) -> dict[str, torch.Tensor]:
+        collection._leader.rows.extend([])  # as after another update
+        if first:
+            provider._cached.cache_clear()  # it remembers nothing
+        return collection.compute()
+
+    values = ours(False)
+    ways = [
+        (f"{len(values)} values, first epoch", "ours", lambda: ours(True)),
+        (f"{len(values)} values, later", "ours", lambda: ours(False)),
+    ]
+    if HAS_PYKEEN:
+        evaluator = pykeen_evaluator(optimistic, pessimistic, N)
+        theirs = evaluator.finalize()
+        for name, long_name in PYKEEN_NAMES.items():
+            expected = theirs.get_metric(f"both.realistic.{long_name}")
+            # pykeen keeps realistic ranks in float32
+            assert np.isclose(values[name].item(), expected, rtol=1e-5), f"{name} differs"
+        size = len(theirs.to_flat_dict())
+        ways.append((f"pykeen finalize, {size}", "peer", evaluator.finalize))
+    return together(case, *ways)
+
+
+def pykeen_evaluator(optimistic: Any, pessimistic: Any, N: Any) -> Any:
+    from pykeen.evaluation import RankBasedEvaluator
+
+    evaluator = RankBasedEvaluator(clear_on_finalize=False)
+    evaluator.num_entities = int(N.max())
+    for side, o, p, n in zip(("head", "tail"), optimistic, pessimistic, N, strict=True):
+        for kind, ranks in (("optimistic", o), ("pessimistic", p), ("realistic", (o + p) / 2)):
+            evaluator.ranks[side, kind] = [ranks.astype(np.float32) if kind == "realistic" else ranks]
+        evaluator.num_candidates[side] = [n]
+    return evaluator
 
 
 if __name__ == "__main__":

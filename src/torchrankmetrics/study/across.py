@@ -1,22 +1,30 @@
-"""Models over all data sets: averages with the data sets as the sample, how often a model wins, what is comparable."""
+"""Models over data sets: averages, mean ranks, and the difference of two models."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.plots.datasets import critical_difference
+from torchrankmetrics.plots.datasets import differences as draw_differences
 from torchrankmetrics.rendering import Cell, Column, Rendered, Styled, Tabular
+from torchrankmetrics.study.cells import Measured
+from torchrankmetrics.study.runs import DataSet, Read
 from torchrankmetrics.study.tables import StudyTable
-from torchrankmetrics.study.tasks import DataSet, Read
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.inference.across import MeanRanks, mean_ranks
 from torchrankmetrics.theory.inference.mean_intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform
+
+if TYPE_CHECKING:
+    from torchrankmetrics.plots.canvas import Axes, Figure
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,7 @@ def averages(table: StudyTable, datasets: Sequence[DataSet]) -> Averages:
                 high=high,
                 mean_rank=float(np.mean(ranks)),
                 best=sum(b == 0 for b in better),
-                won=sum(_won(table, one, model, d) for d in chosen),
+                won=sum(table.cells[one.key, model, d].rank == (1, 1) for d in chosen) if len(table.models) > 1 else 0,
                 beyond_chance=None if above is None else sum(model in above[d] for d in chosen),
                 num_datasets=len(chosen),
             )
@@ -172,29 +180,21 @@ def _ahead(one: Measure, a: float, b: float) -> bool:
     return a > b if one.higher_is_better else a < b
 
 
-def _won(table: StudyTable, one: Measure, model: str, data: str) -> bool:
-    rank = table.cells[one.key, model, data].rank
-    return rank == (1, 1) and len(table.models) > 1
-
-
 def _interval(
     values: FloatArray, confidence_level: float, bounds: tuple[float | None, float | None]
 ) -> tuple[float, float]:
     """Student's interval of a mean, cut to what is possible."""
     if len(values) < 2:
         return math.nan, math.nan
-    half = (
-        float(student.ppf((1 + confidence_level) / 2, len(values) - 1))
-        * float(values.std(ddof=1))
-        / math.sqrt(len(values))
-    )
+    error = float(values.std(ddof=1)) / math.sqrt(len(values))
+    half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
     low, high = float(values.mean()) - half, float(values.mean()) + half
     return (low if bounds[0] is None else max(low, bounds[0])), (high if bounds[1] is None else min(high, bounds[1]))
 
 
 def _beyond_chance(one: Measure, datasets: Sequence[DataSet], alpha: float) -> dict[str, set[str]] | None:
     """The models of each data set whose runs are all better than chance; None if the metric has no p-value."""
-    p_value, z_score = one.seen_as("p_value", "z_score")
+    p_value, z_score = replace(one, rank_type="pessimistic").seen_as("p_value", "z_score")
     if p_value is None or z_score is None:
         return None
     runs = [(data.name, read) for data in datasets for read in data.reads]
@@ -229,3 +229,204 @@ def _tail_bound(z_score: Measure, read: Read) -> float:
         spread = math.sqrt(z_score.moments(sample.candidate_counts).variance)
         bound = min(bound, math.exp(-(z**2) / 2 / (1 + step * z / spread / 3)))
     return bound
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking(Rendered):
+    """Mean ranks of models over data sets, with the difference that they must have to be told apart."""
+
+    metric: str
+    models: tuple[str, ...]
+    ranks: MeanRanks
+    left_out: tuple[str, ...]
+
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+        """Draw the critical difference, see ``plots.critical_difference``."""
+        return critical_difference(self.models, self.ranks, ax=ax)
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        order = sorted(range(len(self.models)), key=lambda i: self.ranks.mean[i])
+        groups = [
+            "".join(chr(97 + g) for g, clique in enumerate(self.ranks.cliques) if i in clique)
+            for i in range(len(self.models))
+        ]
+        lines = [(self.models[i], self.ranks.mean[i], groups[i]) for i in order]
+        found = self.ranks
+        confidence_level, apart = f"{100 * (1 - found.confidence_level):.3g} %", f"{found.critical_difference:.2f}"
+        notes = [
+            f"Mean ranks by {self.metric} over {found.num_datasets} data sets, 1 is best. Friedman: p = "
+            f"{found.p_value:.2g}; Nemenyi: models less than {apart} apart share a letter, as they are not told "
+            f"apart at {confidence_level}. How large a difference is on a data set is not looked at."
+        ]
+        if self.left_out:
+            notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
+        columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
+        return Tabular(columns, lines, tuple(notes))
+
+
+def ranking(table: StudyTable) -> Ranking:
+    """Rank the models of a table on every data set by its first measure.
+
+    Raises:
+        ValueError: for a metric without a direction, and for fewer than two models or data sets.
+    """
+    one = table.measures[0]
+    if one.higher_is_better is None:
+        raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
+    chosen, left_out = complete(table, one)
+    if len(chosen) < 2 or len(table.models) < 2:
+        raise ValueError(
+            "mean ranks need at least 2 models and 2 data sets with values of all of them, got "
+            f"{len(table.models)} and {len(chosen)}"
+        )
+    values = [[value_of(table, one, m, d) for m in table.models] for d in chosen]
+    ranks = mean_ranks(values, higher_is_better=one.higher_is_better, confidence_level=table.confidence_level)
+    return Ranking(one.key, table.models, ranks, tuple(left_out))
+
+
+_ROUNDING = 1e-12  # of a difference, as a share of the values
+HERE = "these data sets"
+
+
+@dataclass(frozen=True)
+class DataSetDifference:
+    """Difference a - b on a data set; p_adjusted: one family over the data sets."""
+
+    dataset: str
+    difference: float
+    low: float
+    high: float
+    standard_error: float
+    p_value: float
+    p_adjusted: float
+
+
+@dataclass(frozen=True, eq=False)
+class Differences(Rendered):
+    """Two models over data sets.
+
+    Attributes:
+        a, b, metric: what was subtracted.
+        rows: a data set each.
+        here: mean over these data sets, for other tasks (and seeds) of them: they are not the sample.
+        confidence_level: of the intervals.
+        higher_is_better: direction of the metric.
+        left_out: data sets where the two cannot be compared.
+    """
+
+    a: str
+    b: str
+    metric: str
+    rows: tuple[DataSetDifference, ...]
+    here: DataSetDifference
+    confidence_level: float
+    higher_is_better: bool
+    left_out: tuple[str, ...]
+
+    def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+        """Draw the differences and their averages, see ``plots.differences``."""
+        ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
+        averages = {self.here.dataset: ends.pop(self.here.dataset)}
+        label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
+        return draw_differences(ends, averages, label, ax=ax)
+
+    @property
+    def about(self) -> str:
+        """What was subtracted, and which direction is better for whom."""
+        what = f"{self.metric} of {self.a} less that of {self.b}"
+        return f"{what}, {100 * self.confidence_level:g} % intervals; {self._better} of 0 is better for {self.a}."
+
+    @property
+    def _better(self) -> str:
+        return "right" if self.higher_is_better else "left"
+
+    def __getitem__(self, dataset: str) -> DataSetDifference:
+        """Row of a data set."""
+        for row in self.rows:
+            if row.dataset == dataset:
+                return row
+        raise KeyError(f"{dataset!r} is not there; there are {', '.join(row.dataset for row in self.rows)}")
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        names = ("dataset", "difference", "low", "high", "p", "p_adjusted")
+        columns = [Column(name, key=name == "dataset") for name in names]
+        lines: list[list[Cell]] = [
+            [r.dataset, r.difference, r.low, r.high, r.p_value, r.p_adjusted] for r in (*self.rows, self.here)
+        ]
+        notes = [
+            f"{self.about} p_adjusted: one family over the data sets (Holm).",
+            f"{HERE}: each counts once; generalises to other tasks (and seeds) on these data sets.",
+        ]
+        if self.left_out:
+            notes.append(f"not compared on {', '.join(self.left_out)}.")
+        return Tabular(columns, lines, tuple(notes))
+
+
+def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], confidence_level: float) -> Differences:
+    """Subtract two models on every data set, and average.
+
+    Raises:
+        ValueError: if they can be compared nowhere, or the metric has no direction or no error.
+    """
+    pairs: dict[str, _Pair] = {}
+    for name, part in found.items():
+        if a in part.tested and b in part.tested and part.tests is not None:
+            i, j = part.tested.index(a), part.tested.index(b)
+            place = part.tests.pairs.index((min(i, j), max(i, j)))
+            (value, error, freedom), (low, high) = part.differences[place].tolist(), part.ends[place].tolist()
+            turned = (value, low, high) if i < j else (-value, -high, -low)
+            pairs[name] = _Pair(*turned, error, freedom, part.tests.p_values[place])
+    if not pairs:
+        raise ValueError(
+            f"{a!r} and {b!r} can be compared by {one.key!r} on no data set: it takes a mean over tasks that has a "
+            "direction, and runs of both on the same tasks"
+        )
+    adjusted = holm([pair.p_value for pair in pairs.values()]).tolist()
+    rows = [
+        DataSetDifference(name, pair.value, pair.low, pair.high, pair.error, pair.p_value, p)
+        for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
+    ]
+    here = _mean_here(list(pairs.values()), confidence_level)
+    left_out = tuple(name for name in found if name not in pairs)
+    return Differences(
+        a=a,
+        b=b,
+        metric=one.key,
+        rows=tuple(rows),
+        here=here,
+        confidence_level=confidence_level,
+        higher_is_better=bool(one.higher_is_better),
+        left_out=left_out,
+    )
+
+
+class _Pair(NamedTuple):
+    """Difference of two models on a data set."""
+
+    value: float
+    low: float
+    high: float
+    error: float
+    freedom: float
+    p_value: float
+
+
+def _mean_here(pairs: list[_Pair], confidence_level: float) -> DataSetDifference:
+    """Mean over data sets that are no sample: their errors add up, with Welch-Satterthwaite degrees of freedom.
+
+    Where no data set has any spread t would be sure: p is that of the surest data set, by Bonferroni over all of them.
+    """
+    values = [pair.value for pair in pairs]
+    mean = float(np.mean(values))
+    variance = sum(pair.error**2 for pair in pairs)
+    error = math.sqrt(variance) / len(pairs)
+    if error == 0:
+        surest = min(1.0, len(pairs) * min(pair.p_value for pair in pairs))
+        p_value = 1.0 if abs(mean) <= _ROUNDING * max(map(abs, values)) else surest
+        return DataSetDifference(HERE, mean, mean, mean, 0.0, p_value, math.nan)
+    freedom = variance**2 / sum(pair.error**4 / pair.freedom for pair in pairs)
+    half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
+    p_value = float(2 * student.sf(abs(mean) / error, freedom))
+    return DataSetDifference(HERE, mean, mean - half, mean + half, error, p_value, math.nan)

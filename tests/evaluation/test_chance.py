@@ -1,0 +1,58 @@
+"""clustered_p_value: by hand, its size with dependent tasks, and its errors."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import t as student
+
+from torchrankmetrics import Ranks, rank_scores
+from torchrankmetrics.inference import clustered_p_value
+
+RANKS, QUERY, ANSWER = [1, 2, 1, 3, 2, 2], [0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 2, 3]
+
+
+def jackknife(x, key):
+    """Variance of the mean of x, one cluster left out at a time."""
+    left = [x[np.array(key) != one].mean() for one in sorted(set(key))]
+    return (len(left) - 1) / len(left) * sum((mean - x.mean()) ** 2 for mean in left)
+
+
+def test_it_is_students_t_of_the_mean_with_clustered_errors():
+    centred = np.array([1 / r for r in RANKS]) - np.mean([1 / k for k in range(1, 10)])
+    ranks, by_query = Ranks(RANKS, None, 9), jackknife(centred, QUERY)
+    # two degrees of freedom: three clusters of equal weight
+    assert clustered_p_value(ranks, "mrr", cluster=QUERY) == pytest.approx(
+        student.sf(centred.mean() / math.sqrt(by_query), 2), rel=1e-9
+    )
+    both = by_query + jackknife(centred, ANSWER) - jackknife(centred, range(6))  # no two tasks share both
+    assert both > by_query
+    assert clustered_p_value(ranks, "mrr", cluster=QUERY, second_cluster=ANSWER) == pytest.approx(
+        student.sf(centred.mean() / math.sqrt(both), 2), rel=1e-9
+    )
+
+
+def test_it_keeps_its_size_when_tasks_depend():
+    """A scorer with one score per entity for all queries: the tasks of an answer have the same rank."""
+    rng, rejected, plain = np.random.default_rng(0), [], []
+    for _ in range(400):
+        answer = rng.integers(0, 40, 300)
+        scores = torch.from_numpy(rng.normal(size=200)).expand(300, -1)
+        ranks = rank_scores(scores, torch.from_numpy(answer))
+        rejected.append(clustered_p_value(ranks, "mr", cluster=answer) <= 0.05)
+        plain.append(clustered_p_value(ranks, "mr", cluster=np.arange(300)) <= 0.05)
+    error = math.sqrt(0.05 * 0.95 / 400)
+    assert np.mean(rejected) <= 0.05 + 3 * error
+    assert np.mean(plain) > 0.1, "tasks that depend are rejected too often as independent ones"
+
+
+@pytest.mark.parametrize("metric", ["count", "median_rank", "ndcg", "rank_std"])
+def test_metrics_that_are_not_means_of_f_raise(metric):
+    with pytest.raises(ValueError, match=r"metric must be a function of a mean of f .*, got"):
+        clustered_p_value(Ranks(RANKS, None, 9), metric, cluster=QUERY)
+
+
+def test_one_cluster_raises():
+    with pytest.raises(ValueError, match="at least 2"):
+        clustered_p_value(Ranks(RANKS, None, 9), "mrr", cluster=[0] * 6)

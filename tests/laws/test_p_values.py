@@ -1,0 +1,108 @@
+"""p-values are valid under ties: P(p <= a) <= a for every metric that has one and for every tie structure."""
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import binom
+
+from torchrankmetrics import QueryDefinition, RankCollection, RankDefinition, Ranks
+from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
+from torchrankmetrics.evaluation.names import _DEFINITIONS
+from torchrankmetrics.evaluation.query_names import CUT, WHOLE
+from torchrankmetrics.inference import clustered_p_value, has_p_value
+
+OWN = [
+    RankDefinition("step", f=lambda r: (r <= 2).double()),
+    RankDefinition("steps", f=lambda r: (r > 1).double() + (r > 3).double(), g=lambda x: (1 + x).log()),
+    RankDefinition("top_half", f=WithCandidates(lambda r, n: (r <= n / 2).double(), min_candidates=2)),
+]
+OF_TASKS = [
+    *filter(has_p_value, _DEFINITIONS.values()),
+    *(hits_at(k) for k in (1, 3, 10)),
+    *(power_mean_rank(p) for p in (2, -2, 0.5, math.inf, -math.inf)),
+    *OWN,
+]
+OF_QUERIES = [
+    *filter(has_p_value, WHOLE.values()),
+    *(make(k) for make in CUT.values() for k in (1, 3)),
+    QueryDefinition("query_step", f=lambda r: (r <= 2).double()),
+    QueryDefinition("query_mean_rank", f=lambda r: r),
+]
+TIED = [[[1, 1, 0]], [[1, 1, 0], [2, 2, 2]], [[3, 2, 2, 1], [1, 1, 0, 0]]]  # scores
+
+
+def p_values(scores, target, metrics, rank_type="realistic"):
+    """p-values of the metrics under a rank type, in their order."""
+    collection = RankCollection(metrics, views=("p_value",), rank_types=(rank_type,))
+    collection.update(torch.as_tensor(scores).double(), target)
+    return np.array([value.item() for value in collection.compute().values()])
+
+
+def all_p_values(scores, metrics, relevant):
+    """p-values for every choice of so many relevant items per row: under the null all choices are equally likely."""
+    outcomes = []
+    for chosen in itertools.product(*(itertools.combinations(range(len(row)), relevant) for row in scores)):
+        target = torch.zeros(len(scores), len(scores[0]), dtype=torch.bool)
+        for row, columns in zip(target, chosen, strict=True):
+            row[list(columns)] = True
+        outcomes.append(p_values(scores, target, metrics))
+    return np.array(outcomes)
+
+
+@pytest.mark.parametrize("scores", TIED, ids=str)
+@pytest.mark.parametrize(("metrics", "relevant"), [(OF_TASKS, 1), (OF_QUERIES, 1), (OF_QUERIES, 2)])
+def test_p_is_at_most_a_for_a_share_of_at_most_a_of_all_positions(scores, metrics, relevant):
+    p = all_p_values(scores, metrics, relevant) * (1 + 1e-9)
+    reached = (p[:, None] <= p).mean(0)  # of the positions: as small a p-value, or smaller
+    invalid = (reached > p).any(0)
+    assert [one.name for one, wrong in zip(metrics, invalid, strict=True) if wrong] == []
+
+
+def test_two_tied_candidates_at_the_top_of_three_give_at_least_two_thirds():
+    for rank_type in ("realistic", "optimistic", "pessimistic", "expected"):
+        assert p_values([[1, 1, 0]], torch.tensor([0]), ["hits@1"], rank_type).item() >= 2 / 3
+
+
+@pytest.mark.parametrize(("metrics", "rows", "relevant"), [(OF_TASKS, 50, 1), (OF_QUERIES, 20, 2)])
+def test_random_scores_with_large_tie_blocks_are_rejected_in_five_of_a_hundred_cases_or_less(metrics, rows, relevant):
+    random, draws = np.random.default_rng(0), 20
+    rejected = np.zeros(len(metrics), dtype=int)
+    for _ in range(draws):
+        scores = random.integers(0, 50, (rows, 1000))  # blocks of about 20
+        target = torch.zeros(rows, 1000, dtype=torch.bool)
+        target[:, :relevant] = True
+        rejected += p_values(scores, target, metrics) <= 0.05
+    most = binom.isf(1e-4, draws, 0.05)
+    assert {one.name: n for one, n in zip(metrics, rejected.tolist(), strict=True) if n > most} == {}
+
+
+@pytest.mark.parametrize(("metrics", "relevant"), [(OF_TASKS, 1), (OF_QUERIES, 2)])
+def test_p_and_its_logarithm_are_those_of_pessimistic_ranks_for_every_rank_type(metrics, relevant):
+    random = np.random.default_rng(1)
+    scores = torch.as_tensor(random.integers(0, 4, (6, 30))).double()
+    scores[:, :relevant] += 1
+    target = torch.zeros(6, 30, dtype=torch.bool)
+    target[:, :relevant] = True
+    tied, last = (
+        RankCollection(metrics, views=("p_value",), rank_types=("pessimistic", "realistic", "optimistic", "expected"))
+        for _ in range(2)
+    )
+    tied.update(scores, target)
+    last.update(scores - 0.5 * target, target)  # no ties: each relevant item is the last of its block
+    of_tied, of_last = tied.compute(), last.compute()
+    for key, measure in tied.measures.items():
+        want = of_last["pessimistic_" + replace(measure, rank_type="pessimistic").key.removeprefix("pessimistic_")]
+        assert of_tied[key].item() == pytest.approx(want.item(), rel=1e-9), key
+        assert 0 < want < 1, key
+
+
+def test_the_p_value_with_clusters_is_that_of_pessimistic_ranks():
+    low = torch.arange(1, 41)
+    tied, last = Ranks(low, low + 5, 80), Ranks(low + 5, low + 5, 80)
+    for rank_type in ("realistic", "optimistic", "expected"):
+        got = clustered_p_value(tied, f"{rank_type}_hits@10", cluster=low.numpy() // 2)
+        assert got == clustered_p_value(last, "hits@10", cluster=low.numpy() // 2)

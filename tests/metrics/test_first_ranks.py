@@ -1,0 +1,243 @@
+"""first_mr and first_median_rank, and the warning that names a query metric where relevant items compete."""
+
+import itertools
+import warnings
+from fractions import Fraction
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+import query_laws as exact
+from fuzzing import cases
+from query_metrics import sample_of
+from torchrankmetrics import (
+    KnownTriples,
+    RankCollection,
+    RankMetric,
+    RankMetricWarning,
+    Ranks,
+    RankTable,
+    compare,
+    evaluate,
+)
+from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.evaluation.query_names import query_counterpart
+from torchrankmetrics.integrations.trec import evaluate_run
+from torchrankmetrics.theory.definitions import MEAN_RANK, MEDIAN_RANK
+from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
+from torchrankmetrics.theory.queries import definitions as d
+from torchrankmetrics.theory.queries.means import query_moments
+from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.theory.values import base_value
+
+SHAPES = st.lists(st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N))), min_size=1, max_size=4)
+
+
+def median(values):
+    ordered = sorted(values)
+    return Fraction(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2], 2)
+
+
+@cases(60, 1000)
+@given(SHAPES)
+def test_moments_are_those_of_all_outcomes(shapes):
+    firsts = [[min(ranks) for ranks in exact.outcomes(N, m)] for N, m in shapes]
+    sample = QuerySample.of_counts(*np.array(shapes).T)
+    for definition, value in (
+        (d.FIRST_MEAN_RANK, lambda ranks: Fraction(sum(ranks), len(ranks))),
+        (d.FIRST_MEDIAN_RANK, median),
+    ):
+        law = {}  # of the value, from the counts of first ranks
+        counts = [{r: ranks.count(r) for r in ranks} for ranks in firsts]
+        for outcome in itertools.product(*counts):
+            times = np.prod([count[r] for count, r in zip(counts, outcome, strict=True)], dtype=object)
+            law[value(outcome)] = law.get(value(outcome), 0) + times
+        total = sum(law.values())
+        mean = sum(x * times for x, times in law.items()) / Fraction(total)
+        variance = sum((x - mean) ** 2 * times for x, times in law.items()) / total
+        got = query_moments(definition, sample)
+        assert got.mean == pytest.approx(float(mean), rel=1e-12)
+        assert got.variance == pytest.approx(float(variance), rel=1e-9, abs=0)
+        assert got.optimum == 1
+
+
+@cases(60, 1000)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=5), st.randoms(use_true_random=False))
+def test_values_are_those_of_first_ranks_in_every_rank_type(sizes, random):
+    queries, low, high = [], [], []
+    for m in sizes:
+        first, width = random.randint(1, 5), random.randint(m, m + 3)
+        queries.append((20, [(first, first + width - 1, m)]))
+        low.append(first)
+        high.append(first + width - m)
+    sample = sample_of(*queries)
+    table = {
+        "optimistic": low,
+        "pessimistic": high,
+        "realistic": [Fraction(a + b, 2) for a, b in zip(low, high, strict=True)],
+    }
+    for rank_type, ranks in table.items():
+        assert base_value(d.FIRST_MEDIAN_RANK, sample, rank_type) == float(median(ranks))
+    orders = [[min(chosen) for chosen in exact.orders(blocks)] for _, blocks in queries]
+    means = [Fraction(sum(one), len(one)) for one in orders]
+    assert base_value(d.FIRST_MEAN_RANK, sample, "expected") == pytest.approx(float(sum(means) / len(means)), rel=1e-14)
+
+
+@pytest.mark.parametrize("name", ["mr", "median_rank"])
+def test_with_one_relevant_item_they_are_the_task_metrics(name):
+    generator = torch.Generator().manual_seed(0)
+    for size in (1, 2, 7, 40):
+        scores = torch.randint(0, 9, (size, 30), generator=generator).float()  # with ties
+        target = torch.randint(0, 30, (size,), generator=generator)
+        exclude = torch.rand(size, 30, generator=generator) < 0.3
+        views = ["base", "normalized", "adjusted_index", "z_score", *(["p_value"] if name == "mr" else [])]
+        for rank_type in ("realistic", "optimistic", "pessimistic"):
+            some = views[:-1] if rank_type == "optimistic" else views
+            of_tasks, of_queries = (
+                evaluate(scores, target, [one], exclude=exclude, views=some, rank_types=rank_type)
+                for one in (name, f"first_{name}")
+            )
+            assert list(of_queries.values()) == pytest.approx(list(of_tasks.values()), rel=1e-12, nan_ok=True)
+    N = np.array([3, 8, 8, 100, 1])
+    definition, task = (d.FIRST_MEAN_RANK, MEAN_RANK) if name == "mr" else (d.FIRST_MEDIAN_RANK, MEDIAN_RANK)
+    got, want = query_moments(definition, QuerySample.of_counts(N, 1)), DEFAULT_EXPECTATION.moments(task, N)
+    assert (got.mean, got.variance) == pytest.approx((want.mean, want.variance), rel=1e-13)
+
+
+def test_median_of_many_queries_has_the_moments_of_draws():
+    random = np.random.default_rng(0)
+    for N, m, n in ((5000, 5, 40), (300, 40, 25)):
+        draws = np.array([[random.choice(N, m, replace=False).min() + 1 for _ in range(n)] for _ in range(1500)])
+        values = np.median(draws, axis=1)
+        got = query_moments(d.FIRST_MEDIAN_RANK, QuerySample.of_counts(np.full(n, N), m))
+        assert abs(values.mean() - got.mean) < 4 * np.sqrt(got.variance / len(values))
+        assert values.var() == pytest.approx(got.variance, rel=0.2)
+
+
+def test_first_median_rank_has_the_views_of_a_median():
+    assert parse_name("MedR").measure().key == "first_median_rank"
+    assert parse_name("MeanR").measure().key == "first_mr"
+    assert parse_name("pessimistic_z_first_median_rank").measure().key == "pessimistic_z_first_median_rank"
+    with pytest.raises(ValueError, match="rank_type='expected' is known for"):
+        RankMetric("first_median_rank", rank_type="expected")
+    with pytest.raises(ValueError, match="view='p_value' is not known for 'first_median_rank'"):
+        RankMetric("first_median_rank", view="p_value")
+    with pytest.raises(ExpectationUnavailableError, match="queries of different weights: use view='base'"):
+        evaluate(torch.rand(3, 9), [[0, 1], [2], [3]], ["z_first_median_rank"], weight=[1.0, 2.0, 1.0])
+    assert RankCollection(["first_median_rank", "first_mr"]).mode("first_mr") == "min"
+
+
+def retrieval(seed=0, images=40, captions=5):
+    generator = torch.Generator().manual_seed(seed)
+    image_of = torch.arange(images).repeat_interleave(captions)
+    vectors = torch.randn(images, 12, generator=generator)
+    texts = vectors[image_of] + 1.5 * torch.randn(len(image_of), 12, generator=generator)
+    return vectors @ texts.T, torch.arange(len(image_of)).view(-1, captions).tolist(), image_of
+
+
+def test_image_text_retrieval_reports_first_ranks():
+    scores, captions, _ = retrieval()
+    place = scores.argsort(1, descending=True).argsort(1) + 1
+    first = torch.stack([row[columns].min() for row, columns in zip(place, captions, strict=True)]).double()
+    found = evaluate(scores, captions, ["MeanR", "MedR"])
+    assert found == {"first_mr": pytest.approx(float(first.mean())), "first_median_rank": float(first.quantile(0.5))}
+
+
+def test_intervals_and_comparisons_take_the_query_as_unit():
+    tables = []
+    for seed in (0, 1):
+        scores, captions, _ = retrieval(seed)
+        collection = RankCollection(["first_median_rank"])
+        collection.update(scores, captions, sample_id=torch.arange(200), query=torch.arange(40))
+        (row,) = collection.confidence_intervals(method="bootstrap", n_resamples=200).rows
+        assert row.low <= row.value <= row.high
+        assert row.effective_tasks == 40
+        tables.append(collection.table())
+    found = compare(*tables, ["first_median_rank"], n_resamples=200)
+    assert "first_median_rank" in str(found)
+
+
+# the warning
+
+
+def told(call):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    return [str(one.message) for one in found if issubclass(one.category, RankMetricWarning)]
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    {
+        "mr": "first_mr",
+        "mrr": "rr",
+        "hits@10": "success_at_10",
+        "median_rank": "first_median_rank",
+        "auc": "query_auc",
+        "adjusted_mrr": "rr",
+        "pessimistic_mr": "first_mr",
+    }.items(),
+)
+def test_task_metrics_name_the_query_metric_where_relevant_items_compete(name, instead):
+    scores, captions, _ = retrieval()
+    metric = RankCollection([name])
+    assert told(lambda: metric.update(scores, captions)) == []
+    for call in (metric.compute, lambda: evaluate(scores, captions, [name])):
+        (message,) = told(call)
+        assert "relevant items of one query are candidates of each other (number of such queries: 40)" in message
+        assert f"use {instead!r}" in message
+    assert query_counterpart(parse_name(name).definition.name) == instead
+
+
+def test_one_warning_serves_all_metrics_of_a_compute():
+    scores, captions, _ = retrieval()
+    qrels, run = {"q": {"a": 1, "b": 1}}, {"q": {"a": 0.9, "c": 0.5}}
+    assert len(told(lambda: evaluate_run(qrels, run, ["hits@1", "optimistic_mr"], num_candidates=5))) == 1
+    assert len(told(lambda: evaluate(scores, captions))) == 1
+    assert told(lambda: evaluate(scores, captions, ["gmr", "count", "rr", "first_mr", "tie_rate"])) == []
+
+
+def test_there_is_no_warning_where_relevant_items_are_excluded_or_alone(tmp_path):
+    scores, captions, image_of = retrieval()
+    relevant = torch.zeros_like(scores, dtype=torch.bool)
+    for row, columns in zip(relevant, captions, strict=True):
+        row[columns] = True
+    assert told(lambda: evaluate(scores, captions, exclude=relevant)) == []
+    assert told(lambda: evaluate(scores.T, image_of)) == []
+    assert told(lambda: evaluate(scores.T, image_of, query=torch.arange(200))) == []
+    known = KnownTriples([[0, 0, 1], [0, 0, 2], [1, 0, 2]], num_entities=3)
+    queries, pairs = known.queries(torch.tensor([[0, 0, 1], [0, 0, 2], [1, 0, 2]]), "tail")
+    filtered = known.tails(*queries.T)
+    assert told(lambda: evaluate(torch.rand(2, 3), tuple(pairs), exclude=filtered)) == []
+    assert told(lambda: evaluate(Ranks([1, 1], None, 5, filtered=True), query=0)) == []
+    assert len(told(lambda: evaluate(Ranks([1, 2], None, 5, filtered=False), query=0))) == 1
+
+
+def test_the_warning_is_of_the_side_of_the_metric():
+    scores, captions, image_of = retrieval()
+    collection = RankCollection(["mrr"], sides=("i2t", "t2i"))
+    collection.update(scores.T, image_of, side="t2i")
+    assert told(collection.compute) == []
+    collection.update(scores, captions, side="i2t")
+    (message,) = told(collection.compute)
+    assert "'i2t_mrr'" in message
+
+
+def test_parts_of_a_query_are_found_after_merge_and_files(tmp_path):
+    scores, captions, _ = retrieval()
+    first, second = RankCollection(["mrr"]), RankCollection(["mrr"])
+    first.update(scores, [columns[0] for columns in captions], query=torch.arange(40))
+    second.update(scores, [columns[1] for columns in captions], query=torch.arange(40))
+    assert told(first.compute) == told(second.compute) == []
+    first.merge_state(second)
+    assert len(told(first.compute)) == 1
+    path = tmp_path / "ranks.npz"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first.table().save(path)
+    assert len(told(lambda: evaluate(RankTable.load(path), metrics=["mrr"]))) == 1
