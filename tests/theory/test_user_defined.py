@@ -7,12 +7,11 @@ import pytest
 import torch
 
 from torchrankmetrics import RankDefinition, RankMetric, Ranks, evaluate
+from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.theory.definitions import WithCandidates, hits_at
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
-from torchrankmetrics.theory.inference.clustered import clustered_p
 from torchrankmetrics.theory.queries.definitions import QUERY_AUC, QueryDefinition, recall_at
 from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.tails.significance import log_p_value
 from torchrankmetrics.theory.transforms import Custom, rank_table
 
@@ -80,10 +79,9 @@ def test_p_values_of_steps_beyond_the_table():
 
 
 def test_p_of_clusters_is_centered_at_the_exact_mean():
-    N = np.full(30, 14_541)
-    ranks = np.random.default_rng(2).integers(1, 9000, 30)
-    sample, keys = RankSample(ranks, ranks, N), [np.arange(30) // 3]
-    assert clustered_p(step(5000), sample, "realistic", keys) == clustered_p(hits_at(5000), sample, "realistic", keys)
+    ranks = Ranks(np.random.default_rng(2).integers(1, 9000, 30), None, 14_541)
+    found, expected = (clustered_p_value(ranks, one, cluster=np.arange(30) // 3) for one in (step(5000), hits_at(5000)))
+    assert found == expected
 
 
 def test_queries_with_too_few_candidates_are_left_out():
