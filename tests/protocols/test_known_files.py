@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import json
 import multiprocessing
 import os
 import pickle
@@ -9,6 +10,7 @@ import stat
 import sys
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -88,7 +90,7 @@ FOREIGN = {
     "truncated": (lambda c: c[:-8], "by its header"),
     "longer": (lambda c: c + b"\0" * 8, "by its header"),
     "cut header": (lambda c: c[:1000], "header is damaged or cut"),
-    "newer": (lambda c: changed(c, b"triples 1\n", b"triples 2\n"), "it has version 2; this library reads 1"),
+    "newer": (lambda c: changed(c, b"triples 2\n", b"triples 3\n"), "it has version 3; this library reads 1, 2"),
     "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
     "negative": (lambda c: changed(c, b'"longest": 2', b'"longest": -2'), "its header says what cannot be"),
     "no side": (lambda c: changed(c, b'"tail"', b'"nail"'), "its header says what cannot be"),
@@ -114,8 +116,74 @@ def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by
     for at in range(HEADER, len(content), 7):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         opened = KnownTriples.open(path)
-        with pytest.raises(ValueError, match=r"known.bin is damaged: what it holds of the (tail|head) side"):
-            opened.verify()
+        for read, arguments in ((opened.verify, ()), (opened.save, (path.with_name("again.bin"),))):
+            with pytest.raises(ValueError, match=r"known.bin is damaged: what it holds of the (tail|head) side"):
+                read(*arguments)
+
+
+def of_version_1(content):
+    """The file as 0.2 wrote it: without blocks, one digest of each array in the header."""
+    about = json.loads(content[33 : HEADER - 32])
+    at = HEADER
+    for side in about["sides"].values():
+        side["sha256"] = []
+        for length in side["lengths"]:
+            side["sha256"].append(hashlib.sha256(content[at : at + 8 * length]).hexdigest())
+            at += 8 * length
+    head = (b"torchrankmetrics known triples 1\n" + json.dumps(about).encode()).ljust(HEADER - 32)
+    return head + hashlib.sha256(head).digest() + content[HEADER:at]
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_look_ups_in_a_damaged_file_are_an_error_or_right(version, tmp_path):
+    """Blocks of 4096 entries: some are damaged, some are not, and some look-ups find neither."""
+    random, path = np.random.default_rng(version), tmp_path / "known.bin"
+    triples = torch.from_numpy(random.integers(0, 400, (9000, 3)))
+    known = KnownTriples(triples, num_entities=500)
+    known.save(path)
+    content = path.read_bytes() if version == 2 else of_version_1(path.read_bytes())
+    path.write_bytes(content)
+    assert KnownTriples.open(path).verify() is None
+    errors = 0
+    for case in range(300):
+        damaged = bytearray(content)
+        for at in random.integers(HEADER, len(content), size=1 + 3 * (case % 2)):
+            damaged[at] ^= 1 << random.integers(8)
+        path.write_bytes(damaged)
+        opened, some = KnownTriples.open(path), triples[random.integers(0, 9000, 5)].clone()
+        some[0] = 450
+        for side in ("tails", "heads"):
+            first, second = some[:, :2].T if side == "tails" else some[:, 1:].T
+            try:
+                found = getattr(opened, side)(first, second).pairs()
+            except ValueError as error:
+                assert "known.bin is damaged: what it holds of the" in str(error)  # noqa: PT017
+                errors += 1
+            else:
+                assert torch.equal(found, getattr(known, side)(first, second).pairs())
+    assert 10 < errors < 590 or version == 1
+
+
+def test_files_of_version_1_open_with_their_look_ups(path):
+    before = KnownTriples(TRIPLES, num_entities=7)
+    path.write_bytes(of_version_1(path.read_bytes()))
+    opened = KnownTriples.open(path)
+    for side in ("tails", "heads"):
+        asked = TRIPLES[:, :2].T if side == "tails" else TRIPLES[:, 1:].T
+        assert same(getattr(opened, side)(*asked), getattr(before, side)(*asked))
+    opened.verify()
+
+
+def test_opening_reads_no_entries_and_look_ups_read_the_blocks_that_they_use(tmp_path):
+    path, number = tmp_path / "known.bin", torch.arange(100_000)
+    KnownTriples(torch.stack([number, number % 7, number], 1)).save(path)
+    content = bytearray(path.read_bytes())
+    content[HEADER + 8 * 90_000] ^= 1  # a key, which is far from those of small heads
+    path.write_bytes(content)
+    opened = KnownTriples.open(path)
+    assert opened.tails(number[:4], number[:4] % 7).pairs()[1].tolist() == [0, 1, 2, 3]
+    with pytest.raises(ValueError, match="is damaged"):
+        opened.tails(number[90_000:90_001], number[90_000:90_001] % 7)
 
 
 @pytest.mark.parametrize(

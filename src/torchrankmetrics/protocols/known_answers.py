@@ -1,15 +1,18 @@
 """Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
 
+import hashlib
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.excluded import ExcludedSlices
 
+IntArray = npt.NDArray[np.int64]
 _LARGEST = 1 << 62
 
 
@@ -31,6 +34,41 @@ class AnswerIndex(NamedTuple):
     sizes: list[int]
     num_answers: int
     longest: int
+
+
+class CheckedBlocks:
+    """Blocks of an array in a file, each compared with its digest before it is used for the first time.
+
+    Args:
+        numbers: (n,) int64.
+        size: number of entries in a block.
+        digests: SHA-256 of the blocks, one after the other.
+        damaged: message of the error.
+    """
+
+    def __init__(self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str) -> None:
+        self._numbers, self._size, self._digests, self._damaged = numbers, size, digests, damaged
+        self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
+
+    def check(self, start: IntArray, stop: IntArray) -> None:
+        """Check the blocks of the entries in [start, stop), (n,) each.
+
+        Raises:
+            ValueError: if one is not what was written.
+        """
+        if self._right.all():
+            return
+        first, last = (start // self._size)[start < stop], ((stop - 1) // self._size)[start < stop]
+        unknown = ~(self._right[first] & self._right[last]) | (last - first > 1)
+        for block in {block for a, b in zip(first[unknown], last[unknown], strict=True) for block in range(a, b + 1)}:
+            own = self._numbers[block * self._size : (block + 1) * self._size]
+            self.require(hashlib.sha256(own.data).digest() == self._digests[32 * block : 32 * block + 32])
+            self._right[block] = True
+
+    def require(self, right: bool) -> None:
+        """Raise ValueError if something is not right."""
+        if not right:
+            raise ValueError(self._damaged)
 
 
 class KnownAnswers:
@@ -78,15 +116,26 @@ class KnownAnswers:
         self._take(AnswerIndex(key, start, both % max(num_answers, 1), sizes, num_answers, longest))
 
     @classmethod
-    def of_index(cls, index: AnswerIndex) -> "KnownAnswers":
-        """Take an index that was built before; it is neither copied nor read."""
+    def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
+        """Take an index that was built before, neither copied nor read; ``blocks`` check its three tensors."""
         self = cls.__new__(cls)
         self._take(index)
+        self._blocks = blocks
         return self
+
+    def check(self) -> None:
+        """Compare all of an index in a file with its digests.
+
+        Raises:
+            ValueError: if it is not what was written.
+        """
+        for blocks, part in zip(self._blocks, self.index[:3], strict=False):
+            blocks.check(np.array([0]), np.array([len(part)]))
 
     def _take(self, index: AnswerIndex) -> None:
         self.index, self._limits = index, torch.tensor(index.sizes, device=index.key.device)
         self._copies: dict[torch.device, KnownAnswers] = {}
+        self._blocks: tuple[CheckedBlocks, ...] = ()
 
     def __call__(self, queries: Integers) -> ExcludedSlices:
         """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
@@ -112,6 +161,7 @@ class KnownAnswers:
 
     def entries(self) -> tuple[Tensor, Tensor]:
         """All queries (n, k) and their answers (n,), each pair once."""
+        self.check()
         key = self.index.key.repeat_interleave(self.index.start.diff())
         columns = []
         for size in reversed(self.index.sizes):
@@ -127,6 +177,7 @@ class KnownAnswers:
         if device == self.index.answers.device:
             return self
         if device not in self._copies:
+            self.check()
             key, start, answers = (part.to(device) for part in self.index[:3])
             self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
         return self._copies[device]
@@ -144,6 +195,7 @@ class KnownAnswers:
         own_known = self.contains(queries, own)
         if excluded is None:
             return length - own_known.long()
+        self.check()
         counted = torch.nn.functional.pad((~excluded[self.index.answers]).cumsum(0), (1, 0))
         return counted[stop] - counted[start] - (own_known & ~excluded[own]).long()
 
@@ -166,7 +218,18 @@ class KnownAnswers:
         # NumPy, whose calls cost a fifth of torch's: of two dozen on a few hundred ids nothing else is left
         ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self.index.key, self.index.start))
         key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self.index.sizes), -1)
-        first, length = _find(np.searchsorted(known, key), known, start, key)
+        place = np.searchsorted(known, key)
+        if self._blocks:  # where damage misleads the search, the keys around the place are not around what is wanted
+            keys, starts, answers = self._blocks
+            before, at = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
+            keys.check(before, at + 1)
+            misled = ((known[before] >= key) & (place > 0)) | ((known[at] < key) & (place < len(known)))
+            keys.require(not misled.any())
+            starts.check(at, at + 2)
+            starts.check(np.array([0]), np.array([2]))
+        first, length = _find(place, known, start, key)
+        if self._blocks:
+            answers.check(first, first + length)
         return torch.from_numpy(first), torch.from_numpy(length)
 
 

@@ -1,7 +1,8 @@
 """Files of known triples: an index that every process of a machine maps into memory, so that all share its pages.
 
 A header of 4096 bytes, then for each side three arrays of int64: keys, starts and answers, as ``KnownAnswers`` keeps
-them. The header is a line with the version, JSON, and in its last 32 bytes the SHA-256 of what stands before.
+them, and the SHA-256 of every 4096 entries of each array. The header is a line with the version, JSON, and in its last
+32 bytes the SHA-256 of what stands before. Version 1 has one digest of each array, in the header.
 """
 
 import hashlib
@@ -11,7 +12,7 @@ import os
 import stat
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, pairwise
 from typing import Any, NamedTuple
 
@@ -20,25 +21,25 @@ import torch
 from tqdm.auto import tqdm
 
 from torchrankmetrics.files import write_whole
-from torchrankmetrics.protocols.known_answers import AnswerIndex, KnownAnswers, check_key_size
+from torchrankmetrics.protocols.known_answers import AnswerIndex, CheckedBlocks, IntArray, KnownAnswers, check_key_size
 from torchrankmetrics.sides import QUERY_AND_ANSWER
-from torchrankmetrics.theory.candidates import IntArray
 
-VERSION = 1
+VERSIONS = (1, 2)
 SIDES = tuple(QUERY_AND_ANSWER)  # the order of their indices in a file
 _FIRST = b"torchrankmetrics known triples "
 _HEADER, _DIGEST, _ITEM = 4096, 32, 8
+_ENTRIES = 4096  # of a block that has a digest: 32 KiB
 _BLOCK = 1 << 20  # entries that are checked at once
 
 
 class Index(NamedTuple):
-    """What the header says of a side: sizes of its ids, lengths of its arrays, and their SHA-256."""
+    """What the header says of a side: sizes of its ids, lengths of its arrays, in version 1 their SHA-256."""
 
     sizes: list[int]
     num_answers: int
     longest: int
     lengths: list[int]
-    sha256: list[str]
+    sha256: Sequence[str] = ()
 
 
 class Opened(NamedTuple):
@@ -47,7 +48,6 @@ class Opened(NamedTuple):
     path: str
     digest: str
     num_entities: int
-    sides: dict[str, Index]
     known: dict[str, KnownAnswers]
 
 
@@ -55,14 +55,16 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
     """Write indices to a file, whole or not at all."""
     sides, arrays = {}, []
     for side, one in known.items():
+        one.check()
         own = [np.ascontiguousarray(part.cpu().numpy()) for part in one.index[:3]]
-        lengths, digests = [len(part) for part in own], [hashlib.sha256(part.data).hexdigest() for part in own]
-        sides[side] = Index(*one.index[3:], lengths, digests)._asdict()
+        sides[side] = Index(*one.index[3:], [len(part) for part in own])._asdict()
         arrays += own
     about = {"byteorder": sys.byteorder, "num_entities": num_entities, "sides": sides}
-    head = _FIRST + b"%d\n" % VERSION + json.dumps(about).encode()
+    head = _FIRST + b"%d\n" % VERSIONS[-1] + json.dumps(about).encode()
     head = head.ljust(_HEADER - _DIGEST)
-    write_whole(path, chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays)))
+    blocks = (array[at : at + _ENTRIES] for array in arrays for at in range(0, len(array), _ENTRIES))
+    digests = b"".join(hashlib.sha256(block.data).digest() for block in blocks)
+    write_whole(path, chain([head + hashlib.sha256(head).digest()], (array.data for array in arrays), [digests]))
 
 
 def opened(path: str | os.PathLike[str]) -> Opened:
@@ -83,13 +85,22 @@ def opened(path: str | os.PathLike[str]) -> Opened:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # of memory that can only be read; nobody writes to an index
-        numbers = torch.from_numpy(np.frombuffer(mapped, dtype=np.int64, offset=_HEADER))
-    part = iter(torch.split(numbers, [length for index in sides.values() for length in index.lengths]))
-    known = {
-        side: KnownAnswers.of_index(AnswerIndex(next(part), next(part), next(part), *index[:3]))
-        for side, index in sides.items()
-    }
-    return Opened(os.path.abspath(path), head[-_DIGEST:].hex(), num_entities, sides, known)
+        lengths = [length for index in sides.values() for length in index.lengths]
+        numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
+    parts, known = iter(torch.split(numbers, lengths)), {}
+    digests = memoryview(mapped)[_HEADER + numbers.nbytes :]
+    for side, index in sides.items():
+        key, start, answers = own = [next(parts) for _ in index.lengths]
+        blocks = []
+        damaged = f"{os.fspath(path)} is damaged: what it holds of the {side} side is not what was written"
+        for i, part in enumerate(own):
+            size = len(part) or 1 if index.sha256 else _ENTRIES
+            number = _DIGEST * -(-len(part) // size)
+            of_blocks = bytes.fromhex(index.sha256[i]) if index.sha256 else digests[:number]
+            digests = digests[0 if index.sha256 else number :]
+            blocks.append(CheckedBlocks(part.numpy(), size, of_blocks, damaged))
+        known[side] = KnownAnswers.of_index(AnswerIndex(key, start, answers, *index[:3]), tuple(blocks))
+    return Opened(os.path.abspath(path), head[-_DIGEST:].hex(), num_entities, known)
 
 
 def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
@@ -97,14 +108,15 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
     if not head.startswith(_FIRST):
         raise ValueError(f"it starts with {head[:16]!r}" if head else "it is empty")
     version, _, rest = head[len(_FIRST) :].partition(b"\n")
-    if not version.isdigit() or int(version) != VERSION:
-        raise ValueError(f"it has version {version[:20].decode(errors='replace')}; this library reads {VERSION}")
+    if not version.isdigit() or int(version[:20]) not in VERSIONS:
+        known = ", ".join(map(str, VERSIONS))
+        raise ValueError(f"it has version {version[:20].decode(errors='replace')}; this library reads {known}")
     if len(head) < _HEADER or hashlib.sha256(head[:-_DIGEST]).digest() != head[-_DIGEST:]:
         raise ValueError(f"its header is damaged or cut (the file has {size} bytes)")
     try:
         about = json.loads(rest[:-_DIGEST])
         order, num_entities = about["byteorder"], int(about["num_entities"])
-        sides = {side: _checked(Index(**index)) for side, index in about["sides"].items()}
+        sides = {side: _checked(Index(**index), int(version) == 1) for side, index in about["sides"].items()}
         if tuple(sides) != SIDES[: max(len(sides), 2)] or len({one.lengths[2] for one in sides.values()}) != 1:
             raise ValueError
         if num_entities < max(sides[side].num_answers for side in ("tail", "head")):
@@ -113,44 +125,36 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
         raise ValueError("its header says what cannot be") from None
     if order != sys.byteorder:
         raise ValueError(f"its numbers are {order}-endian, those of this machine {sys.byteorder}-endian: save it here")
-    needed = _HEADER + _ITEM * sum(sum(index.lengths) for index in sides.values())
+    lengths = [length for index in sides.values() for length in index.lengths]
+    needed = _HEADER + _ITEM * sum(lengths)
+    if int(version) > 1:
+        needed += _DIGEST * sum(-(-length // _ENTRIES) for length in lengths)
     if size != needed:
         raise ValueError(f"it has {size} bytes, and {needed} by its header")
     return num_entities, sides
 
 
-def _checked(index: Index) -> Index:
+def _checked(index: Index, has_digests: bool) -> Index:
     numbers: list[Any] = [*index.sizes, *index.lengths, index.num_answers, index.longest]
     keys, starts, answers = index.lengths
     if not all(type(number) is int and number >= 0 for number in numbers) or len(index.sizes) != 2:
         raise ValueError
-    if starts != keys + 1 or keys > answers or index.longest > answers or len(index.sha256) != 3:
+    if starts != keys + 1 or keys > answers or index.longest > answers or len(index.sha256) != 3 * has_digests:
         raise ValueError
     check_key_size([*index.sizes, index.num_answers])
     return index
 
 
-def verify(known: Mapping[str, KnownAnswers], file: Opened | None, progress: bool) -> None:
-    """Read every entry of indices, of the file they come from too, and check what look-ups rely on.
+def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> None:
+    """Read every entry of indices, compare them with the digests of their file, and check what look-ups rely on.
 
     Raises:
         ValueError: if an array is not what its file was written with, not ascending, or has ids out of range.
     """
-    arrays = {side: [part.cpu().numpy() for part in one.index[:3]] for side, one in known.items()}
-    total = sum(len(part) for parts in arrays.values() for part in parts)
-    where = "the index" if file is None else file.path
-    with tqdm(total=total, desc="verifying", unit="number", unit_scale=True, disable=not progress) as bar:
-        for side, parts in arrays.items():
-            digests = None if file is None or side not in file.sides else file.sides[side].sha256
-            for i, part in enumerate(parts):
-                found = hashlib.sha256()
-                for at in range(0, len(part), _BLOCK):
-                    found.update(part[at : at + _BLOCK].data)
-                    bar.update(len(part[at : at + _BLOCK]))
-                if digests is not None and found.hexdigest() != digests[i]:
-                    raise ValueError(f"{where} is damaged: what it holds of the {side} side is not what was written")
-            if fault := _fault(known[side].index, *parts):
-                raise ValueError(f"{where} is no index: of the {side} side {fault}")
+    for side, one in tqdm(known.items(), desc="verifying", unit="side", disable=not progress):
+        one.check()
+        if fault := _fault(one.index, *(part.cpu().numpy() for part in one.index[:3])):
+            raise ValueError(f"{where} is no index: of the {side} side {fault}")
 
 
 def _fault(index: AnswerIndex, key: IntArray, start: IntArray, answers: IntArray) -> str | None:

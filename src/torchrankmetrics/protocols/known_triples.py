@@ -81,7 +81,8 @@ class KnownTriples:
         Raises:
             ValueError: if it does not.
         """
-        known_files.verify(self._indices("_relations" in vars(self)), self._file, progress)
+        where = "the index" if self._file is None else self._file.path
+        known_files.verify(self._indices("_relations" in vars(self)), where, progress)
 
     @classmethod
     def _opened(cls, file: known_files.Opened) -> "KnownTriples":
