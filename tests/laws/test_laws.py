@@ -19,8 +19,15 @@ from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.metrics import metric as metric_module
-from torchrankmetrics.theory.definitions import power_mean_rank
+from torchrankmetrics.theory.definitions import WithCandidates, power_mean_rank
 
+# user-defined f that a metric of the package has too; the one of AUC is undefined for a single candidate
+TWINS = {
+    "hits_at_3": RankDefinition("own_hits", f=lambda r: (r <= 3).double(), higher_is_better=True),
+    "mrr": RankDefinition("own_mrr", f=lambda r: 1 / r),
+    "mr": RankDefinition("own_mr", f=WithCandidates(lambda r, n: r + 0 * n), optimum=1.0),
+    "auc": RankDefinition("own_auc", f=WithCandidates(lambda r, n: (n - r) / (n - 1), min_candidates=2)),
+}
 VIEW_KEYS = [reference.key(name, view) for name, view in METRIC_VIEWS]
 ids = pytest.mark.parametrize(("name", "view"), METRIC_VIEWS, ids=VIEW_KEYS)
 
@@ -50,7 +57,8 @@ def every_metric(**options):
     """All metrics in base view, and the views that have a closed form for any number of tasks."""
     closed = ["mr", "mrr", "auc", "hits_at_3", "gmr", "igmr", "imr", "hmr"]
     derived = [reference.key(name, view) for name in closed for view in ("normalized", "adjusted_index", "z_score")]
-    return RankCollection([*METRICS, "count", "tie_rate", *derived], **options)
+    own = {one.name: RankMetric(one, view="z_score") for one in TWINS.values()}
+    return RankCollection([*METRICS, "count", "tie_rate", *derived, *own.values()], **options)
 
 
 # ---- the rows are a monoid
@@ -247,6 +255,28 @@ def test_a_constant_scorer_has_index_zero_under_expected(name, average):
             Ranks(torch.ones_like(N), N, N), weight=0.1 + torch.arange(len(N)), group=torch.arange(len(N)) % 3
         )
         assert metric.compute().item() == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("rank_type", ["optimistic", "pessimistic", "realistic", "expected"])
+def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
+    """In every view, average and group, some tasks with too few candidates."""
+    rows, twin = random_ranks(4, n=60, candidates=300), parse_name(name).definition
+    ranks = Ranks(rows["low"], torch.minimum(rows["high"] * 9, rows["N"]), rows["N"])
+    views = ["base", "normalized", "adjusted_index", "z_score", *(["p_value"] if rank_type == "pessimistic" else [])]
+    for view, average in itertools.product(views, ("micro", "macro")):
+        pair = [RankMetric(one, view=view, rank_type=rank_type, average=average) for one in (TWINS[name], twin)]
+        for metric in pair:
+            metric.update(ranks, weight=rows["weight"], group=rows["group"])
+        tolerance = 1e-3 if view == "p_value" else 1e-12
+        assert pair[0].compute().item() == pytest.approx(pair[1].compute().item(), rel=tolerance, abs=1e-13)
+    pair = RankCollection(
+        {key: RankMetric(one, rank_type=rank_type) for key, one in (("own", TWINS[name]), ("twin", twin))}
+    )
+    pair.update(ranks, weight=rows["weight"], group=rows["group"])
+    by_group = pair.breakdown()
+    own, other = np.split(np.array([by_group[column] for column in by_group.columns[2:]]), 2)
+    assert own == pytest.approx(other, rel=1e-12, abs=1e-13)
 
 
 def test_a_constant_scorer_has_index_zero_for_a_metric_of_the_user():

@@ -156,7 +156,7 @@ def test_directions_are_those_of_the_papers() -> None:
 
 
 def test_a_tracker_reads_the_direction() -> None:
-    tracker = MetricTracker(MeanRank(), maximize=MeanRank.higher_is_better)
+    tracker = MetricTracker(MeanRank())
     for ranks in ([3], [1], [2]):
         tracker.increment()
         tracker.update(Ranks(ranks, None, 9))

@@ -61,7 +61,7 @@ def test_running_window_is_the_value_of_its_updates(make: Callable[..., RankMetr
 
 def test_tracker_of_one_metric_finds_the_best_step() -> None:
     for make, better in ((MeanRank, min), (MeanReciprocalRank, max)):
-        tracker = MetricTracker(make(), maximize=None)  # torchmetrics 1.6 would take True
+        tracker = MetricTracker(make())
         values = []
         for seed in (1, 2, 3):
             tracker.increment()
@@ -74,7 +74,7 @@ def test_tracker_of_one_metric_finds_the_best_step() -> None:
 
 def test_tracker_of_a_collection_finds_the_best_steps() -> None:
     make = lambda: RankCollection(["mr", "mrr", "z_mrr"], prefix="val/")  # noqa: E731
-    tracker = MetricTracker(make(), maximize=None)  # torchmetrics 1.6 would take True
+    tracker = MetricTracker(make())
     found: dict[str, list[float]] = {}
     for seed in (1, 2, 3):
         tracker.increment()

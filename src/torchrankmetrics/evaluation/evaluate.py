@@ -7,6 +7,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from torchrankmetrics.checks import is_int
+from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
 from torchrankmetrics.evaluation.measure import Measure
@@ -42,6 +43,7 @@ class Options(TypedDict, total=False):
     expectation: ExpectationProvider | None
 
 
+@eager
 @told
 def evaluate(
     ranks: Numbers | Ranks | RankTable | Predictions | None = None,

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.evaluation.clusters import Cluster
@@ -137,6 +138,8 @@ class RankCollection(HoldingCollection):
             return
         yield from cast("Iterator[tuple[str, Measure | RankMetric]]", self._selection.entries(cast("Metrics", metrics)))
 
+    @torch.jit.unused
+    @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
         """Update with a batch and give the values of that batch alone."""
         self.update(*args, **kwargs)

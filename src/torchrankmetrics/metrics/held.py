@@ -2,18 +2,19 @@
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter
-from typing import Any
+from typing import Any, ClassVar
 from weakref import ref
 
 from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.saved import KEY, sign
-from torchrankmetrics.metrics.store import TakesBatches, as_values
+from torchrankmetrics.metrics.store import REWRITING, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
@@ -39,12 +40,20 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         postfix: put behind every key.
     """
 
+    # TorchScript compiles all other properties of a module
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *MetricCollection.__jit_unused_properties__,
+        "measures",
+        "_leader",
+    ]
+
     def __init__(self, prefix: str | None, postfix: str | None) -> None:
         super().__init__({}, prefix=prefix, postfix=postfix)
         self._persistent_rows = False
         self._labels: Mapping[str, TaskSide] = {}  # of the user's own, for head and tail
         self._self = ref(self)
 
+    @eager
     def compute(self) -> dict[str, Tensor]:
         """Values of all metrics, 0-d float64, after one gather across processes."""
         leader, members = self._leader, list(self._members())
@@ -103,7 +112,8 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
         leader = self._leader
         state = vars(leader)  # setting an attribute of a module costs microseconds
         if state["_holder"] is not self._self or self._state_is_copy or not state["_update_count"]:
-            self._take()
+            with REWRITING:
+                self._take()
         state["_update_count"] += 1
         if self.storage == "counts":
             leader._bound()
@@ -157,7 +167,7 @@ class HoldingCollection(TakesBatches, MetricCollection):  # type: ignore[misc]  
                 raise TorchMetricsUserError(
                     f"{member.key!r} was taken over by another collection: update that one, or give it a clone()"
                 )
-            if member.rows and rows and member.rows.version is not rows.version:
+            if member.rows is not rows and member.rows and rows and member.rows.version is not rows.version:
                 raise TorchMetricsUserError(
                     f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
                 )

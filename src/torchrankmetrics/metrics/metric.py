@@ -1,6 +1,6 @@
 """RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
 
-from typing import Any, Literal, cast, get_args
+from typing import Any, ClassVar, Literal, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.checks import check_choice
+from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
@@ -18,7 +19,7 @@ from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.of_measure import OfMeasure
 from torchrankmetrics.metrics.saved import checked
 from torchrankmetrics.metrics.state import RowState
-from torchrankmetrics.metrics.store import Gather, TakesBatches, as_values
+from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
@@ -69,6 +70,16 @@ class RankMetric(TakesBatches, RowState):
 
     is_differentiable = False
     full_state_update = False
+    # TorchScript compiles all other properties and annotated attributes of a module
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *Metric.__jit_unused_properties__,
+        "rows",
+        "dtype",
+        "_computed",
+        "_value_device",
+        "_keeps_counts",
+    ]
+    __jit_ignored_attributes__: ClassVar[list[str]] = [*Metric.__jit_ignored_attributes__, "measure"]
     measure: Measure
     definition: OfMeasure[Definition] = OfMeasure(lambda measure: measure.definition)
     view: OfMeasure[View] = OfMeasure(lambda measure: measure.view)
@@ -110,10 +121,13 @@ class RankMetric(TakesBatches, RowState):
         """float64, that of the value, whatever the metric was cast to; rows are int64."""
         return torch.float64
 
+    @eager
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
         return self._as_value(self.rows.analysis())
 
+    @torch.jit.unused
+    @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and give the value of that batch alone."""
         self._check_free()
@@ -190,11 +204,6 @@ class RankMetric(TakesBatches, RowState):
     def _as_value(self, analysis: Analysis) -> Tensor:
         return as_values([self.measure.value(analysis)], self._value_device)[0]
 
-    @property
-    def _value_device(self) -> torch.device:
-        # a metric built on the meta device may be updated with real scores
-        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
-
     def _check_free(self) -> None:
         if self._holding() is not None:
             raise TorchMetricsUserError(
@@ -210,11 +219,12 @@ class RankMetric(TakesBatches, RowState):
     def _keep(self, block: Tensor) -> None:
         if self._has_queries:
             check_queries(block)
-        if self.rows.shared:
-            self.rows = list(self.rows)
         if self.storage == "counts":  # its own: who is updated is free
             self._bound()
-        self.rows.append(block)
+        with REWRITING:
+            if self.rows.shared:
+                self.rows = list(self.rows)
+            self.rows.append(block)
 
     def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
@@ -249,9 +259,11 @@ class RankMetric(TakesBatches, RowState):
                 self._compact()
 
     def _compact(self) -> None:
-        with torch.inference_mode(False):  # what is kept outlives inference mode
-            rows, _ = canonical_rows(torch.cat(list(self.rows)).cpu().numpy(), drop_repeats=False)
-            self.rows.rewrite([torch.from_numpy(rows).to(self.rows[0].device)])
+        store = self.rows
+        with REWRITING, torch.inference_mode(False):  # what is kept outlives inference mode
+            blocks = list(store)  # other threads may append to the store meanwhile
+            rows, _ = canonical_rows(torch.cat(blocks).cpu().numpy(), drop_repeats=False)
+            store.rewrite([torch.from_numpy(rows).to(blocks[0].device)], len(blocks))
 
     def _local_rows(self) -> Tensor:
         if self._keeps_counts and len(self.rows) > 1:

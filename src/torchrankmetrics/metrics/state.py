@@ -7,11 +7,12 @@ from typing import Any
 from weakref import ref
 
 import torch
+from lightning_utilities import apply_to_collection
 from torch import Tensor
 from torchmetrics import Metric
 
 from torchrankmetrics.metrics.saved import loaded, sign
-from torchrankmetrics.metrics.store import RowStore
+from torchrankmetrics.metrics.store import REWRITING, RowStore
 
 
 class RowState(Metric):
@@ -42,6 +43,13 @@ class RowState(Metric):
     def _computed(self, value: Any) -> None:
         vars(self)["_answer"] = (value, None if value is None else self.rows.version)
 
+    @property
+    def _value_device(self) -> torch.device:
+        if self.device.type == "mps":
+            return torch.device("cpu")  # MPS has no float64
+        # a metric built on the meta device may be updated with real scores
+        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
+
     @contextmanager
     def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
         """Synchronise inside, and restore the rows of this process afterwards even if something raises."""
@@ -69,19 +77,24 @@ class RowState(Metric):
         return {"rows": self.rows}  # the list itself: blocks are never written in place
 
     def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RowState":
+        values = self._computed, self._forward_cache
+        self._computed = self._forward_cache = None
         super()._apply(fn, (*exclude_state, "rows"))
-        # rows follow the device and no dtype
+        # rows and values follow the device and no dtype
         if not self.compute_on_cpu and any(block.device != self.device for block in self.rows):
             with torch.inference_mode(False):
                 self.rows.rewrite([block.to(self.device) for block in self.rows])
+        moved = [apply_to_collection(value, Tensor, Tensor.to, self._value_device) for value in values]
+        self._computed, self._forward_cache = moved
         return self
 
     def _move_list_states_to_cpu(self) -> None:
         # only what is not there yet, in place: a new list per update would be quadratic and untie members
-        for i in range(len(self.rows) - 1, -1, -1):
-            if self.rows[i].device.type == "cpu":
-                break
-            self.rows[i] = self.rows[i].cpu()
+        with REWRITING:
+            for i in range(len(self.rows) - 1, -1, -1):
+                if self.rows[i].is_cpu:
+                    break
+                self.rows[i] = self.rows[i].cpu()
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy is free, for a copied collection takes its own again, and a BootStrapper holds copies

@@ -1,5 +1,7 @@
 """RowStore: the list state of a metric, what batches become in it, and what was worked out from its blocks."""
 
+import os
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
@@ -9,6 +11,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.metrics.bootstrap import refuse_what_is_not_resampled
@@ -22,6 +25,10 @@ from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
 
 Gather = Callable[..., list[Tensor]]
+# Held where several threads could replace or copy the same blocks. One for all metrics, so that they can be pickled.
+REWRITING = threading.Lock()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=REWRITING.acquire, after_in_parent=REWRITING.release, after_in_child=REWRITING.release)
 
 
 class Version:
@@ -71,9 +78,9 @@ class RowStore(list[Tensor]):
         """Identity of the content: another after every change."""
         return self._knowledge().version
 
-    def rewrite(self, blocks: Iterable[Tensor]) -> None:
-        """Hold the same tasks in other blocks: moved, or merged. What was worked out stays."""
-        list.__setitem__(self, slice(None), blocks)
+    def rewrite(self, blocks: Iterable[Tensor], count: int | None = None) -> None:
+        """Replace the first ``count`` blocks (None: all) by moved or merged ones of the same tasks; caches stay."""
+        list.__setitem__(self, slice(count), blocks)
 
     def as_one(self, device: torch.device) -> Tensor:
         """Give the blocks as one (n, 9) tensor; typed and of the right width without data."""
@@ -125,9 +132,10 @@ class RowStore(list[Tensor]):
         return RowStore, (list(self),), {"_known": _Known(self.version)}
 
     def _knowledge(self) -> _Known:
-        if self._known is None:
-            self._known = _Known(Version())
-        return self._known
+        known = self._known
+        if known is None:  # another thread may append at any time
+            known = self._known = _Known(Version())
+        return known
 
 
 def _changing(name: str) -> Callable[..., Any]:
@@ -161,6 +169,7 @@ class TakesBatches:
         """Take the rows of a batch."""
         raise NotImplementedError
 
+    @eager
     @told
     def update(
         self,
@@ -219,5 +228,4 @@ class TakesBatches:
 
 def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
     """Put numbers on the device of their metrics as 0-d float64 tensors."""
-    device = torch.device("cpu") if device.type == "mps" else device  # MPS has no float64
     return torch.from_numpy(np.array(numbers, dtype=np.float64)).to(device).unbind()  # torch reads lists slowly

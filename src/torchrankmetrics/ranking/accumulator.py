@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_int, shown
+from torchrankmetrics.eager import eager
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.counting.plain import BITS
@@ -52,6 +53,7 @@ class RankAccumulator:
     Ranks(optimistic=[3], pessimistic=[4], num_candidates=[4])
     """
 
+    @eager
     def __init__(
         self,
         true_scores: Tensor | Array,
@@ -114,6 +116,7 @@ class RankAccumulator:
         self._counts = torch.zeros(4, len(self._true), dtype=torch.int64, device=self._true.device)
         self._total: Tensor | None = None
 
+    @eager
     @torch.no_grad()
     def update(self, scores: Tensor | Array) -> None:
         """Count the next columns, (B, n) with n of any size; dtype and device of the true scores."""
@@ -144,6 +147,7 @@ class RankAccumulator:
         self._counts = self._counts + counts
         self._excluded, self._seen = rest, right
 
+    @eager
     def compute(self) -> Ranks:
         """Ranks among all N columns."""
         return self.rank(())

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.checks import check_choice, check_int
+from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
 from torchrankmetrics.ranking.accumulator import RankAccumulator, read_tasks
 from torchrankmetrics.ranking.arrays import Array, read_scores
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
 
 
+@eager
 @told
 def rank_embeddings(
     queries: Tensor | Array,

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, as_ids, first_outside, read_scores
@@ -19,6 +20,7 @@ Target = Form
 """What ``rank_scores`` takes as the true candidates: (B,) columns, labels (B, N), pairs of (row, column), or lists."""
 
 
+@eager
 @told
 def rank_scores(
     scores: Tensor | Array,

@@ -12,7 +12,7 @@ from scipy.special import digamma, polygamma
 from torch import Tensor
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.transforms import Custom, KnownTransform, apply_transform
+from torchrankmetrics.theory.transforms import Custom, KnownTransform, apply_transform, check_evaluations
 
 
 @dataclass(frozen=True)
@@ -151,14 +151,17 @@ class WithCandidates(KnownTransform):
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``KnownTransform``."""
-        mean, variance = zip(*(self.at(n).null_moments(N[i : i + 1]) for i, n in enumerate(N.tolist())), strict=True)
-        return np.concatenate(mean), np.concatenate(variance)
+        check_evaluations(self, N)
+        moments = [self.at(n).null_moments(N[i : i + 1]) for i, n in enumerate(N.tolist())]
+        mean, variance = np.concatenate(moments, axis=1)
+        return mean, variance
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
         """See ``KnownTransform``."""
         assert num_candidates is not None
         means = np.empty(len(low))
-        for n in np.unique(num_candidates).tolist():
+        check_evaluations(self, distinct := np.unique(num_candidates))
+        for n in distinct.tolist():
             part = num_candidates == n
             means[part] = self.at(n).block_means(low[part], high[part])
         return means

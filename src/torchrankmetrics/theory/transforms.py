@@ -14,22 +14,24 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.quadrature.adaptive import smooth_sums
-from torchrankmetrics.theory.quadrature.panels import TABLED_RANKS, panel_means
+from torchrankmetrics.theory.quadrature.panels import panel_means
 from torchrankmetrics.theory.quadrature.prefix import panel_ratio, prefix_rule
 
 Transform = Callable[[Tensor], Tensor]
 _BLOCK = 1 << 14
+_MOST_RANKS = 1 << 24  # of a user-defined f: a table of them takes 128 MiB
+_MOST_VALUES = 10**9  # of f(r, N), for all distinct N together
 
 
 class KnownTransform:
-    """What is asked of a transform; the answers here hold for any that is smooth beyond rank 2^16.
+    """A transform and what has a closed form for it; the methods here serve any transform.
 
     Attributes:
         exponent: p of x -> x^p; NaN for others.
         direction: 1 if it increases for x > 0, -1 if it decreases; 0: to be found out.
         inverse_error: what rounding costs the inverse beside a relative error: absolute, and as a share of the range.
-        smooth: monotone, and smooth on panels of ranks that double.
+        smooth: monotone, and smooth on panels of ranks that double; others are summed rank by rank.
+        constant_from: the rank from which on all values are equal.
         is_share: its mean is a share of tasks.
         has_limit: its formula holds at infinity too.
         uses_candidates: whether it depends on the number of candidates.
@@ -42,6 +44,7 @@ class KnownTransform:
     direction: int = 0
     inverse_error: ClassVar[tuple[float, float]] = (0.0, 1e-12)
     smooth: ClassVar[bool] = False
+    constant_from: int = 1 << 62
     is_share: ClassVar[bool] = False
     has_limit: ClassVar[bool] = True
     uses_candidates: ClassVar[bool] = False
@@ -75,12 +78,12 @@ class KnownTransform:
         The variance of a constant is exactly zero.
 
         Raises:
-            ValueError: if f is not finite, or changes the shape.
+            ValueError: if f is not finite, changes the shape, or is user-defined and N is above 2^24.
 
         Source: Hoyt et al. 2022 (arXiv 2203.07544), appendix, for ranks, reciprocal ranks and hits.
         """
         if not self.smooth:
-            return _tabled_moments(self, N)
+            return range_moments(rank_table(self, int(N[-1])), np.zeros_like(N), N)
         rule = prefix_rule(N.tobytes(), panel_ratio(1.0 if math.isnan(self.exponent) else self.exponent))
         values = apply_transform(self, rule.nodes)
         return rule.means(values), rule.variances(values)
@@ -89,17 +92,16 @@ class KnownTransform:
         """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice or thrice in, (b,) float64 out."""
         if self.smooth:
             return panel_means(lambda rank, _: apply_transform(self, rank), low, high)
-        center = float(apply_transform(self, np.ones(1))[0])
-        mean: FloatArray = center + _centered_sums(self, center, low, high + 1)[0] / (high - low + 1)
-        return mean
+        return range_moments(rank_table(self, int(high.max())), low - 1, high)[0]
 
 
 @dataclass(frozen=True)
 class Custom(KnownTransform):
-    """A user's function, of which nothing is known."""
+    """A user-defined function."""
 
     function: Transform
     has_limit = False
+    closed_moments = True
 
     def __call__(self, x: Tensor) -> Tensor:
         """Apply elementwise."""
@@ -172,31 +174,68 @@ def _finite(result: FloatArray, x: FloatArray, name: str) -> FloatArray:
     return result
 
 
-def _tabled_moments(f: KnownTransform, N: IntArray) -> tuple[FloatArray, FloatArray]:
-    """Moments of any f: a table of the first ranks, beyond it Gauss panels that are halved until they agree."""
-    top = min(int(N[-1]), TABLED_RANKS)
-    table = apply_transform(f, np.arange(1, top + 1, dtype=np.float64))
-    center = float(table.mean())
-    ends = np.append(np.minimum(N, top), top)
-    first = np.cumsum(table - center, dtype=np.longdouble)[ends - 1].astype(np.float64)
-    second = np.cumsum((table - center) ** 2, dtype=np.longdouble)[ends - 1].astype(np.float64)
-    beyond = top < N
-    if beyond.any():
-        edges = np.r_[top, N[beyond]] + 1
-        more = _centered_sums(f, center, edges[:-1], edges[1:])
-        first[:-1][beyond] = first[-1] + np.cumsum(more[0])
-        second[:-1][beyond] = second[-1] + np.cumsum(more[1])
-    shift = first[:-1] / N
-    variance = np.maximum(second[:-1] / N - shift**2, 0.0)
-    constant = np.array([np.ptp(table[: min(n, top)]) == 0 for n in N])  # zero variance must be exactly zero
-    return center + shift, np.where(constant & ~beyond, 0.0, variance)
+def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
+    """Values of f at the ranks 1..num_ranks, float64.
+
+    Raises:
+        ValueError: if there are more than 2^24 ranks.
+    """
+    if num_ranks > _MOST_RANKS:
+        raise _too_many(f, f"at most {_MOST_RANKS:,}", f"{num_ranks:,}")
+    table = np.empty(num_ranks)
+    for begin in range(0, num_ranks, _BLOCK):
+        ranks = np.arange(begin + 1, min(begin + _BLOCK, num_ranks) + 1, dtype=np.float64)
+        table[begin : begin + len(ranks)] = apply_transform(f, ranks)
+    return table
 
 
-def _centered_sums(f: KnownTransform, center: float, start: IntArray, stop: IntArray) -> FloatArray:
-    """Sums of f - center and of its square over the integers of each run [start, stop): (2, runs)."""
+def check_evaluations(f: KnownTransform, num_candidates: IntArray) -> None:
+    """Check that f(r, N) is affordable at all ranks for these distinct N.
 
-    def centered_powers(x: FloatArray) -> FloatArray:
-        value = apply_transform(f, x) - center
-        return np.stack([value, value**2])
+    Raises:
+        ValueError: if they sum to more than 1e9.
+    """
+    if (total := float(num_candidates.sum(dtype=np.float64))) > _MOST_VALUES:
+        got = f"{len(num_candidates):,} distinct counts with a sum of {total:,.0f}"
+        raise _too_many(f, f"distinct counts with a sum of at most {_MOST_VALUES:,}", got)
 
-    return smooth_sums(centered_powers, start, stop)
+
+def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
+    function = getattr(f, "function", f)
+    return ValueError(
+        f"num_candidates must be {most}, to sum the user-defined f={getattr(function, '__qualname__', function)!s:.80} "
+        f"over all ranks; got {got}. Use a metric of the package, or rank_type='realistic' and "
+        "expectation=MonteCarloExpectation(samples=10_000, seed=0)"
+    )
+
+
+def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of values[start:stop] for many ranges, each not empty: (b,) float64 twice.
+
+    The ranges are merged from nodes of a binary tree over all values, so that nothing cancels, equal values have no
+    variance at all, and the bits of a range do not depend on the other ranges.
+
+    Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
+    """
+    start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
+    count, total, mean, square = np.zeros((4, len(start)))
+
+    def add(ranges: IntArray, node: IntArray) -> None:
+        before = count[ranges]
+        count[ranges] += size
+        apart = values[node] / size - mean[ranges]
+        total[ranges] += values[node]
+        mean[ranges] += apart * (size / count[ranges])
+        square[ranges] += squares[node] + apart**2 * (before * size / count[ranges])
+
+    while (left := np.flatnonzero(start < stop)).size:
+        odd = left[start[left] % 2 == 1]
+        add(odd, start[odd])
+        start[odd] += 1
+        odd = left[(stop[left] % 2 == 1) & (start[left] < stop[left])]
+        stop[odd] -= 1
+        add(odd, stop[odd])
+        first, second = (values[i : len(values) // 2 * 2 : 2] for i in (0, 1))
+        squares = squares[: 2 * len(first) : 2] + squares[1 : 2 * len(first) : 2] + (first - second) ** 2 / (2 * size)
+        values, size, start, stop = first + second, 2 * size, start // 2, stop // 2
+    return total / count, square / count

@@ -31,6 +31,11 @@ class Cut(KnownTransform):
     f: KnownTransform
     k: int
 
+    @property
+    def constant_from(self) -> int:  # type: ignore[override]
+        """See ``KnownTransform``."""
+        return self.k + 1
+
     def __call__(self, x: Tensor) -> Tensor:
         """Apply elementwise."""
         return torch.where(x <= self.k, self.f(x), torch.zeros_like(x))

@@ -28,10 +28,10 @@ class MeanOf(QueryKind):
 
     def values(self, sample: QuerySample) -> FloatArray:
         """See ``QueryKind``: every answer of a block has the block's mean of f."""
-        N = sample.num_candidates[sample.query] if self.f.uses_candidates else None
-        total = sample.sums(sample.answers * place_means(self.f, sample.optimistic, sample.pessimistic, N))
-        result: FloatArray = total / self.divisor(sample.num_answers)
-        return np.where(sample.num_candidates < self.f.min_candidates, np.nan, result)
+        N = sample.num_candidates[sample.query]
+        means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
+        means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
+        return np.asarray(sample.sums(sample.answers * means) / self.divisor(sample.num_answers))
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
@@ -54,12 +54,14 @@ class MeanOf(QueryKind):
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``QueryKind``."""
-        distinct, index = np.unique(N, return_inverse=True)
-        mean, variance = (moment[index] for moment in self.f.null_moments(distinct))
+        mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
+        used = self.has_value(N, m)
+        distinct, index = np.unique(N[used], return_inverse=True)
+        if len(distinct):
+            mean[used], variance[used] = (moment[index] for moment in self.f.null_moments(distinct))
         share = m / self.divisor(m)  # 1 for a mean
         scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
-        none = self.f.min_candidates > N
-        return np.where(none, np.nan, share * mean), np.where(none, 0.0, scale * variance)
+        return share * mean, scale * variance
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from torchrankmetrics.theory.definitions import WithCandidates
 from torchrankmetrics.theory.tails.lattice import common_span
 from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line, SumLaw
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
+from torchrankmetrics.theory.transforms import check_evaluations
 
 
 class JointLaw(SumLaw):
@@ -63,7 +64,8 @@ class JointLaw(SumLaw):
 def law_by_candidates(f: WithCandidates, counts: CandidateCounts, sign: int) -> JointLaw:
     """The law of sum of sign v f(r, N): that of r -> f(r, N) for every N."""
     parts = []
-    for n in np.unique(counts.num_candidates).tolist():
+    check_evaluations(f, distinct := np.unique(counts.num_candidates))
+    for n in distinct.tolist():
         own = counts.num_candidates == n
         alike = CandidateCounts(counts.num_candidates[own], counts.weight[own], counts.count[own])
         parts.append(TransformSumLaw(f.at(n), alike, sign))

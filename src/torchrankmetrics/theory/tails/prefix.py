@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
+from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, panel_rule
 from torchrankmetrics.theory.tails.condensed import Shared
 from torchrankmetrics.theory.tails.laws import ComplexArray, Line
 
@@ -21,7 +21,8 @@ _EXPONENT = 500.0  # sums over 1..N for several N share one scale while their la
 _ONE_BRANCH = 2.0  # radians that a term may turn about its mean where its logarithm is multiplied by no integer
 
 ArrayFunction = Callable[[FloatArray], FloatArray]
-Rules = dict[tuple[bytes, int], tuple[FloatArray, FloatArray, IntArray]]
+Rule = tuple[FloatArray, FloatArray, IntArray]  # weights, values of f, and how many of them each N has
+Rules = dict[tuple[bytes, int], Rule]
 
 
 class TasksOfOneWeight:
@@ -32,15 +33,15 @@ class TasksOfOneWeight:
         shared: Shared,
         top: FloatArray,
         values: ArrayFunction,
-        smooth: bool,
         width: float,
         rules: Rules,
-        bend: int,
+        ends: IntArray,
     ) -> None:
         self.v, self._N, self._c = shared.weight, shared.num_candidates, shared.count
         self._condensed = shared.condensed
-        self._top, self._values, self._smooth, self._width = top, values, smooth, width
-        self._rules, self._key, self._bend = rules, shared.num_candidates.tobytes(), bend
+        self._top, self._values, self._width = top, values, width
+        self._rules, self._key, self._ends = rules, shared.num_candidates.tobytes(), ends
+        self.fixed_rule: Rule | None = None
 
     def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
         """Yield (anchor, counts, stops, values - anchor, weights) of N whose sums of exp(t v x) share a scale."""
@@ -61,7 +62,9 @@ class TasksOfOneWeight:
         """Number of nodes of the rule."""
         return len(self._rule(reach)[0])
 
-    def _rule(self, reach: float) -> tuple[FloatArray, FloatArray, IntArray]:
+    def _rule(self, reach: float) -> Rule:
+        if self.fixed_rule is not None:
+            return self.fixed_rule
         turns = reach * self.v * self._width
         level = math.ceil(math.log(turns, 4)) if turns > 1 else 0
         if (self._key, level) not in self._rules:
@@ -73,9 +76,7 @@ class TasksOfOneWeight:
 
     def _panels(self, frequency: float) -> IntArray:
         """Ends of panels, 0 and every N among them, that hold at most ``RADIANS`` each unless they are short."""
-        head = min(SMALL_RANKS if self._smooth else TABLED_RANKS, int(self._N[-1]))
-        doubled = head * 2 ** np.arange(1, max(1, math.ceil(math.log2(self._N[-1] / head))), dtype=np.int64)
-        ends = np.unique(np.r_[np.arange(head + 1), doubled, self._N, min(self._bend, int(self._N[-1]))])
+        ends = np.unique(np.r_[self._ends[self._ends < self._N[-1]], self._N])
         while True:
             turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
             coarse = np.flatnonzero((turned > RADIANS) & (np.diff(ends) > PANEL_NODES))

@@ -8,39 +8,55 @@ from bisect import bisect_left
 
 import numpy as np
 
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Transform
-from torchrankmetrics.theory.quadrature.panels import TABLED_RANKS
+from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
 from torchrankmetrics.theory.tails.condensed import FEWEST_TURNS, Shared, by_weight, condense
 from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS, common_span
 from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, RankRanges, SumLaw
-from torchrankmetrics.theory.tails.prefix import Rules, TasksOfOneWeight, prefix_sums, running_maximum
-from torchrankmetrics.theory.transforms import apply_transform, known
+from torchrankmetrics.theory.tails.prefix import Rule, Rules, TasksOfOneWeight, prefix_sums, running_maximum
+from torchrankmetrics.theory.transforms import apply_transform, known, rank_table
 
 _MOST_RANGES = 1 << 14  # groups of tasks that may be taken one by one
 _MOST_WEIGHTS = 4096  # distinct ones, up to which all are taken where it matters
 _NARROWER = 0.5  # of its range, which a law that need not reach beyond a value has at most
+_RESOLVED = 1e-10  # relative error of a panel's sums
+_MOST_PANELS = 1 << 13
+_MOST_VALUES = 1 << 12  # of f, up to which the ranks of each are counted
 _DISPERSE = 30.0  # n times the variance of log v, beyond which distinct weights do not come into step again
 
 
 class TransformSumLaw(SumLaw):
-    """S = sum of sign v f(r) for any f; one that is not a power or a logarithm must be smooth beyond 2^16."""
+    """S = sum of sign v f(r) for any f.
+
+    Of a user-defined f with few values the ranks of each are counted. Of others, ranks beyond 2^16 are summed by
+    panels, which are halved until they give the sums of f and f^2 over all ranks: jumps of f are at ends of panels.
+    """
 
     def __init__(self, f: Transform, counts: CandidateCounts, sign: int, cap: float = math.inf) -> None:
         self._f, self._sign, self._counts, self._cap = f, sign, counts, cap
-        self._smooth = known(f).smooth
+        f = known(f)
+        self._smooth = f.smooth
         N, index = np.unique(counts.num_candidates, return_inverse=True)
-        self._table = self._values(np.arange(1.0, min(int(N[-1]), TABLED_RANKS) + 1))
+        table = rank_table(f, min(int(N[-1]), TABLED_RANKS if f.smooth else f.constant_from))
+        table = np.minimum(sign * table, cap)
         last = self._values(N.astype(np.float64))
-        self._bend = self._last_before_bend(int(N[-1]))
-        top, multiplicity = running_maximum(self._table, N, last)
-        bottom = -running_maximum(-self._table, N, -last)[0]
+        top, multiplicity = running_maximum(table, N, last)
+        bottom = -running_maximum(-table, N, -last)[0]
+        self._table = table if f.smooth else None
+        self._best = dict(zip(N.tolist(), top.tolist(), strict=True))
+        values = np.unique(table)
+        few_values = not f.smooth and len(values) <= _MOST_VALUES
+        self._counted = _counted_values(table, values, N) if few_values else None
+        self._ends = np.zeros(1, dtype=np.int64)
+        if self._counted is None:
+            self._ends = self._smooth_ends(int(N[-1])) if f.smooth else self._resolving_ends(table, N)
         share = counts.weight * counts.count
         self._bottom = bottom[index]
         self.highest, self.lowest = float(share @ top[index]), float(share @ self._bottom)
         self.log_top = float(counts.count @ (np.log(multiplicity) - np.log(N))[index])
         weights = np.unique(counts.weight[(bottom < top)[index]])
-        steps = np.diff(np.unique(np.append(self._table, last)))
+        steps = np.diff(np.unique(np.append(values, last)))
         few = len(weights) <= MOST_WEIGHTS and cap == math.inf  # a capped table may look like a lattice that f is not
         self.span = common_span(np.multiply.outer(weights, steps).ravel()) if few else None
         self.decays = False
@@ -135,6 +151,38 @@ class TransformSumLaw(SumLaw):
     def _values(self, ranks: FloatArray) -> FloatArray:
         return np.minimum(self._sign * apply_transform(self._f, ranks), self._cap)
 
+    def _smooth_ends(self, N: int) -> IntArray:
+        """Ends of panels for a smooth f: each of the small ranks, panels that double, and the bend."""
+        doubled = SMALL_RANKS * 2 ** np.arange(1, max(1, math.ceil(math.log2(N / SMALL_RANKS))), dtype=np.int64)
+        return np.unique(np.r_[np.arange(SMALL_RANKS + 1), doubled, self._last_before_bend(N)])
+
+    def _resolving_ends(self, table: FloatArray, N: IntArray) -> IntArray:
+        """Ends of panels whose rule gives the sums of f and f^2 that the table has: each of the first 2^16 ranks.
+
+        Raises:
+            ValueError: if f jumps so often beyond them that there are too many panels.
+        """
+        head = min(len(table), TABLED_RANKS)
+        ends = np.unique(np.r_[head, N[(head < N) & (len(table) > N)], len(table)])
+        while len(ends) > 1:
+            length = np.diff(ends)
+            nodes, weights, size = panel_rule(ends[:-1] + 1, length)
+            values, starts = self._values(nodes), np.cumsum(size) - size
+            wrong = np.zeros(len(length), dtype=bool)
+            for power in (1, 2):
+                exact = np.add.reduceat(table**power, ends[:-1])
+                scale = np.add.reduceat(np.abs(table) ** power, ends[:-1])
+                wrong |= np.abs(np.add.reduceat(weights * values**power, starts) - exact) > _RESOLVED * scale
+            if not (wrong := wrong & (length > PANEL_NODES)).any():
+                break
+            if len(ends) > _MOST_PANELS:
+                raise ValueError(
+                    f"num_candidates must be at most {TABLED_RANKS:,} for the p-value of a user-defined f that jumps "
+                    f"at so many ranks, got {N[-1]:,}; use another view"
+                )
+            ends = np.sort(np.r_[ends, (ends[:-1] + length // 2)[wrong]])
+        return np.union1d(np.arange(head), ends)
+
     def _last_before_bend(self, N: int) -> int:
         """The rank after which a capped f, which is monotone, begins to vary or ceases to; 0 without a cap."""
         if self._cap == math.inf:
@@ -165,7 +213,26 @@ class TransformSumLaw(SumLaw):
     def _part(self, shared: Shared) -> TasksOfOneWeight:
         N, key = shared.num_candidates, shared.num_candidates.tobytes()
         if key not in self._tops:
-            self._tops[key] = running_maximum(self._table, N, self._values(N.astype(np.float64)))[0]
-        return TasksOfOneWeight(
-            shared, self._tops[key], self._values, self._smooth, self._range, self._rules, self._bend
-        )
+            if self._table is None:
+                self._tops[key] = np.array([self._best[n] for n in N.tolist()])
+            else:
+                self._tops[key] = running_maximum(self._table, N, self._values(N.astype(np.float64)))[0]
+        part = TasksOfOneWeight(shared, self._tops[key], self._values, self._range, self._rules, self._ends)
+        if self._counted is not None:
+            weights, values, stop = self._counted
+            part.fixed_rule = weights, values, stop[np.searchsorted(list(self._best), N)]
+        return part
+
+
+def _counted_values(table: FloatArray, values: FloatArray, N: IntArray) -> Rule:
+    """How many of the ranks 1..N have each of the few values, these values, and where each N ends."""
+    code = np.searchsorted(values, table)
+    before, rows = 0, []
+    for n in N.tolist():
+        count = np.bincount(code[before:n], minlength=len(values)).astype(np.float64)
+        count[code[-1]] += n - max(before, min(n, len(code)))  # f is constant beyond
+        rows.append(count)
+        before = n
+    segment, value = np.nonzero(rows)
+    stop = np.searchsorted(segment, np.arange(1, len(N) + 1))
+    return np.array(rows)[segment, value], values[value], stop

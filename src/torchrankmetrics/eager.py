@@ -1,0 +1,32 @@
+"""Functions that ``torch.compile`` must not trace: they call NumPy and Numba."""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import torch
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def eager(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function eagerly inside ``torch.compile``, with a graph break before it.
+
+    As ``torch.compiler.disable``, which would import Dynamo when it decorates (1.1 s).
+    """
+    disabled: list[Callable[P, R]] = []
+
+    @functools.wraps(function)
+    def called(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not disabled:
+            disabled.append(torch.compiler.disable(function))  # type: ignore[no-untyped-call]
+        return disabled[0](*args, **kwargs)
+
+    called._torchdynamo_disable = True  # type: ignore[attr-defined]
+    # Dynamo compiles a code object for at most 8 sets of arguments: each function has its own
+    called.__code__ = called.__code__.replace()  # type: ignore[attr-defined]
+    return called
