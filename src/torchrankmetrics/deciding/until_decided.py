@@ -31,7 +31,7 @@ class SequentialEvaluation:
 
     ``batches`` gives tasks in a random order, ``update`` takes their ranks and looks; both go on until it is decided.
     However often one looks, an answer differs from that of all tasks with probability alpha at most, for models that do
-    not depend on the order; the best so far, chosen on it, does a little (docs/deciding.md). Queries are drawn without
+    not depend on the order; the best so far, chosen on it, does a little (docs/sequential.md). Queries are drawn without
     replacement, each with the odds of its number of tasks, and bounded by betting.
 
     Args:
