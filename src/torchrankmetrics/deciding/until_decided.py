@@ -31,8 +31,8 @@ class SequentialEvaluation:
 
     ``batches`` gives tasks in a random order, ``update`` takes their ranks and looks; both go on until it is decided.
     However often one looks, an answer differs from that of all tasks with probability alpha at most, for models that do
-    not depend on the order; the best so far, chosen on it, depends on it a little (docs/sequential.md). Queries are drawn
-    without replacement, each with the odds of its number of tasks, and bounded by betting.
+    not depend on the order; the best so far, chosen on it, depends on it a little (docs/sequential.md). Queries are
+    drawn without replacement, each with the odds of its number of tasks, and bounded by betting.
 
     Args:
         query: (n,) integers, the query of each task; tasks of one query are ranked together. Or n: each is its own.

@@ -115,7 +115,7 @@ class RankTable(HasRows):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
-        """Read a file (or pipe) of ``save``, or of anybody who follows docs/format.md; nothing is executed.
+        """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
             path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
@@ -142,7 +142,7 @@ class RankTable(HasRows):
     def from_parquet(
         cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
     ) -> "RankTable":
-        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/offline.md.
+        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
         Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
         files, which are read in batches, one may lack columns that another has.

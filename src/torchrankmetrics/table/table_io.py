@@ -1,4 +1,4 @@
-"""Rows as plain NumPy arrays by name, and the .npz file of them (docs/format.md)."""
+"""Rows as plain NumPy arrays by name, and the .npz file of them (docs/cli.md, "File format")."""
 
 import io
 import os
