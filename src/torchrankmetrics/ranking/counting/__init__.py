@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import warn
-from torchrankmetrics.ranking.counting import plain, plain_intervals
+from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.ranking.exact import counting as plain_intervals
+from torchrankmetrics.validation import check_choice
 
 Count = Callable[..., Tensor]
 
