@@ -70,7 +70,7 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
                 assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
 
 
-@pytest.mark.parametrize("way", ["plain", pytest.param("compiled", marks=needs_numba)])
+@pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
 def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
     """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
     count = importlib.import_module(f"{counting.__name__}.{way}").count
@@ -170,7 +170,10 @@ class TestChoice:
     @pytest.mark.parametrize("way", ["torch", "numba"])
     def test_the_way_asked_for_is_the_one_that_counts(self, monkeypatch, way):
         used = []
-        for name, module in (("torch", plain), ("numba", importlib.import_module(f"{counting.__name__}.compiled"))):
+        for name, module in (
+            ("torch", plain),
+            ("numba", importlib.import_module(f"{counting.__name__}.numba_backend")),
+        ):
             real = module.count
             monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
         scores, target = torch.eye(3), torch.tensor([0, 1, 2])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzzing import cases
-from torchrankmetrics.ranking.counting import choose_intervals
+from torchrankmetrics.ranking.exact.counting import choose_intervals
 from torchrankmetrics.ranking.exact.tiles import rounding_norms, upper_norms
 
 WAYS = ["torch", *(["numba"] if importlib.util.find_spec("numba") else [])]

@@ -24,7 +24,7 @@ from torchrankmetrics import (
     rank_sequentially,
     rank_triples,
 )
-from torchrankmetrics.cli import reported
+from torchrankmetrics.cli import reading
 from torchrankmetrics.sequential.tests import Draws
 from torchrankmetrics.study import RankStudy
 
@@ -260,7 +260,7 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
     with np.load(tmp_path / "sample.npz") as arrays:
         assert arrays["rank_table_version"] == 3
     with pytest.raises(ValueError, match=r"sample\.npz is a sample of the tasks that ended"):
-        reported.analysis_of(tmp_path / "sample.npz", {}, 1 << 20)
+        reading.analysis_of(tmp_path / "sample.npz", {}, 1 << 20)
     joined = RankTable.concatenate([table, WEAK_TABLE], offset_ids=True)
     again = RankTable.from_numpy(table.to_numpy())
     for kept in (loaded, joined, again, table.compact(), table.side("tail"), table.with_group(3)):

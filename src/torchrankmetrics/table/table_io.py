@@ -19,7 +19,6 @@ from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import table_io as npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes, weights
 from torchrankmetrics.validation import check_int, shortened, shown
 
@@ -121,7 +120,7 @@ def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor
     """
     max_bytes = check_int("max_bytes", max_bytes, 1)
     with _members(file, path, max_bytes) as (archive, members):
-        arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
+        arrays = read_arrays(archive, members, 8 * WIDTH, max_bytes)
         version = arrays.pop(VERSION_FIELD)
         check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
         return from_arrays(arrays)
@@ -136,7 +135,7 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
     with _members(file, path, MAX_BYTES) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {shortened(', '.join(members))}")
-        return npz.length(archive, "optimistic", members["optimistic"])
+        return length(archive, "optimistic", members["optimistic"])
 
 
 @contextmanager
@@ -145,14 +144,14 @@ def _members(
 ) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
     """Open a file of ranks, its members checked by name; what is wrong with it is told with its path."""
     try:
-        with npz.opened(file, max_bytes) as (archive, members):
+        with opened(file, max_bytes) as (archive, members):
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
     except MemoryError:
         raise
-    except npz.TooLargeError as error:
+    except TooLargeError as error:
         raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
         told = shortened(str(error) or type(error).__name__, 400)

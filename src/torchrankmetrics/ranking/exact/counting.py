@@ -1,10 +1,13 @@
 """Counting against an interval instead of a score, and products of single pairs, in plain torch on any device."""
 
+import importlib
 from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+from torchrankmetrics.ranking.counting import chosen
 
 _PAIRS = 1 << 18  # numbers gathered at once
 
@@ -50,7 +53,7 @@ class Sought(NamedTuple):
 
 
 class Rulers(NamedTuple):
-    """What products of eighths are compared with, of each task: float32 (T,); ``compiled_intervals`` has the formula.
+    """What products of eighths are compared with, of each task: float32 (T,); ``exact.kernels`` has the formula.
 
     All in steps of the query's eighths: the true score, one, and what the errors of a column are multiplied with.
     """
@@ -164,3 +167,11 @@ def keys(numbers: Tensor, up: bool) -> Tensor:
     bits = numbers.view(torch.int32)
     order = torch.where(bits < 0, -(bits & 0x7FFFFFFF), bits)
     return (-((-order) >> 16) if up else order >> 16).to(torch.int16)
+
+
+def choose_intervals(scores: Tensor, backend: str = "auto") -> Intervals:
+    """Choose how exact ranks are counted; errors as ``chosen``."""
+    if chosen(scores, backend) == "torch":
+        return Intervals(Counter, products, compare)
+    kernels = importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second
+    return Intervals(kernels.Counter, kernels.products, kernels.compare, kernels.eighths, kernels.CounterOfEighths)

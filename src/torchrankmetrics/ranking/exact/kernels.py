@@ -1,4 +1,4 @@
-"""Counting against an interval, compiled by Numba for the CPU; as ``plain_intervals``.
+"""Counting against an interval, compiled by Numba for the CPU; as ``exact.counting``.
 
 Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
 """
@@ -24,7 +24,7 @@ _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
 class Counter:
-    """As ``plain_intervals.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there)."""
+    """As ``exact.counting.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there)."""
 
     def __init__(self, row: Tensor, low: Tensor, high: Tensor, limit: int, spare: int = 0) -> None:
         self._tasks = [part.numpy() for part in (row, low, high)]
@@ -292,7 +292,7 @@ _WIDE = 128  # numbers in a candidate from where on that pays
 
 
 def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -> Tensor:
-    """As ``plain_intervals.products``."""
+    """As ``exact.counting.products``."""
     out = np.empty(len(row))
     given = queries.numpy(), candidates.numpy(), row.numpy(), column.numpy(), out
     parts = cuts(len(row), len(row) // _PAIRS_PER_THREAD)
@@ -303,7 +303,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 def compare(
     queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """As ``plain_intervals.compare``; ``single``: products are summed in float32, for intervals of that precision."""
+    """As ``exact.counting.compare``; ``single``: products are summed in float32, for intervals of that precision."""
     scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
     given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
     pairs = entry.numpy(), column.numpy(), single

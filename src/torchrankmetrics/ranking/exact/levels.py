@@ -201,7 +201,7 @@ class Level(ABC):
 
     @abstractmethod
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
-        """What counts the scores of tasks, whose rows among the scores are given; as ``plain_intervals.Counter``."""
+        """What counts the scores of tasks, whose rows among the scores are given; as ``exact.counting.Counter``."""
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if self._buffer is None or len(self._buffer) < rows * columns:

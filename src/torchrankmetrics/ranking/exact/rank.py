@@ -10,12 +10,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting import choose_intervals, chosen
+from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.counting.torch_backend import said_of
 from torchrankmetrics.ranking.exact import excluded as blocks
 from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.candidates import Candidates
-from torchrankmetrics.ranking.exact.counting import Between
+from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
 from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
 from torchrankmetrics.ranking.exact.pairs import Pairs
