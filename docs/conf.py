@@ -54,11 +54,11 @@ def escape_bars(app: Any, what: str, name: str, obj: Any, options: Any, lines: l
 
 
 def add_results(app: Any, docname: str, source: list[str]) -> None:
-    """Append what was measured to the page on benchmarks, and the notebook to its page."""
+    """Append the results to the page on benchmarks, and the notebook to the tutorial."""
     if docname == "benchmarks":
         source[0] += sections()
-    elif docname == "notebook":
-        source[0] += page(Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb")
+    elif docname == "tutorial":
+        source[0] += "\n" + page(Path(__file__).parent.parent / "examples" / "scores_to_table.ipynb")
 
 
 def add_mathjax(app: Any, _: Exception | None) -> None:

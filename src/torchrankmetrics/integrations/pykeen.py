@@ -30,7 +30,7 @@ from torchrankmetrics.theory.candidates import IntArray
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
 
-    The ranks are marked as sampled: MRR and hits of them are not those among all entities (docs/sampled.md). A sampled
+    The ranks are marked as sampled: MRR and hits of them are not those among all entities (docs/protocols.md). A sampled
     candidate that the evaluation filters is left out.
 
     Args:

@@ -100,7 +100,7 @@ class Ranks:
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
-        draw; MRR and hits have no unbiased correction (docs/sampled.md). Summaries say so: the ranks are marked.
+        draw; MRR and hits have no unbiased correction (docs/protocols.md). Summaries say so: the ranks are marked.
 
         Args:
             positive: (B,) scores of the true candidates, higher is better; or a dict of "y_pred_pos" and "y_pred_neg",

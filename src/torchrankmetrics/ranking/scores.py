@@ -35,7 +35,7 @@ def cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
 def warn_of_queries_without_answers(query: Tensor, num_queries: int) -> None:
     """Warn where a query has no answer, given the query (tasks,) of every answer; an accelerator is not waited for."""
     if query.is_cpu and not torch.bincount(query, minlength=num_queries).all():
-        warn("queries without an answer are not counted: a row of target has none (see docs/several_answers.md)")
+        warn("queries without an answer are not counted: a row of target has none (see docs/retrieval.md)")
 
 
 def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> tuple[Ranks, Tensor]:
