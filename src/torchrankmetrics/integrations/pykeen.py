@@ -30,8 +30,8 @@ from torchrankmetrics.theory.candidates import IntArray
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     """``RankCollectionEvaluator`` that ranks each true entity among sampled ones, as ``SampledRankBasedEvaluator``.
 
-    The ranks are marked as sampled: MRR and hits of them are not those among all entities (docs/protocols.md). A sampled
-    candidate that the evaluation filters is left out.
+    The ranks are marked as sampled: MRR and hits of them differ from those among all entities (docs/protocols.md). A
+    sampled candidate that the evaluation filters is excluded.
 
     Args:
         evaluation_factory: the triples that will be evaluated.
