@@ -1,8 +1,8 @@
 """What evaluators of other packages do with the cases of ``torchrankmetrics.audit``.
 
     pip install -c constraints.txt -e '.[audit]'
-    python -m benchmarks.audit [--only NAME ...]     writes results/audit.json and the tables of docs/audit.md
-    python -m benchmarks.audit --report              writes the tables from the results that are there
+    python -m benchmarks.audit [--only NAME ...]     writes results/audit.json and the table of docs/audit.md
+    python -m benchmarks.audit --report              writes the table from the committed results
 
 Each evaluator is called as its package documents (the functions at the end of this file). What is not
 installed is left out and named.
@@ -27,7 +27,6 @@ from torch import Tensor
 
 from torchrankmetrics import __version__, rank_scores
 from torchrankmetrics.audit import MAX_CANDIDATES, Report, audit
-from torchrankmetrics.audit.laws import LAWS
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], Any]
 
@@ -251,13 +250,13 @@ PEERS: tuple[tuple[str, str, Callable[[], Evaluator], str, int | None], ...] = (
 RESULTS = Path(__file__).parent / "results" / "audit.json"
 PAGE = Path(__file__).parents[1] / "docs" / "audit.md"
 BEGIN = "<!-- begin: python -m benchmarks.audit -->\n"
-SIGNS = {"passed": "+", "failed": "**failed**", "error": "**error**", "skipped": "skipped"}
+STATUSES = ("passed", "failed", "error", "skipped")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these evaluators again, the others as they are")
-    parser.add_argument("--report", action="store_true", help="ask nobody, write the tables of the results")
+    parser.add_argument("--report", action="store_true", help="write the table of the committed results only")
     given = parser.parse_args()
     if not given.report:
         RESULTS.write_text(json.dumps(results(given.only), indent=1) + "\n", encoding="utf-8")
@@ -304,52 +303,19 @@ def row_of(name: str, package: str, what: str, report: Report) -> dict[str, Any]
 
 
 def tables(results: dict[str, Any]) -> str:
-    """Markdown: who was asked, law by law, and the smallest case of all that did not pass."""
-    rows = results["rows"]
+    """Write a Markdown table: evaluators by the number of checks with each status."""
     about = ", ".join(f"{key} {value}" for key, value in results["machine"].items())
-    lines = [
-        f"Asked: {about}.",
-        "",
-        "| evaluator | package | what is called | ties | passed | failed | error | skipped |",
-    ]
-    lines.append("|---|---|---|---|--:|--:|--:|--:|")
-    for row in rows:
-        counts = [sum(law["status"] == status for law in row["laws"]) for status in SIGNS]
-        rule = " or ".join(row["ties"]) or "no one rule"
+    lines = [f"Audited: {about}.", ""]
+    lines += ["| evaluator | package | function | ties | passed | failed | error | skipped |"]
+    lines += ["|---|---|---|---|--:|--:|--:|--:|"]
+    for row in results["rows"]:
+        counts = [sum(law["status"] == status for law in row["laws"]) for status in STATUSES]
+        rule = " or ".join(row["ties"]) or "mixed"
         lines.append(f"| {row['name']} | {row['package']} | {row['asked']} | {rule} | " + _cells(counts))
-    lines += [
-        "",
-        *(f"Left out: {gone['name']} ({gone['distribution']} is not installed)." for gone in results["left_out"]),
+    missing = [
+        f"Not audited: {gone['name']} ({gone['distribution']} is not installed)." for gone in results["left_out"]
     ]
-    lines += ["", "| law | what it says |", "|---|---|", *(f"| `{law.name}` | {law.says} |" for law in LAWS)]
-    lines += [
-        "",
-        "`+`: passed.",
-        "",
-        "| law | " + _cells(row["name"] for row in rows),
-        "|---|" + "---|" * len(rows),
-    ]
-    for law in LAWS:
-        found = [next(finding for finding in row["laws"] if finding["law"] == law.name) for row in rows]
-        lines.append(f"| `{law.name}` | " + _cells(SIGNS[finding["status"]] for finding in found))
-    lines += ["", "| evaluator | law | smallest case | answer | right |", "|---|---|---|---|---|"]
-    for row in rows:
-        for law in row["laws"]:
-            if law["status"] in ("failed", "error") or law["case"]:
-                lines.append(f"| {row['name']} | `{law['law']}` | {law['case']} | " + _cells(answer(law)))
-    return "\n".join(lines) + "\n"
-
-
-def answer(law: dict[str, Any]) -> tuple[str, str]:
-    """What was answered and what is right; of an error its words."""
-    if law["status"] != "failed":
-        return law["message"].replace("|", "\\|"), ""
-    more = f" ({law['message']})" if law["message"] else ""
-    return f"{law['quantity']} {_number(law['got'])}", f"{_number(law['expected'])}{more}"
-
-
-def _number(value: Any) -> str:
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    return "\n".join([*lines, "", *missing]) + "\n"
 
 
 def _cells(cells: Any) -> str:

@@ -36,15 +36,16 @@ from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, 
 from torchrankmetrics.evaluation.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.evaluation.names import parse_name
 from torchrankmetrics.theory.definitions import hits_at
-from torchrankmetrics.theory.inference.bootstrap import redraws, studentised_interval
-from torchrankmetrics.theory.inference.differences import paired_difference
-from torchrankmetrics.theory.inference.estimates import estimate
-from torchrankmetrics.theory.inference.mean_intervals import (
+from torchrankmetrics.theory.inference.intervals import (
     effective_tasks_of_mean,
+    estimate,
     interval_through,
     mean_limits,
     normal_interval,
+    redraws,
+    studentised_interval,
 )
+from torchrankmetrics.theory.inference.paired import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.theory.inference.units import task_values, units_of

@@ -24,7 +24,7 @@ from pykeen.models import DistMult
 from pykeen.triples import CoreTriplesFactory
 
 from torchrankmetrics import KnownTriples
-from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.kg.triples import rank_triples
 
 SIDES = ("tail", "head")
 

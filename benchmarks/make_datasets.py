@@ -24,8 +24,8 @@ import numpy as np
 
 from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
 from torchrankmetrics.datasets.triple_files import Triple, number_triples
-from torchrankmetrics.protocols.histograms import candidate_histogram
-from torchrankmetrics.sides import ENTITY_SIDES
+from torchrankmetrics.kg.known_triples import candidate_histogram
+from torchrankmetrics.validation import ENTITY_SIDES
 
 Layout = Literal["head relation tail", "head tail relation", "OpenKE", "pairs"]
 

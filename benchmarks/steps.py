@@ -16,7 +16,7 @@ import torch
 from benchmarks.timing import after, arguments, report, together
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
-from torchrankmetrics.ranking.chunks import rank_embeddings
+from torchrankmetrics.ranking.embeddings import rank_embeddings
 from torchrankmetrics.theory.expectation.exact import ExactExpectation
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None

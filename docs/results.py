@@ -9,7 +9,7 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 OWN_PAGE = {
     "comparable": "comparable.md",
     "case_study": "case_studies.md",
-    "blind_scorers": "significance.md",
+    "blind_scorers": "p_values.md",
     "audit": "audit.md",
     "foundation": "case_studies.md",
 }

@@ -1,26 +1,27 @@
 """The public names; ``import torchrankmetrics`` loads them, and torch, when the first of them is used."""
 
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
-from torchrankmetrics.deciding.decision import SequentialResult
-from torchrankmetrics.deciding.triples import rank_sequentially
-from torchrankmetrics.deciding.until_decided import SequentialEvaluation
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.adjust import adjust
 from torchrankmetrics.evaluation.compare import compare
 from torchrankmetrics.evaluation.evaluate import evaluate
 from torchrankmetrics.evaluation.rank_table import RankTable
-from torchrankmetrics.metrics.adjusted import (
+from torchrankmetrics.kg.alignment import rank_alignment
+from torchrankmetrics.kg.complex_queries import rank_complex_queries
+from torchrankmetrics.kg.facts import KnownFacts, rank_facts
+from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_triples import RELATION_CATEGORIES, KnownTriples, relation_categories
+from torchrankmetrics.kg.long_tables import rank_long_table, rank_long_tables
+from torchrankmetrics.kg.popularity import weight_by_popularity
+from torchrankmetrics.kg.scorers import EmbeddingScorer
+from torchrankmetrics.kg.triples import rank_triples
+from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.named import (
     AdjustedHitsAtK,
     AdjustedMeanRank,
     AdjustedMeanRankIndex,
     AdjustedMeanReciprocalRank,
-    ZHitsAtK,
-    ZMeanRank,
-    ZMeanReciprocalRank,
-)
-from torchrankmetrics.metrics.collection import RankCollection
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.named import (
     GeometricMeanRank,
     HarmonicMeanRank,
     HitsAtK,
@@ -37,6 +38,9 @@ from torchrankmetrics.metrics.named import (
     RankStandardDeviation,
     RankVariance,
     TieRate,
+    ZHitsAtK,
+    ZMeanRank,
+    ZMeanReciprocalRank,
 )
 from torchrankmetrics.metrics.of_queries import (
     AveragePrecision,
@@ -50,22 +54,15 @@ from torchrankmetrics.metrics.of_queries import (
     RPrecision,
     SuccessAtK,
 )
-from torchrankmetrics.protocols.alignment import rank_alignment
-from torchrankmetrics.protocols.complex_queries import rank_complex_queries
-from torchrankmetrics.protocols.embedding_scorer import EmbeddingScorer
-from torchrankmetrics.protocols.facts import KnownFacts, rank_facts
-from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.protocols.known_triples import KnownTriples
-from torchrankmetrics.protocols.long_tables import rank_long_table, rank_long_tables
-from torchrankmetrics.protocols.popularity import weight_by_popularity
-from torchrankmetrics.protocols.relations import RELATION_CATEGORIES, relation_categories
-from torchrankmetrics.protocols.triples import rank_triples
 from torchrankmetrics.ranking.accumulator import RankAccumulator
-from torchrankmetrics.ranking.certified.candidates import Candidates
-from torchrankmetrics.ranking.chunks import rank_embeddings
+from torchrankmetrics.ranking.embeddings import rank_embeddings
+from torchrankmetrics.ranking.exact.candidates import Candidates
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.sequential.evaluation import SequentialEvaluation
+from torchrankmetrics.sequential.result import SequentialResult
+from torchrankmetrics.sequential.triples import rank_sequentially
 from torchrankmetrics.study.rank_study import RankStudy
 from torchrankmetrics.theory.candidates import Moments
 from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates

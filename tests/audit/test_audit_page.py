@@ -1,4 +1,4 @@
-"""The page on installed evaluators is written from the results, and these are what the evaluators do."""
+"""The table of docs/audit.md is generated from the results, and the installed evaluators give these results."""
 
 from importlib.metadata import PackageNotFoundError, version
 
@@ -14,7 +14,7 @@ ROWS = {row["name"]: row for row in RESULTS["rows"]}
 PEERS = {name: (distribution, make) for name, distribution, make, _, _ in script.PEERS}
 
 
-def test_the_tables_of_the_page_are_those_of_the_results():
+def test_page_shows_the_table_of_the_results():
     page = script.PAGE.read_text(encoding="utf-8")
     assert page == script.replaced(page, script.tables(RESULTS), script.BEGIN), (
         "docs/audit.md and benchmarks/results/audit.json differ: run python -m benchmarks.audit --report"
@@ -58,4 +58,4 @@ def test_a_package_that_is_missing_is_named(monkeypatch):
     found = script.results(["Absent"])
     assert [row["name"] for row in found["rows"]] == ["torchrankmetrics"]  # as it was
     assert [gone["name"] for gone in found["left_out"]] == ["Absent"]
-    assert "Left out: Absent (no-such-distribution-here is not installed)." in script.tables(found)
+    assert "Not audited: Absent (no-such-distribution-here is not installed)." in script.tables(found)

@@ -23,7 +23,7 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.theory.definitions import IDENTITY, Exponential
-from torchrankmetrics.theory.inference.differences import paired_difference
+from torchrankmetrics.theory.inference.paired import paired_difference
 from torchrankmetrics.theory.inference.seeds import seeded_difference
 from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
 from torchrankmetrics.theory.inference.testing import holm

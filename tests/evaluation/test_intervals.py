@@ -13,9 +13,14 @@ from scipy import stats
 
 from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
 from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.inference.bootstrap import replicate_values, studentised_interval
-from torchrankmetrics.theory.inference.estimates import estimate
-from torchrankmetrics.theory.inference.mean_intervals import share_interval, skewed_normal, wilson
+from torchrankmetrics.theory.inference.intervals import (
+    estimate,
+    replicate_values,
+    share_interval,
+    skewed_normal,
+    studentised_interval,
+    wilson,
+)
 from torchrankmetrics.theory.inference.units import effective_tasks_of, units_of
 from torchrankmetrics.theory.sample import RankSample
 

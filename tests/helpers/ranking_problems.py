@@ -8,7 +8,7 @@ import torch
 from scipy.sparse import csr_array
 
 from reference_ranks import lines
-from torchrankmetrics.protocols.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking import flags as fault
 
 

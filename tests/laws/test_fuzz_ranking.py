@@ -12,7 +12,7 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines
 from torchrankmetrics import KnownAnswers, RankAccumulator, RankCollection, rank_embeddings, rank_scores
-from torchrankmetrics.ranking.counting import plain
+from torchrankmetrics.ranking.counting import torch_backend as plain
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64]

@@ -37,7 +37,8 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.metrics import adjusted, named, of_queries
+from torchrankmetrics.metrics import named, of_queries
+from torchrankmetrics.metrics import named as adjusted
 from torchrankmetrics.theory.definitions import MEAN_RANK
 from worker_pool import WorkerPool
 

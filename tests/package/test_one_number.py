@@ -8,12 +8,12 @@ import torch
 
 import torchrankmetrics as trm
 from torchrankmetrics import Ranks, RankTable
-from torchrankmetrics.checks import one_number
 from torchrankmetrics.evaluation.equivalence import equivalence
-from torchrankmetrics.protocols.popularity import weight_by_popularity
-from torchrankmetrics.protocols.relations import relation_categories
+from torchrankmetrics.kg.known_triples import relation_categories
+from torchrankmetrics.kg.popularity import weight_by_popularity
 from torchrankmetrics.study import RankStudy
 from torchrankmetrics.theory.definitions import power_mean_rank
+from torchrankmetrics.validation import one_number
 
 KINDS = [np.float32, np.float64, np.float16, np.longdouble, np.array, torch.tensor, Fraction]
 WHOLE = [np.int64, np.uint8, np.array, torch.tensor]

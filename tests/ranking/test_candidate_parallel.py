@@ -35,8 +35,9 @@ from torchrankmetrics import (
     rank_scores,
     rank_triples,
 )
-from torchrankmetrics.ranking import chunks
-from torchrankmetrics.ranking.certified import cascade, levels, pairs, problem, rank
+from torchrankmetrics.ranking import embeddings as chunks
+from torchrankmetrics.ranking.exact import levels, pairs, problem, rank
+from torchrankmetrics.ranking.exact import rank as cascade
 from worker_pool import WorkerPool
 
 SIZES = [1, 2, 3, 4]

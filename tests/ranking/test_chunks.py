@@ -8,7 +8,7 @@ from hypothesis import given
 from allocations import Allocations
 from fuzzing import cases
 from torchrankmetrics import KnownAnswers, RankAccumulator, rank_embeddings, rank_scores
-from torchrankmetrics.ranking import chunks as chunks_module
+from torchrankmetrics.ranking import embeddings as chunks_module
 
 SIMILARITIES = {
     "dot": lambda q, e: q @ e.T,

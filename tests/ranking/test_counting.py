@@ -12,12 +12,12 @@ from hypothesis import given
 import torchrankmetrics as trm
 from fuzzing import cases
 from ranking_problems import STRIDES, lay_out
-from torchrankmetrics.protocols.known_answers import KnownAnswers
-from torchrankmetrics.protocols.triples import rank_triples
+from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.triples import rank_triples
 from torchrankmetrics.ranking import counting, flags
-from torchrankmetrics.ranking.chunks import rank_embeddings
-from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.excluded import Excluded
+from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.ranking.embeddings import rank_embeddings
+from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 
@@ -43,7 +43,7 @@ def scores_with_specials(generator, B, N, dtype, strides):
 @pytest.mark.parametrize("strides", STRIDES)
 @pytest.mark.parametrize("dtype", [*FLOATS, *INTEGERS], ids=str)
 def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
-    from torchrankmetrics.ranking.counting import compiled
+    from torchrankmetrics.ranking.counting import numba_backend as compiled
 
     generator = torch.Generator().manual_seed(7)
     for B, N, P in [(0, 3, 0), (1, 1, 3), (3, 1, 5), (7, 40, 30), (2, 17000, 5)]:
@@ -70,7 +70,7 @@ def test_compiled_counts_are_those_of_plain_torch(dtype, strides):
                 assert torch.equal(compiled.count(*arguments), plain.count(*arguments))
 
 
-@pytest.mark.parametrize("way", ["plain", pytest.param("compiled", marks=needs_numba)])
+@pytest.mark.parametrize("way", ["torch_backend", pytest.param("numba_backend", marks=needs_numba)])
 def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
     """A true score that was computed elsewhere may be above or below the cell in its column; against plain loops."""
     count = importlib.import_module(f"{counting.__name__}.{way}").count
@@ -94,7 +94,7 @@ def test_the_own_cell_is_left_out_whatever_the_true_score_was_rounded_to(way):
 @cases(15, 400)
 @given(st.integers(1, 6), st.integers(1, 40), st.integers(2, 5), st.integers(0, 10**6), st.sampled_from(FLOATS))
 def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
-    from torchrankmetrics.ranking.counting import compiled
+    from torchrankmetrics.ranking.counting import numba_backend as compiled
 
     generator = torch.Generator().manual_seed(seed)
     scores = scores_with_specials(generator, B, N, dtype, "row")
@@ -115,7 +115,7 @@ def test_any_split_among_threads_counts_the_same(B, N, threads, seed, dtype):
 @pytest.mark.parametrize("with_nan", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_halves_keep_their_order_as_integers(dtype, with_nan):
-    from torchrankmetrics.ranking.counting import compiled
+    from torchrankmetrics.ranking.counting import numba_backend as compiled
 
     every = torch.arange(-(2**15), 2**15, dtype=torch.int32).to(torch.int16).view(dtype)
     every = every if with_nan else every[~every.isnan()]
@@ -160,7 +160,7 @@ class TestChoice:
 
     @needs_numba
     def test_auto_is_numba_on_the_cpu(self):
-        from torchrankmetrics.ranking.counting import compiled
+        from torchrankmetrics.ranking.counting import numba_backend as compiled
 
         assert counting.choose(torch.zeros(1, 1)) is compiled.count
         assert counting.choose(torch.zeros(1, 1), "torch") is plain.count
@@ -170,7 +170,10 @@ class TestChoice:
     @pytest.mark.parametrize("way", ["torch", "numba"])
     def test_the_way_asked_for_is_the_one_that_counts(self, monkeypatch, way):
         used = []
-        for name, module in (("torch", plain), ("numba", importlib.import_module(f"{counting.__name__}.compiled"))):
+        for name, module in (
+            ("torch", plain),
+            ("numba", importlib.import_module(f"{counting.__name__}.numba_backend")),
+        ):
             real = module.count
             monkeypatch.setattr(module, "count", lambda *a, name=name, real=real: used.append(name) or real(*a))
         scores, target = torch.eye(3), torch.tensor([0, 1, 2])

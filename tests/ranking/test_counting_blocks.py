@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fuzzing import cases
-from torchrankmetrics.ranking.certified.norms import rounding_norms, upper_norms
-from torchrankmetrics.ranking.counting import choose_intervals
+from torchrankmetrics.ranking.exact.counting import choose_intervals
+from torchrankmetrics.ranking.exact.tiles import rounding_norms, upper_norms
 
 WAYS = ["torch", *(["numba"] if importlib.util.find_spec("numba") else [])]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
@@ -37,7 +37,7 @@ def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, spare,
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "get_num_threads", lambda: threads)
         if way == "numba":
-            from torchrankmetrics.ranking.counting import compiled_intervals
+            from torchrankmetrics.ranking.exact import kernels as compiled_intervals
 
             patch.setattr(compiled_intervals, "_PER_THREAD", 1)
         counter = choose_intervals(cells, way).counter(row, low, high, limit, spare)

@@ -12,10 +12,11 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import Candidates, rank_embeddings
-from torchrankmetrics.ranking.certified import cascade, excluded_tiles, levels, pairs, problem, rank
-from torchrankmetrics.ranking.certified.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
-from torchrankmetrics.ranking.counting import choose_intervals
-from torchrankmetrics.ranking.counting.plain_intervals import Form, Sought
+from torchrankmetrics.ranking.exact import excluded as excluded_tiles
+from torchrankmetrics.ranking.exact import levels, pairs, problem, rank
+from torchrankmetrics.ranking.exact import rank as cascade
+from torchrankmetrics.ranking.exact.counting import Form, Sought, choose_intervals
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 LADDERS = [[EIGHTHS, BFLOAT16, FLOAT32, FLOAT64], [EIGHTHS, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]
@@ -303,7 +304,7 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
 
 class TestPrecisions:
     def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
-        from torchrankmetrics.ranking.certified import precisions as module
+        from torchrankmetrics.ranking.exact import levels as module
 
         for name in ("_halves_pay", "_eighths_pay"):
             monkeypatch.setattr(module, name, lambda width, threads: True)
@@ -320,7 +321,7 @@ class TestPrecisions:
         assert rank.precisions(64, 1000, **usual) == single
 
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
-        from torchrankmetrics.ranking.certified import precisions as module
+        from torchrankmetrics.ranking.exact import levels as module
 
         exact = torch._int_mm
         monkeypatch.setattr(module, "_least", lambda run: run() is None)  # nothing is measured
@@ -336,7 +337,7 @@ class TestPrecisions:
         assert not module._eighths_pay.__wrapped__(64, 1)
 
     def test_sums_in_bfloat16_are_found_out(self, monkeypatch):
-        from torchrankmetrics.ranking.certified import precisions as module
+        from torchrankmetrics.ranking.exact import levels as module
 
         mm = torch.mm
 

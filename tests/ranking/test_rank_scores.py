@@ -11,8 +11,8 @@ import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
-from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.excluded import check_exclude
+from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.ranking.exclude import check_exclude
 from torchrankmetrics.ranking.scores import rank_filtered
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

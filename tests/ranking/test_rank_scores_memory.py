@@ -12,8 +12,8 @@ from allocations import Allocations
 from fuzzing import cases
 from ranking_problems import lay_out, problems
 from torchrankmetrics import KnownAnswers, rank_scores
-from torchrankmetrics.ranking.counting import plain
-from torchrankmetrics.ranking.excluded import Excluded, slices_of_fixed_shape, slices_of_pairs
+from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.ranking.exclude import Excluded, slices_of_fixed_shape, slices_of_pairs
 from torchrankmetrics.ranking.forms import Cells
 from torchrankmetrics.ranking.scores import rank_filtered
 

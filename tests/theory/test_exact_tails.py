@@ -16,13 +16,11 @@ from exact_laws import sum_law, upper_tails
 from torchrankmetrics.theory import definitions as d
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.tails import transform_law
-from torchrankmetrics.theory.tails.condensed import by_weight
-from torchrankmetrics.theory.tails.convolution import log_tail_by_convolution
-from torchrankmetrics.theory.tails.grid import log_tail_on_grid
 from torchrankmetrics.theory.tails.inversion import away_from_pole, log_tail_by_inversion
 from torchrankmetrics.theory.tails.laws import RankSumLaw
 from torchrankmetrics.theory.tails.significance import log_p_value, p_value
-from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
+from torchrankmetrics.theory.tails.transform_law import TransformSumLaw, by_weight
+from torchrankmetrics.theory.tails.upper import log_tail_by_convolution, log_tail_on_grid
 
 MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better

@@ -18,10 +18,9 @@ from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.expectation.enumeration import enumeration
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
-from torchrankmetrics.theory.expectation.power import power_mean
-from torchrankmetrics.theory.expectation.power_gauss import power_mean_by_gauss
+from torchrankmetrics.theory.expectation.power import power_mean, power_mean_by_gauss
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
-from torchrankmetrics.theory.expectation.standard_deviation import rank_standard_deviation
+from torchrankmetrics.theory.expectation.variance import rank_standard_deviation
 
 ENTRIES = json.loads((Path(__file__).parents[1] / "data" / "moments.json").read_text())
 

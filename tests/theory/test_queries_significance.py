@@ -14,10 +14,9 @@ from query_metrics import every_metric, sample_of, sample_of_rows
 from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
 from torchrankmetrics.theory.queries import definitions as d
 from torchrankmetrics.theory.queries import significance
-from torchrankmetrics.theory.queries.laws import first_law, hit_law, rank_sum_law
+from torchrankmetrics.theory.queries.distributions import first_law, hit_law, rank_sum_law
 from torchrankmetrics.theory.queries.means import query_value
-from torchrankmetrics.theory.queries.monte_carlo import simulated_tail
-from torchrankmetrics.theory.queries.significance import query_p_value
+from torchrankmetrics.theory.queries.significance import query_p_value, simulated_tail
 from torchrankmetrics.theory.tails.significance import log_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m

@@ -23,7 +23,7 @@ from torchrankmetrics.theory.definitions import (
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.kinds import AtMost, WithCandidates
 from torchrankmetrics.theory.queries import definitions as d
-from torchrankmetrics.theory.queries.gains import Cut, Discount
+from torchrankmetrics.theory.queries.kind import Cut, Discount
 from torchrankmetrics.theory.queries.means import query_moments, query_value
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample

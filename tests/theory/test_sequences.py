@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from torchrankmetrics.theory.inference.sequences import (
+from torchrankmetrics.sequential.sequences import (
     FRACTIONS,
     Drawn,
     betting_interval,

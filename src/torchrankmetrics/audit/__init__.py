@@ -2,7 +2,7 @@
 
 from torchrankmetrics.audit.answers import RULES, Asked, Evaluator
 from torchrankmetrics.audit.battery import Battery, Finding, Report, assertion
-from torchrankmetrics.checks import check_choice
+from torchrankmetrics.validation import check_choice
 
 __all__ = ["Finding", "Report", "assert_evaluator", "audit"]
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import (
     EntitiesOption,
     Format,
@@ -21,7 +20,7 @@ from torchrankmetrics.cli.output import (
     watch,
 )
 from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.sides import ENTITY_SIDES
+from torchrankmetrics.validation import ENTITY_SIDES, check_choice
 
 if TYPE_CHECKING:
     from torchrankmetrics.datasets.triple_files import Graph
@@ -193,7 +192,7 @@ def candidates_command(
     from torchrankmetrics.cli.reading import HISTOGRAM
     from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, Split
     from torchrankmetrics.datasets.triple_files import number_triples, read_triples
-    from torchrankmetrics.protocols.histograms import candidate_histogram
+    from torchrankmetrics.kg.known_triples import candidate_histogram
 
     asked = choices_of(entities, "--entities", ENTITIES)
     if "all" not in asked:

@@ -37,7 +37,7 @@ app = typer.Typer(
         "`torchrankmetrics report ranks.npz --view base,adjusted_index --confidence-level 0.95`\n\n"
         "What is wrong with an input is told in one line, with exit code 2, and nothing is written."
     ),
-    epilog="Ranks are saved with RankTable.save (docs/format.md). Any synonym of a metric is taken.",
+    epilog="Ranks are saved with RankTable.save (docs/cli.md#file-format). Metric names may be synonyms.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # rich would take longer to import than all else

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular, writers
+from torchrankmetrics.validation import Choice, check_choice
 
 if TYPE_CHECKING:
     from torchrankmetrics.evaluation.rank_table import RankTable

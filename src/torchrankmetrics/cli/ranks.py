@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import (
     SUFFIXES,
     ClusterOption,
@@ -29,6 +28,7 @@ from torchrankmetrics.cli.output import (
 )
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, Tabular
+from torchrankmetrics.validation import check_choice
 
 
 def report_command(
@@ -92,7 +92,7 @@ def report_command(
     from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
     from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-    from torchrankmetrics.theory.inference.estimates import METHODS
+    from torchrankmetrics.theory.inference.intervals import METHODS
     from torchrankmetrics.theory.sample import RANK_TYPES
     from torchrankmetrics.theory.views import VIEWS
 

@@ -21,11 +21,11 @@ from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import check_complete
 from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.inference.estimates import Method
+from torchrankmetrics.theory.inference.intervals import Method
 from torchrankmetrics.theory.views import View
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide
 
 Side = Literal["both", EntitySide]
 SIDES: tuple[Side, ...] = get_args(Side)

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 import typer
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.cli.output import (
     ClusterOption,
     Format,
@@ -22,6 +21,7 @@ from torchrankmetrics.cli.output import (
     split_list,
 )
 from torchrankmetrics.rendering import Cell, Tabular
+from torchrankmetrics.validation import check_choice
 
 FAILED = 1  # exit code
 _ROWS = ("models", "datasets")

@@ -11,9 +11,8 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from torchrankmetrics.checks import check_choice
-from torchrankmetrics.sides import ENTITY_SIDES, EntitySide
 from torchrankmetrics.theory.candidates import CandidateCounts, IntArray
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice
 
 Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]

@@ -7,9 +7,7 @@ from typing import overload
 
 import numpy as np
 
-from torchrankmetrics.checks import is_int, one_number
 from torchrankmetrics.datasets import candidate_counts
-from torchrankmetrics.digits import probability_text
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import base_definition
@@ -23,6 +21,7 @@ from torchrankmetrics.theory.tails.significance import log_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, view_slope
+from torchrankmetrics.validation import is_int, one_number, probability_text
 
 _NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
 

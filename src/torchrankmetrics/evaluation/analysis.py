@@ -13,7 +13,6 @@ from torch import Tensor
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.query_names import query_counterpart
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.sides import TASK_SIDES, TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -30,6 +29,7 @@ from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.validation import TASK_SIDES, TaskSide
 
 Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]

@@ -6,13 +6,13 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.evaluation.analysis import sample_of
-from torchrankmetrics.evaluation.clusters import Cluster
+from torchrankmetrics.evaluation.intervals import Cluster
 from torchrankmetrics.evaluation.names import Asked, asked
 from torchrankmetrics.evaluation.pairing import paired_rows
 from torchrankmetrics.evaluation.sources import Evaluation, check_evaluation
 from torchrankmetrics.table import columns
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.inference.mean_intervals import degrees_of_freedom
+from torchrankmetrics.theory.inference.intervals import degrees_of_freedom
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.tails.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform, known

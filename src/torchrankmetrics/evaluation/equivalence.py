@@ -4,13 +4,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from torchrankmetrics.checks import check_int, one_number
-from torchrankmetrics.evaluation.clusters import Cluster
 from torchrankmetrics.evaluation.compare import Models, paired
-from torchrankmetrics.evaluation.intervals import check_confidence_level, warn_of_few_tasks
+from torchrankmetrics.evaluation.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.theory.inference.equivalence import one_sided
+from torchrankmetrics.theory.inference.testing import one_sided
+from torchrankmetrics.validation import check_int, one_number
 
 
 @dataclass(frozen=True)

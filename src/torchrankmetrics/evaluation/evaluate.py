@@ -6,7 +6,6 @@ from typing import Any, TypedDict, cast
 import numpy.typing as npt
 from torch import Tensor
 
-from torchrankmetrics.checks import is_int
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.evaluation.analysis import Analysis, Average
@@ -16,16 +15,16 @@ from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import REVERSED, is_reversed
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
-from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+from torchrankmetrics.validation import TaskSide, is_int
 
 
 class Options(TypedDict, total=False):

@@ -5,7 +5,6 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard, get_args
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
@@ -17,9 +16,9 @@ from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.queries.significance import query_p_value
 from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
-from torchrankmetrics.theory.ties import has_expected
-from torchrankmetrics.theory.values import aggregate_of, base_value
+from torchrankmetrics.theory.values import aggregate_of, base_value, has_expected
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
+from torchrankmetrics.validation import check_choice
 
 Counts = CandidateCounts | QuerySample
 """What chance depends on: the candidate counts of tasks, or of queries with their numbers of answers."""

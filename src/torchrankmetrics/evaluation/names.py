@@ -1,4 +1,4 @@
-"""Names of metrics: one canonical key each, and every synonym of the papers and of PyKEEN on input."""
+"""Names of metrics: parsing, synonyms, and hints for names of other libraries."""
 
 import difflib
 import re
@@ -7,10 +7,8 @@ from typing import Any
 
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
-from torchrankmetrics.evaluation.other_words import told_of
 from torchrankmetrics.evaluation.query_names import CUT, OF_TASKS, WHOLE, needs_a_number, parse_query_metric
 from torchrankmetrics.evaluation.query_names import SYNONYMS as QUERY_SYNONYMS
-from torchrankmetrics.evaluation.synonyms import SYNONYMS, WITH_VIEW
 from torchrankmetrics.theory import definitions as base
 from torchrankmetrics.theory.definitions import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
@@ -18,6 +16,95 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+
+_PAGE = "docs/coming_from.md translates the words of other fields"
+_CUT = r"(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?"
+_OF_HOSTS = {
+    "mrr": "rr",
+    "map": "ap",
+    "hitrate": "success_at_<k>",
+    "hitratio": "success_at_<k>",
+    "precision": "precision_at_<k>",
+    "recall": "recall_at_<k>",
+    "normalizeddcg": "ndcg",
+    "ndcg": "ndcg",
+    "rprecision": "r_precision",
+    "auroc": "query_auc",
+}
+_TOLD = {
+    r"d?cg|i?dcg|n?err|rbp": "is not computed here, where an answer is true or not; ndcg is, ir_measures has others",
+    r"bpref|inf_?ap|inf_?ndcg": "asks which documents were judged, not at which ranks answers are; ir_measures has it",
+    r"f1|f_?(?:1_)?(?:score|measure)|fall_?out": "is not computed here; precision_at_<k> and recall_at_<k> are",
+    r"(?:item_|catalog_)?coverage|diversity|novelty|serendipity": "is of the items that are shown, not of ranks",
+    r"g_?auc": "is query_auc here, the AUC of every query; weight= of update weighs queries",
+    r"pr_?auc|au_?pr|auprc": "is ap here, the average precision of every query",
+    r"r_?sum|mean_recall": "is a sum of several metrics: add success_at_1, success_at_5 and success_at_10",
+}
+
+
+def told_of(text: str) -> str | None:
+    """What to say of a word, lower case with underscores, that other libraries know; None if it is none of theirs.
+
+    >>> told_of("filtered_mrr")
+    "; what is filtered is said by exclude= of update, not by a name: ask for 'mrr'"
+    """
+    if match := re.fullmatch(r"(?:filtered|filt|raw|unfiltered)_(.+)", text):
+        return f"; what is filtered is said by exclude= of update, not by a name: ask for {match[1]!r}"
+    if (match := re.fullmatch(r"(?:retrieval|link_?pred)_?(\w+)", text)) and match[1] in _OF_HOSTS:
+        return f": it is {_OF_HOSTS[match[1]]!r} here; {_PAGE}"
+    for words, said in _TOLD.items():
+        if re.fullmatch(f"(?:{words}){_CUT}", text):
+            return f": it {said}; {_PAGE}"
+    return None
+
+
+SYNONYMS = {
+    "mean_rank": "mr",
+    "arithmetic_mean_rank": "mr",
+    "average_rank": "mr",
+    "avg_rank": "mr",
+    "mean_reciprocal_rank": "mrr",
+    "inverse_harmonic_mean_rank": "mrr",
+    "ihmr": "mrr",
+    "roc_auc": "auc",
+    "rocauc": "auc",
+    "auroc": "auc",
+    "mean_auc": "auc",
+    "mean_quantile": "auc",
+    "inverse_mean_rank": "imr",
+    "inverse_arithmetic_mean_rank": "imr",
+    "iamr": "imr",
+    "harmonic_mean_rank": "hmr",
+    "geometric_mean_rank": "gmr",
+    "inverse_geometric_mean_rank": "igmr",
+    "median": "median_rank",
+    "inverse_median": "inverse_median_rank",
+    "variance": "rank_variance",
+    "var": "rank_variance",
+    "rank_var": "rank_variance",
+    "std": "rank_std",
+    "standard_deviation": "rank_std",
+    "rank_standard_deviation": "rank_std",
+    "mad": "rank_mad",
+    "median_absolute_deviation": "rank_mad",
+    "rank_median_absolute_deviation": "rank_mad",
+    "rank_count": "count",
+}
+# names whose view is part of the word; AMR is the ratio to the expectation, AMRI the index
+WITH_VIEW = {
+    "amr": "normalized_mr",
+    "aamr": "normalized_mr",
+    "adjusted_mean_rank": "normalized_mr",
+    "adjusted_arithmetic_mean_rank": "normalized_mr",
+    "amri": "adjusted_mr",
+    "aamri": "adjusted_mr",
+    "amrr": "adjusted_mrr",
+    "aihmr": "adjusted_mrr",
+    "gmri": "adjusted_gmr",
+    "agmri": "adjusted_gmr",
+    "zamr": "z_mr",
+}
+
 
 Asked = str | Definition | Measure | Measured
 """What one metric is asked for by: a name, a definition, or what holds a measure, as a ``RankMetric`` does."""

@@ -8,25 +8,31 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, check_int, shown
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.evaluation.clusters import Cluster, canonical_clusters
-from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
+from torchrankmetrics.evaluation.intervals import Cluster, Intervals, canonical_clusters, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.evaluation.summary import Summary, summarize
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table import parquet, stored, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, SIDE_WORDS, WIDTH, Columns, HasRows, empty_rows
-from torchrankmetrics.table.identity import with_ids_apart
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDE_CODES,
+    SIDE_WORDS,
+    WIDTH,
+    Columns,
+    HasRows,
+    empty_rows,
+    with_ids_apart,
+)
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.inference.estimates import Method
+from torchrankmetrics.theory.inference.intervals import Method
+from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
 
 
 class RankTable(HasRows):
@@ -115,7 +121,7 @@ class RankTable(HasRows):
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
-        """Read a file (or pipe) of ``save``, or of anybody who follows docs/format.md; nothing is executed.
+        """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
             path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
@@ -142,7 +148,7 @@ class RankTable(HasRows):
     def from_parquet(
         cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
     ) -> "RankTable":
-        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/offline.md.
+        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
         Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
         files, which are read in batches, one may lack columns that another has.

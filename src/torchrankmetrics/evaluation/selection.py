@@ -6,16 +6,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import cast
 
-from torchrankmetrics.checks import Choice, check_choice
 from torchrankmetrics.evaluation.analysis import Average, Side
 from torchrankmetrics.evaluation.measure import SIDES, Measure, Measured, has_measure, lacks_meaning, measure_of
 from torchrankmetrics.evaluation.names import Asked, MetricName, parse_name
-from torchrankmetrics.sides import ENTITY_SIDES, TaskSide
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]

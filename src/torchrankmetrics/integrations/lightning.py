@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sized
 from torch import distributed
 from torch.utils.data import BatchSampler, DistributedSampler, SequentialSampler
 
-from torchrankmetrics.checks import check_int
+from torchrankmetrics.validation import check_int
 
 
 class UnpaddedBatchSampler(BatchSampler):

@@ -6,13 +6,13 @@ from typing import Unpack
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.evaluate import Options, evaluate
 from torchrankmetrics.evaluation.selection import Metrics
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.validation import check_choice
 
 # what OGB 1.3.6 measures on each of its link data sets
 OGB_METRICS = {

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.rank_table import RankTable
-from torchrankmetrics.protocols import triples as protocol
-from torchrankmetrics.protocols.known_triples import KnownTriples, as_triples
+from torchrankmetrics.kg import triples as protocol
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.validation import check_int
 
 
 class ScoresTriples(Protocol):

@@ -1,19 +1,184 @@
-"""Results of an evaluation under PyKEEN's keys, with the ranks they came from."""
+"""Names of metrics: what PyKEEN's users write as ours, ours as PyKEEN's keys."""
 
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+import re
+from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import Any, cast
 
-from pykeen.evaluation import RankBasedMetricResults
+import numpy as np
+from pykeen.datasets.base import Dataset
+from pykeen.datasets.inductive import InductiveDataset
+from pykeen.evaluation import RankBasedEvaluator, RankBasedMetricResults, SampledRankBasedEvaluator
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
+from pykeen.metrics.ranking import RankBasedMetric, rank_based_metric_resolver
+from pykeen.triples import CoreTriplesFactory
+from torchmetrics import MetricCollection
 
-from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.summary import Summary, summarize
-from torchrankmetrics.integrations.pykeen_keys import measure_key, parse_metric
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.table.columns import SIDE_CODES
+from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.theory.sample import RankType
+
+THEIR_NAMES = {
+    "mr": "arithmetic_mean_rank",
+    "mrr": "inverse_harmonic_mean_rank",
+    "imr": "inverse_arithmetic_mean_rank",
+    "hmr": "harmonic_mean_rank",
+    "gmr": "geometric_mean_rank",
+    "igmr": "inverse_geometric_mean_rank",
+    "rank_variance": "variance",
+    "rank_std": "standard_deviation",
+    "rank_mad": "median_absolute_deviation",
+    "amr": "adjusted_arithmetic_mean_rank",
+    "amri": "adjusted_arithmetic_mean_rank_index",
+    "adjusted_mrr": "adjusted_inverse_harmonic_mean_rank",
+    "adjusted_gmr": "adjusted_geometric_mean_rank_index",
+    "z_mr": "z_arithmetic_mean_rank",
+    "z_mrr": "z_inverse_harmonic_mean_rank",
+    "z_gmr": "z_geometric_mean_rank",
+}
+"""Canonical key -> PyKEEN's key, where they differ."""
+
+One = str | RankMetric | RankBasedMetric | type[RankBasedMetric]
+Requested = One | Collection[One] | Mapping[str, One] | MetricCollection
+Keywords = Mapping[str, object] | Collection[Mapping[str, object] | None]
+_WITHOUT_K = {"adjusted_hits_at_10": "adjusted_hits_at_k", "z_hits_at_10": "z_hits_at_k"}
+_HITS = [f"{view}hits_at_{k}" for view in ("", "adjusted_", "z_") for k in (1, 3, 5, 10)]
+DEFAULT_METRICS = (*THEIR_NAMES, *_HITS, "median_rank", "inverse_median_rank", "count", "tie_rate")
+"""All that PyKEEN's own evaluator gives, and the tie rate."""
+
+
+def requested_metrics(
+    metrics: Requested | None, metrics_kwargs: Keywords | None, add_defaults: bool
+) -> list[str | RankMetric] | dict[str, str | RankMetric]:
+    """Give what an evaluator was asked for as ``RankCollection`` takes it.
+
+    Args:
+        metrics: names of either package, ``RankMetric``, PyKEEN's metric classes or instances, one or several, or a
+            dict of key -> one of them; None: the default ones.
+        metrics_kwargs: of PyKEEN's metrics, a dict for all or one per metric.
+        add_defaults: whether the default ones come behind.
+
+    Raises:
+        TypeError: for metrics or arguments of another kind.
+        ValueError: if a metric is unknown or has no counterpart here, or the numbers differ.
+    """
+    if metrics is None:
+        if metrics_kwargs is not None:
+            raise ValueError("metrics_kwargs need metrics that they belong to, but metrics is None")
+        return list(DEFAULT_METRICS)
+    if isinstance(metrics, MetricCollection):
+        metrics = dict(metrics.items(keep_base=True, copy_state=False))
+    if isinstance(metrics, Mapping):
+        if metrics_kwargs is not None or add_defaults:
+            raise ValueError("metrics as a dict takes neither metrics_kwargs nor add_defaults: its entries say all")
+        return {key: _metric(entry, None) for key, entry in metrics.items()}
+    if isinstance(metrics, str | RankMetric | RankBasedMetric | type) or not isinstance(metrics, Collection):
+        metrics = [metrics]
+    queries = sorted(metrics, key=str) if isinstance(metrics, Set) else list(metrics)
+    if metrics_kwargs is None or isinstance(metrics_kwargs, Mapping):
+        options = [metrics_kwargs] * len(queries)
+    else:
+        options = list(metrics_kwargs)
+        queries = queries * len(options) if len(queries) == 1 else queries
+    if len(options) != len(queries):
+        raise ValueError(f"metrics_kwargs must be one dict, or one per metric: {len(queries)}; got {len(options)}")
+    asked = [_metric(query, kwargs) for query, kwargs in zip(queries, options, strict=True)]
+    return [*asked, *(name for name in DEFAULT_METRICS if name not in asked)] if add_defaults else asked
+
+
+def relation_metrics(metrics: list[str | RankMetric] | dict[str, str | RankMetric]) -> list[str]:
+    """Names for the side "relation" of those among requested metrics that say no side."""
+    names = [parse_name(metric) for metric in metrics if isinstance(metric, str)] if isinstance(metrics, list) else []
+    written = [f"relation_{_written(name)}" for name in names if name.side is None]
+    return [name for name in written if name not in metrics]
+
+
+def parse_metric(name: str) -> MetricName:
+    """Read a name where PyKEEN may have left out k, or put it last: ``hits@k``, ``hits_at_k.5``."""
+    found = re.fullmatch(r"(.*(?:@|_at_))k?(?:\.(\d+))?", name.strip().lower())
+    return parse_name(f"{found[1]}{found[2] or 10}" if found else name)
+
+
+def pykeen_key(side: Side, rank_type: RankType, name: str) -> RankBasedMetricKey:
+    """PyKEEN's key of a canonical name."""
+    return RankBasedMetricKey(side, cast("Any", rank_type), THEIR_NAMES.get(name, name))
+
+
+def measure_key(measure: Measure) -> RankBasedMetricKey:
+    """PyKEEN's key of a measure."""
+    return pykeen_key(
+        measure.side, measure.rank_type, replace(measure, side="both", rank_type="realistic", average="micro").key
+    )
+
+
+def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
+    """Under what a measure of a collection is found; with a key of the user's choice under that alone."""
+    if key != measure.key:
+        return [pykeen_key(measure.side, measure.rank_type, key)]
+    name = replace(measure, side="both", rank_type="realistic", average="micro").key
+    names = [name, *([_WITHOUT_K[name]] if name in _WITHOUT_K else [])]
+    return [pykeen_key(measure.side, measure.rank_type, one) for one in names]
+
+
+def _metric(query: One, kwargs: Mapping[str, object] | None) -> str | RankMetric:
+    if isinstance(query, str) and not kwargs:
+        return _name(query)
+    if isinstance(query, RankMetric):
+        if kwargs:
+            raise ValueError(f"metrics_kwargs are for PyKEEN's metrics; {query.key!r} is built already, got {kwargs}")
+        return query
+    known = isinstance(query, type) and issubclass(query, RankBasedMetric)
+    if not known and not isinstance(query, str | RankBasedMetric):
+        got = query.__name__ if isinstance(query, type) else type(query).__name__
+        raise TypeError(f"metrics must be names, RankMetric, or metrics of PyKEEN, got {got}")
+    return _name_of(_resolve(query, kwargs))
+
+
+def _name(query: str) -> str:
+    try:
+        return _written(parse_metric(query), sided=True)
+    except ValueError:
+        try:  # PyKEEN also takes names of classes: HitsAtK
+            return _name_of(_resolve(query, None))
+        except (LookupError, TypeError):
+            pass
+        raise
+
+
+def _resolve(
+    query: str | RankBasedMetric | type[RankBasedMetric], kwargs: Mapping[str, object] | None
+) -> RankBasedMetric:
+    metric: RankBasedMetric = rank_based_metric_resolver.make(query, kwargs)
+    return metric
+
+
+def _name_of(metric: RankBasedMetric) -> str:
+    """Canonical name of a metric of PyKEEN."""
+    fault = f"metrics: {type(metric).__name__} of PyKEEN has no counterpart here; pass RankMetric(RankDefinition(...))"
+    if type(metric).__module__ != RankBasedMetric.__module__:  # a user's, whatever its name
+        raise ValueError(fault)
+    k = getattr(getattr(metric, "base", metric), "k", None)  # keys of adjusted and z hits do not say it
+    try:
+        return _written(parse_name(re.sub(r"_at_k$", f"_at_{k}", metric.key)))
+    except ValueError:
+        raise ValueError(fault) from None
+
+
+def _written(name: MetricName, sided: bool = False) -> str:
+    """A parsed name in canonical words, saying no more than it said."""
+    parts = [name.side if sided else None, name.rank_type, Measure(name.definition, name.view or "base").key]
+    return "_".join(part for part in parts if part)
 
 
 class RankResults(RankBasedMetricResults):
@@ -88,3 +253,83 @@ def find_key(
         there = sorted({one.metric for one in known})
         raise ValueError(f"{name!r} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
     return key
+
+
+Source = CoreTriplesFactory | Dataset | InductiveDataset
+Known = KnownTriples | Source | list[Source] | tuple[Source, ...]
+"""What is filtered: ``KnownTriples``, or triples factories and data sets of PyKEEN, one or several."""
+
+
+def table_of_ranks(evaluator: RankBasedEvaluator, relation: IntArray | None) -> RankTable:
+    """Ranks that an evaluator of PyKEEN holds, sides by their codes; relation (n,) int64 becomes the group, or None."""
+    if not evaluator.num_candidates:
+        raise ValueError("evaluator holds no ranks: build it with clear_on_finalize=False, and evaluate")
+    tables = []
+    for side, parts in sorted(evaluator.num_candidates.items(), key=lambda item: SIDE_CODES[item[0]]):
+        numbers = np.concatenate(parts)
+        if relation is not None and len(relation) != len(numbers):
+            raise ValueError(f"triples must be the {len(numbers)} that were evaluated, got {len(relation)}")
+        tables.append(
+            RankTable.from_numpy(
+                {
+                    "optimistic": np.concatenate(evaluator.ranks[side, "optimistic"]),
+                    "pessimistic": np.concatenate(evaluator.ranks[side, "pessimistic"]),
+                    "num_candidates": numbers,
+                    "side": SIDE_CODES[side],
+                    "sample_id": np.arange(len(numbers)),
+                    **({} if relation is None else {"group": relation}),
+                    "sampled": np.full(len(numbers), isinstance(evaluator, SampledRankBasedEvaluator)),
+                }
+            )
+        )
+    return RankTable.concatenate(tables)
+
+
+def relation_of(triples: Integers | None) -> IntArray | None:
+    """Relation of each triple, int64 (n,); None of None."""
+    return None if triples is None else as_triples(triples, "triples")[:, 1].cpu().numpy()
+
+
+def known_triples(*sources: Source) -> KnownTriples:
+    """``KnownTriples`` of triples factories, or of a data set with all its splits.
+
+    For validation ``known_triples(dataset.training, dataset.validation)``, for the test ``known_triples(dataset)``. Of
+    an inductive data set: inference, validation and test, and training where it numbers entities and relations alike.
+
+    Raises:
+        TypeError: if a source is neither.
+        ValueError: if there is none, or they number their entities or relations differently.
+    """
+    factories: list[CoreTriplesFactory] = []
+    for source in sources:
+        if isinstance(source, Dataset):
+            factories += source.factory_dict.values()
+        elif isinstance(source, InductiveDataset):
+            factories += _inductive_factories(source)
+        elif isinstance(source, CoreTriplesFactory):
+            factories.append(source)
+        else:
+            raise TypeError(f"sources must be triples factories or data sets of PyKEEN, got {type(source).__name__}")
+    if not factories:
+        raise ValueError("sources is empty: pass a data set, or the triples factories of the splits to filter by")
+    for what in ("num_entities", "entity_to_id", "relation_to_id"):
+        known = [value for factory in factories if (value := getattr(factory, what, None)) is not None]
+        if any(value != known[0] for value in known):
+            raise ValueError(f"sources must number their triples alike, but their {what} differ")
+    return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
+
+
+def as_known(known: Known) -> KnownTriples:
+    """Take ``KnownTriples`` as they are, or what ``known_triples`` takes, one or several."""
+    if isinstance(known, KnownTriples):
+        return known
+    return known_triples(*known) if isinstance(known, list | tuple) else known_triples(known)
+
+
+def _inductive_factories(source: InductiveDataset) -> list[CoreTriplesFactory]:
+    inference, training = source.inductive_inference, source.transductive_training
+    factories = [inference, source.inductive_validation, source.inductive_testing]
+    numbers = [[getattr(x, name, None) for name in ("entity_to_id", "relation_to_id")] for x in (inference, training)]
+    if None not in numbers[0] and numbers[0] == numbers[1]:
+        factories.append(training)
+    return [factory for factory in factories if factory is not None]

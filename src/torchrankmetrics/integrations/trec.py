@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.checks import check_int, is_int
 from torchrankmetrics.errors import warn
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.evaluate import evaluate
@@ -20,6 +19,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+from torchrankmetrics.validation import check_int, is_int
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query -> document -> relevance."""

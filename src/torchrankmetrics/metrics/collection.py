@@ -12,8 +12,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Average
 from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.evaluation.clusters import Cluster
-from torchrankmetrics.evaluation.intervals import Intervals, confidence_intervals
+from torchrankmetrics.evaluation.intervals import Cluster, Intervals, confidence_intervals
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked, all_names, parse_name
 from torchrankmetrics.evaluation.rank_table import RankTable
@@ -24,7 +23,7 @@ from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.store import RowStore, as_values
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.inference.estimates import Method
+from torchrankmetrics.theory.inference.intervals import Method
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
 

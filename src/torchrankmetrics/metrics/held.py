@@ -13,12 +13,12 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.saved import KEY, sign
+from torchrankmetrics.metrics.state import KEY, sign
 from torchrankmetrics.metrics.store import REWRITING, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.queries import check_queries
+from torchrankmetrics.validation import TaskSide
 
 # what members that compute alike have in common
 _WAYS = itemgetter(

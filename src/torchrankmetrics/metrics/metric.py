@@ -1,6 +1,7 @@
-"""RankMetric: a definition and a view as a torchmetrics metric: state and synchronisation, no mathematics."""
+"""What a metric says of itself follows from its measure, on the class too, where torchmetrics reads some of it."""
 
-from typing import Any, ClassVar, Literal, cast, get_args
+from collections.abc import Callable
+from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -10,18 +11,14 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.eager import eager
 from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName, asked
 from torchrankmetrics.evaluation.rank_table import RankTable
-from torchrankmetrics.metrics.of_measure import OfMeasure
-from torchrankmetrics.metrics.saved import checked
-from torchrankmetrics.metrics.state import RowState
+from torchrankmetrics.metrics.state import RowState, checked
 from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers, as_array
-from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
@@ -31,6 +28,32 @@ from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinit
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+from torchrankmetrics.validation import TaskSide, check_choice
+
+Fact = TypeVar("Fact")
+
+
+class OfMeasure(Generic[Fact]):
+    """An attribute of a metric and of its class; None on a class whose measure is open.
+
+    Args:
+        read: gives it from the measure.
+    """
+
+    def __init__(self, read: Callable[[Measure], Fact]) -> None:
+        self._read = read
+
+    @overload
+    def __get__(self, metric: None, owner: type) -> Fact | None: ...
+    @overload
+    def __get__(self, metric: object, owner: type) -> Fact: ...
+    def __get__(self, metric: Any, owner: type) -> Fact | None:
+        measure = getattr(owner if metric is None else metric, "measure", None)
+        return None if measure is None else self._read(measure)
+
+    def __set__(self, metric: Any, value: Any) -> None:
+        raise AttributeError("what a metric measures is said when it is made: build another one")
+
 
 Storage = Literal["ranks", "counts"]
 _COMPACT_FROM = 1 << 16

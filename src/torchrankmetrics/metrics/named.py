@@ -1,17 +1,40 @@
-"""The metrics of the papers by name: a definition and a view each, nothing else.
+"""Docstrings of the named metrics in torchmetrics' form: what all of them share is written once, and put in here."""
 
-Sources: Hoyt et al. 2022 (arXiv 2203.07544) and Berrendorf et al. 2020 (arXiv 2002.06914).
-"""
-
+import inspect
+import re
 from collections.abc import Callable
 from typing import Any
 
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import MetricName
-from torchrankmetrics.metrics.docstrings import host_form
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.theory import definitions
 from torchrankmetrics.theory.queries.definitions import Definition
+
+_EXAMPLE = """\
+Example:
+    >>> import torch
+    >>> from torchrankmetrics import {name}
+    >>> preds = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
+    >>> target = torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 candidates
+"""
+
+
+def host_form(name: str, own: str, general: str, fixed: set[str]) -> str:
+    """Put the arguments of all metrics, and the scores of the example, into the docstring of one.
+
+    Args:
+        name: of the class.
+        own: its docstring: text, its own ``Args:`` if any, ``Example:``.
+        general: the docstring whose ``Args:`` it shares.
+        fixed: names of arguments that it does not share.
+    """
+    text, example = inspect.cleandoc(own).split("Example:\n")
+    section = inspect.cleandoc(general).split("Args:\n")[1].split("\n\n")[0]
+    shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
+    args = [entry for entry in shared if entry.strip().split(":")[0] not in fixed]
+    head = text.rstrip() + ("\n" if "Args:\n" in text else "\n\nArgs:\n")
+    return head + "\n".join(args) + "\n\n" + _EXAMPLE.format(name=name) + example.rstrip() + "\n"
 
 
 class NamedMetric(RankMetric):
@@ -234,3 +257,89 @@ class PowerMeanRank(NamedMetric):
 
     def __init__(self, p: float, **kwargs: Any) -> None:
         self._init_as(definitions.power_mean_rank(p), **kwargs)
+
+
+class AdjustedMeanRank(NamedMetric):
+    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020, eq. 7.
+
+    Example:
+        >>> AdjustedMeanRank()(preds, target)
+        tensor(0.7333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RANK, "normalized")
+
+
+class AdjustedMeanRankIndex(NamedMetric):
+    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best.
+
+    The mean of 2 AUC_i - 1 with weights w_i (N_i - 1): tasks with many candidates count most (``MeanAUC``: all the
+    same). Free of N as far as candidates are drawn uniformly. Berrendorf et al. 2020, eq. 8, with the sign mended.
+
+    Example:
+        >>> AdjustedMeanRankIndex()(preds, target)
+        tensor(0.4444, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RANK, "adjusted_index")
+
+
+class AdjustedMeanReciprocalRank(NamedMetric):
+    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, section 3.
+
+    Example:
+        >>> AdjustedMeanReciprocalRank()(preds, target)
+        tensor(0.2348, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "adjusted_index")
+
+
+class AdjustedHitsAtK(NamedMetricAtK):
+    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22.
+
+    Args:
+        k: the largest rank that is a hit, an integer >= 1.
+
+    Example:
+        >>> AdjustedHitsAtK(2)(preds, target)
+        tensor(0.3333, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.hits_at(1), "adjusted_index")
+
+
+class ZMeanRank(NamedMetric):
+    """z of the mean rank, (E - MR) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
+
+    Example:
+        >>> ZMeanRank()(preds, target)
+        tensor(1.0328, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RANK, "z_score")
+
+
+class ZMeanReciprocalRank(NamedMetric):
+    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al., section 3.
+
+    Example:
+        >>> ZMeanReciprocalRank()(preds, target)
+        tensor(0.6698, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "z_score")
+
+
+class ZHitsAtK(NamedMetricAtK):
+    """z of hits at k, (H@k - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
+
+    Args:
+        k: the largest rank that is a hit, an integer >= 1.
+
+    Example:
+        >>> ZHitsAtK(2)(preds, target)
+        tensor(0.5774, dtype=torch.float64)
+    """
+
+    measure = Measure(definitions.hits_at(1), "z_score")

@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Analysis, Side
 from torchrankmetrics.evaluation.measure import SIDES
 from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.validation import check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes

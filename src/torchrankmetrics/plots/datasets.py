@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.breakdown import Breakdown
 from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
@@ -27,11 +26,12 @@ from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.inference.across import MeanRanks
-from torchrankmetrics.theory.inference.estimates import estimate
+from torchrankmetrics.theory.inference.intervals import estimate
 from torchrankmetrics.theory.inference.units import is_mean
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, apply_view, has_view
+from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

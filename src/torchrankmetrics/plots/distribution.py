@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.evaluation.analysis import Side
 from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.plots.canvas import (
@@ -20,11 +19,10 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     samples_of,
 )
-from torchrankmetrics.sides import TASK_SIDES
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.ties import has_expected
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.theory.values import base_value, has_expected
+from torchrankmetrics.validation import TASK_SIDES, check_choice
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.breakdown import Names, name_of
 from torchrankmetrics.evaluation.compare import paired
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons
@@ -15,6 +14,7 @@ from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
 from torchrankmetrics.theory.inference.testing import holm
+from torchrankmetrics.validation import check_int
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

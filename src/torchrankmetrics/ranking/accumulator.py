@@ -6,17 +6,16 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int, shown
 from torchrankmetrics.eager import eager
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
-from torchrankmetrics.ranking.counting.plain import BITS
-from torchrankmetrics.ranking.excluded import Exclude, Excluded, check_exclude
-from torchrankmetrics.ranking.parallel.part import Part, Slicing
+from torchrankmetrics.ranking.counting.torch_backend import BITS, remaining, said_of
+from torchrankmetrics.ranking.exclude import Exclude, Excluded, check_exclude
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.remaining import remaining, said_of
 from torchrankmetrics.ranking.scores import Target, Tasks, check_scores, check_target, flags_of, said_of_answers
+from torchrankmetrics.ranking.shards import Part, Slicing
 from torchrankmetrics.ranking.tolerance import Tolerance, check_tolerance, count_within, extremes, spread, within
+from torchrankmetrics.validation import check_int, shown
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup

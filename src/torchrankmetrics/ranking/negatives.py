@@ -9,8 +9,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.counting import choose, chosen
-from torchrankmetrics.ranking.counting.plain import BITS, order_of
-from torchrankmetrics.ranking.excluded import NOTHING, Excluded
+from torchrankmetrics.ranking.counting.torch_backend import BITS, order_of
+from torchrankmetrics.ranking.exclude import NOTHING, Excluded
 
 Negatives = Numbers | Sequence[Tensor]
 """Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""

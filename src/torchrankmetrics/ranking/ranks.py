@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import is_int
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import Negatives, Predictions, count_negatives, read_predictions
+from torchrankmetrics.validation import is_int
 
 _MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import one_number
 from torchrankmetrics.ranking.counting import Count
-from torchrankmetrics.ranking.excluded import Excluded
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.validation import one_number
 
 _TAKEN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CELLS = 1 << 20

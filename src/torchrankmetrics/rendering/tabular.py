@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from torchrankmetrics.digits import probability_text
+from torchrankmetrics.validation import probability_text
 
 Plain = str | int | float | None
 

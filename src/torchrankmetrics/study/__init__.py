@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from torchrankmetrics.checks import check_int
 from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.selection import Metrics, Selection
@@ -19,6 +18,7 @@ from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_o
 from torchrankmetrics.study.runs import Run, rows_of_source
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS
+from torchrankmetrics.validation import check_int
 
 __all__ = ["RankStudy", "Verification", "verify"]
 

@@ -18,7 +18,7 @@ from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.across import MeanRanks, mean_ranks
-from torchrankmetrics.theory.inference.mean_intervals import mean_limits
+from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform

@@ -13,19 +13,17 @@ from torch import Tensor
 
 from torchrankmetrics.datasets.triple_files import read_triples
 from torchrankmetrics.evaluation.analysis import sample_of
-from torchrankmetrics.evaluation.clusters import named_clusters
+from torchrankmetrics.evaluation.intervals import named_clusters
 from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.query_pairs import paired_queries
-from torchrankmetrics.protocols.answers import Names, TopAnswers, named
+from torchrankmetrics.evaluation.pairing import paired_queries
+from torchrankmetrics.kg.answers import Names, TopAnswers, named
 from torchrankmetrics.rendering import Cell as Written
 from torchrankmetrics.rendering import Column, Rendered, Tabular
-from torchrankmetrics.sides import TASK_SIDES
 from torchrankmetrics.study.runs import DataSet, Read
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns, used
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
-from torchrankmetrics.theory.inference.estimates import Method, estimate
-from torchrankmetrics.theory.inference.mean_intervals import mean_limits, wilson_ends
+from torchrankmetrics.theory.inference.intervals import Method, estimate, mean_limits, wilson_ends
 from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
 from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
@@ -35,6 +33,7 @@ from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.views import apply_view, view_slope
+from torchrankmetrics.validation import TASK_SIDES
 
 _RESAMPLES = 2000  # of metrics that have a bootstrap only
 _Sample = RankSample | QuerySample

@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypedDict, Unpack, overload
 
-from torchrankmetrics.checks import check_choice, check_int
 from torchrankmetrics.evaluation.intervals import check_confidence_level
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.files import natural, write_whole
+from torchrankmetrics.kg.answers import Names
 from torchrankmetrics.plots.canvas import pyplot
-from torchrankmetrics.protocols.answers import Names
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import HardestTasks, Measured, Triples, hardest, measured
 from torchrankmetrics.study.page import Contents, OfOneMetric, page_of, protocol_of
@@ -22,6 +21,7 @@ from torchrankmetrics.study.runs import DataSet, Given, Run, find_files, paths_o
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS, View
+from torchrankmetrics.validation import check_choice, check_int
 
 CLUSTERS = (None, "group", "sample_id")
 

@@ -11,7 +11,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from torchrankmetrics.checks import shortened, shown
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.evaluation.analysis import Analysis
 from torchrankmetrics.evaluation.pairing import paired_rows
@@ -21,6 +20,7 @@ from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
 from torchrankmetrics.table.stored import read_length
+from torchrankmetrics.validation import shortened, shown
 
 FIELDS = ("dataset", "model", "seed")
 _PART = re.compile(r"\{(\w*)\}|(\*)")

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from torchrankmetrics.checks import check_choice, one_number
 from torchrankmetrics.evaluation.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.plots.datasets import intervals_by_dataset
@@ -17,9 +16,9 @@ from torchrankmetrics.study.cells import Cell, Joint, Measured
 from torchrankmetrics.study.runs import DataSet
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.equivalence import one_sided
 from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
-from torchrankmetrics.theory.inference.testing import holm
+from torchrankmetrics.theory.inference.testing import holm, one_sided
+from torchrankmetrics.validation import check_choice, one_number
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure

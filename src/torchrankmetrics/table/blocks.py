@@ -7,19 +7,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice, is_int, one_number
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.excluded import Exclude
+from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.relevance import rank_flat
-from torchrankmetrics.ranking.scores import Target, rank_with_rows
+from torchrankmetrics.ranking.scores import Target, rank_flat, rank_with_rows
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.sides import TaskSide
-from torchrankmetrics.table.columns import ABSENT, PLACES, SIDE_BITS, SIDE_CODES, WIDTH, Columns, HasRows, Rows
-from torchrankmetrics.table.identity import name_by_content
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    PLACES,
+    SIDE_BITS,
+    SIDE_CODES,
+    WIDTH,
+    Columns,
+    HasRows,
+    Rows,
+    name_by_content,
+)
+from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
 _ONE = int(np.float64(1.0).view(np.int64))
 _BEHIND_RANKS = slice(PLACES["side_and_flags"], None)

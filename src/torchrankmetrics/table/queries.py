@@ -8,10 +8,18 @@ import numpy.typing as npt
 from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.sides import TaskSide
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, SIDES_BY_CODE, Columns, Rows, weights
-from torchrankmetrics.table.identity import combined, num_copies
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDE_CODES,
+    SIDES_BY_CODE,
+    Columns,
+    Rows,
+    combined,
+    num_copies,
+    weights,
+)
+from torchrankmetrics.validation import TaskSide
 
 
 @dataclass(frozen=True, eq=False)

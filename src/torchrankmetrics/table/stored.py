@@ -5,7 +5,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from torchrankmetrics.table import parquet, parquet_layout, table_io
+from torchrankmetrics.table import parquet, table_io
 
 
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
@@ -18,7 +18,7 @@ def read(path: str | os.PathLike[str], max_bytes: int) -> Tensor:
     if parquet.is_folder(path):
         return parquet.read(path, max_bytes)
     with Path(path).open("rb") as file:
-        if file.peek(len(parquet_layout.MAGIC)).startswith(parquet_layout.MAGIC):
+        if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
             return parquet.read_opened(file, path, max_bytes)
         return table_io.read(file, path, max_bytes)
 
@@ -33,6 +33,6 @@ def read_length(path: str | os.PathLike[str]) -> int:
     if parquet.is_folder(path):
         return parquet.read_length(path)
     with Path(path).open("rb") as file:
-        if file.peek(len(parquet_layout.MAGIC)).startswith(parquet_layout.MAGIC):
+        if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
             return parquet.read_length(path)
         return table_io.read_length(file, path)

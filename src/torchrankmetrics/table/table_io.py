@@ -1,25 +1,26 @@
-"""Rows as plain NumPy arrays by name, and the .npz file of them (docs/format.md)."""
+"""Rows as plain NumPy arrays by name, and the .npz file of them (docs/cli.md, "File format")."""
 
 import io
+import math
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, BinaryIO
-from zipfile import ZipFile, ZipInfo
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile, ZipInfo
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from numpy.lib import format as npy
 from torch import Tensor
 
-from torchrankmetrics.checks import check_int, shortened, shown
 from torchrankmetrics.files import MAX_BYTES as MAX_BYTES
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import npz
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes, weights
+from torchrankmetrics.validation import check_int, shortened, shown
 
 Array = npt.NDArray[Any]
 VERSIONS = (1, 2, 3)  # the second has queries, the third samples of tasks
@@ -119,7 +120,7 @@ def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor
     """
     max_bytes = check_int("max_bytes", max_bytes, 1)
     with _members(file, path, max_bytes) as (archive, members):
-        arrays = npz.read_arrays(archive, members, 8 * WIDTH, max_bytes)
+        arrays = read_arrays(archive, members, 8 * WIDTH, max_bytes)
         version = arrays.pop(VERSION_FIELD)
         check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
         return from_arrays(arrays)
@@ -134,7 +135,7 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
     with _members(file, path, MAX_BYTES) as (archive, members):
         if "optimistic" not in members:
             raise ValueError(f"it has no 'optimistic'; it has {shortened(', '.join(members))}")
-        return npz.length(archive, "optimistic", members["optimistic"])
+        return length(archive, "optimistic", members["optimistic"])
 
 
 @contextmanager
@@ -143,14 +144,14 @@ def _members(
 ) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
     """Open a file of ranks, its members checked by name; what is wrong with it is told with its path."""
     try:
-        with npz.opened(file, max_bytes) as (archive, members):
+        with opened(file, max_bytes) as (archive, members):
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
             yield archive, members
     except MemoryError:
         raise
-    except npz.TooLargeError as error:
+    except TooLargeError as error:
         raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
         told = shortened(str(error) or type(error).__name__, 400)
@@ -203,3 +204,95 @@ def _refuse(wrong: npt.NDArray[np.bool_], values: Array, text: str) -> None:
     if wrong.any():
         first = int(wrong.argmax())
         raise ValueError(f"{text}; got {values[first]} in row {first}")
+
+
+_NPY = b"\x93NUMPY"
+_ENTRY = b"PK\1\2"  # begins an entry of the directory of a zip archive
+_DEFLATE = 1032  # no deflated byte stands for more bytes
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+class TooLargeError(ValueError):
+    """What an archive would take is more than the caller allows."""
+
+    def __init__(self, needed: str, max_bytes: int) -> None:
+        super().__init__(
+            f"it would take {needed} bytes of memory, and max_bytes={max_bytes}: if you trust it, allow more "
+            "(max_bytes=, on the command line --max-bytes)"
+        )
+
+
+@contextmanager
+def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
+    """Open an archive, and give its members by name; a pipe is read into memory first, ``max_bytes`` at most.
+
+    Raises:
+        TooLargeError: if a pipe holds more.
+        ValueError, zipfile.BadZipFile: if it is empty, something else, or claims more than its bytes can hold.
+    """
+    start = file.read(len(_NPY))
+    if start == _NPY:
+        raise ValueError("it is a single array, no .npz")
+    if not start.startswith(b"PK"):
+        raise ValueError(f"it is no .npz, it starts with {start!r}" if start else "it is empty")
+    if not file.seekable():
+        content = start + file.read(max_bytes)
+        if len(content) > max_bytes:
+            raise TooLargeError(f"more than {max_bytes}", max_bytes)
+        file = io.BytesIO(content)
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    with ZipFile(file) as archive:
+        listed = archive.infolist()
+        members = {info.filename.removesuffix(".npy"): info for info in listed}
+        if len(listed) != len(members):
+            raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
+        for name, info in members.items():
+            # where a length is damaged an entry swallows the next: a column that is lost would silently be a default
+            if _ENTRY in info.extra + info.comment:
+                raise ValueError(f"its directory is damaged after {shown(name)}")
+            if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+                raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
+            if info.file_size > _DEFLATE * info.compress_size:
+                raise ValueError(
+                    f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file"
+                )
+        if sum(info.compress_size for info in members.values()) > size:
+            raise ValueError(f"its directory claims more than the {size} bytes of the file")
+        yield archive, members
+
+
+def read_arrays(
+    archive: ZipFile, members: Mapping[str, ZipInfo], row_bytes: int, max_bytes: int
+) -> dict[str, npt.NDArray[Any]]:
+    """Read all members, if they and ``row_bytes`` for each entry of the longest take at most ``max_bytes``.
+
+    Raises:
+        TooLargeError: if they take more.
+        ValueError: if they are no arrays, or would have to be unpickled.
+    """
+    needed = sum(info.file_size for info in members.values())
+    if needed <= max_bytes:  # else not even the headers are read
+        needed += row_bytes * max((length(archive, name, info) for name, info in members.items()), default=0)
+    if needed > max_bytes:
+        raise TooLargeError(str(needed), max_bytes)
+    arrays = {}
+    for name, info in members.items():
+        with archive.open(info) as member:
+            arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
+    return arrays
+
+
+def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
+    """Length of the first axis as the header tells it, if the member has as many bytes as that takes."""
+    with archive.open(info) as member:
+        try:
+            shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
+        except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
+            raise ValueError(f"{shown(name)} is no array: it has no header of an .npy") from None
+        held = info.file_size - member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{shown(name)} holds Python objects, which are never loaded: an array must hold numbers")
+    if held != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"{shown(name)} claims shape {shortened(str(shape))} of {dtype}, but has {held} bytes")
+    return shape[0] if shape else 0

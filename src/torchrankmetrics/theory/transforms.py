@@ -14,8 +14,7 @@ from scipy.optimize import brentq
 from torch import Tensor
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.quadrature.panels import panel_means
-from torchrankmetrics.theory.quadrature.prefix import panel_ratio, prefix_rule
+from torchrankmetrics.theory.sums import panel_means, panel_ratio, prefix_rule
 
 Transform = Callable[[Tensor], Tensor]
 _BLOCK = 1 << 14

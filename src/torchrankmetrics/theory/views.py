@@ -9,8 +9,8 @@ import torch
 
 from torchrankmetrics.theory.candidates import FloatArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.queries.binary import FirstRank
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.theory.queries.first import FirstRank
 from torchrankmetrics.theory.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.errors import warn
-from torchrankmetrics.ranking.counting import plain, plain_intervals
+from torchrankmetrics.ranking.counting import torch_backend as plain
+from torchrankmetrics.validation import check_choice
 
 Count = Callable[..., Tensor]
 
@@ -54,21 +54,9 @@ def chosen(scores: Tensor, backend: str = "auto") -> str:
     return "numba"
 
 
-def choose_intervals(scores: Tensor, backend: str = "auto") -> plain_intervals.Intervals:
-    """Choose how exact ranks are counted; errors as ``chosen``."""
-    if chosen(scores, backend) == "torch":
-        return plain_intervals.Intervals(plain_intervals.Counter, plain_intervals.products, plain_intervals.compare)
-    cells, pairs, rounding = (
-        importlib.import_module(f"{__name__}.compiled_{name}") for name in ("intervals", "pairs", "eighths")
-    )
-    return plain_intervals.Intervals(
-        cells.Counter, pairs.products, pairs.compare, rounding.eighths, cells.CounterOfEighths
-    )
-
-
 @cache
 def _compiled() -> Any:
-    return importlib.import_module(f"{__name__}.compiled")  # imported late: numba takes half a second
+    return importlib.import_module(f"{__name__}.numba_backend")  # imported late: numba takes half a second
 
 
 @cache

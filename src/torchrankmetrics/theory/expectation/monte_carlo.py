@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.checks import check_int
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.outcomes import metric_values, outcome_moments
+from torchrankmetrics.theory.expectation.enumeration import metric_values, outcome_moments
 from torchrankmetrics.theory.expectation.provider import of_tasks_with_a_value, unavailable
 from torchrankmetrics.theory.transforms import apply_transform
+from torchrankmetrics.validation import check_int
 
 _BLOCK = 1 << 22  # ranks in memory at a time
 _CACHE_SIZE = 512

@@ -1,25 +1,117 @@
-"""Null moments of powers of a power sum, S^a with S = sum of v_i r_i^p, by a Laplace integral.
-
-For every a < 2 that is not 0 or 1, with mu = E[S] and Lambda(t) = log E exp(-t (S / mu - 1)) >= 0,
-
-    E[(S / mu)^a] - 1 = 1 / Gamma(-a) * integral over t > 0 of t^(-a - 1) e^-t (e^Lambda(t) - 1) dt,
-
-and for larger a likewise, less the leading Taylor terms b_k t^k of e^Lambda, whose integrals are Gamma functions. With
-t = e^u the integrand is analytic in a strip and the trapezoid sum converges geometrically for any number of tasks.
-The mean needs the exponent a and the variance 2 a from the same Lambda: E and V of (S / mu)^a are 1 + d(a) and
-d(2a) - 2 d(a) - d(a)^2, which does not cancel.
-"""
+"""Null moments of power means and their inverses."""
 
 import math
+from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from scipy.special import gammaln, poch, rgamma
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.cumulants import CUMULANTS, PowerSum, has_cumulants, power_sum
-from torchrankmetrics.theory.expectation.provider import strategy
-from torchrankmetrics.theory.quadrature.prefix import PrefixRule, panel_ratio, prefix_rule
+from torchrankmetrics.theory.expectation.provider import strategy, unavailable
+from torchrankmetrics.theory.sums import PrefixRule, panel_ratio, prefix_rule
+
+CUMULANTS = 20  # how many are known of each sum
+
+
+def has_cumulants(definition: RankDefinition) -> bool:
+    """Whether a metric is (sum of v_i r_i^p)^a with 0 < |p| <= 3 and some a that is not 0."""
+    p, a = definition.exponents
+    return 0 < abs(p) <= 3 and abs(a) > 0
+
+
+@dataclass(frozen=True)
+class PowerSum:
+    """S = sum of v_i r_i^p of a set of tasks: its mean, and each pair's cumulants in units of that mean.
+
+    Attributes:
+        log_mean: log E[S].
+        smallest: the smallest value of S / E[S].
+        largest: (u,) the largest value of v r^p / E[S] for each distinct (N, v).
+        mean: (u,) the mean of v r^p / E[S].
+        cumulants: (CUMULANTS + 1, u) count times the cumulants of v r^p / E[S]; rows 0 and 1 are zero.
+    """
+
+    log_mean: float
+    smallest: float
+    largest: FloatArray
+    mean: FloatArray
+    cumulants: FloatArray
+
+    @property
+    def sum_cumulants(self) -> FloatArray:
+        """Cumulants of S / E[S], (CUMULANTS + 1,), around its mean."""
+        return np.asarray(self.cumulants.sum(1))
+
+    @property
+    def taylor(self) -> FloatArray:
+        """Coefficients of E exp(-t (S / E[S] - 1)) in powers of t, (CUMULANTS + 1,)."""
+        kappa, signed = self.sum_cumulants, np.zeros(CUMULANTS + 1)
+        signed[0] = 1.0
+        for j in range(1, CUMULANTS + 1):
+            signed[j] = sum(
+                (-1) ** i * kappa[i] / math.factorial(i - 1) * signed[j - i] for i in range(2, j + 1)
+            ) / j  # fmt: skip
+        return signed
+
+
+def power_sum(counts: CandidateCounts, p: float) -> PowerSum:
+    """Describe S = sum of v_i r_i^p through its first 20 cumulants, for 0 < |p| <= 3."""
+    N, index = np.unique(counts.num_candidates, return_inverse=True)
+    means, scale, kappa = _rank_cumulants(N.tobytes(), p)
+    (mean, excess), scale, kappa = means[:, index], scale[index], kappa[:, index]
+    v, count = counts.weight, counts.count
+    total = float((count * v * mean).sum())
+    total_excess = float((count * v * excess).sum())
+    log_mean = math.log1p(total_excess) if abs(total_excess) < 0.5 else math.log(total)
+    unit = v / total
+    cumulants = count * kappa * (unit * scale) ** np.arange(CUMULANTS + 1)[:, None]
+    at_top = counts.num_candidates.astype(np.float64) ** p
+    smallest = float((count * unit * np.minimum(at_top, 1.0)).sum())
+    return PowerSum(log_mean, smallest, unit * np.maximum(at_top, 1.0), unit * mean, cumulants)
+
+
+@lru_cache(maxsize=32)
+def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E[r^p] and E[r^p - 1], a scale, and cumulants 2..20 of (r^p - 1) / scale: (2, u), (u,), (21, u)."""
+    N = np.frombuffer(upper, dtype=np.int64)
+    means, scale = np.zeros((2, len(N))), np.ones(len(N))
+    kappa = np.zeros((CUMULANTS + 1, len(N)))
+    # N of one size together: moments of small N around the mean of large ones would lose their digits
+    size = np.log2(N).astype(np.int64) // 2
+    for group in np.unique(size):
+        part = size == group
+        means[:, part], scale[part], kappa[:, part] = _group_cumulants(N[part], p)
+    return means, scale, kappa
+
+
+def _group_cumulants(N: IntArray, p: float) -> tuple[FloatArray, float, FloatArray]:
+    # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
+    rule = prefix_rule(N.tobytes(), panel_ratio(p))
+    values = np.expm1(p * np.log(rule.nodes))
+    scale = max(float(np.abs(values).max()), 1e-300)
+    values = values / scale
+    shift = float(rule.means(values)[-1])
+    raw = np.ones((CUMULANTS + 1, len(N)))
+    power = np.ones_like(values)
+    for j in range(1, CUMULANTS + 1):
+        power = power * (values - shift)
+        raw[j] = rule.means(power)
+    central = np.zeros_like(raw)
+    for j in range(CUMULANTS + 1):
+        for i in range(j + 1):
+            central[j] += math.comb(j, i) * raw[i] * (-raw[1]) ** (j - i)
+    central[1] = 0.0
+    central[2] = rule.variances(values)
+    kappa = np.zeros_like(raw)
+    for j in range(2, CUMULANTS + 1):
+        kappa[j] = central[j]
+        for i in range(2, j - 1):
+            kappa[j] -= math.comb(j - 1, i - 1) * kappa[i] * central[j - i]
+    kappa[:, N == 1] = 0.0
+    return np.stack([rule.means(rule.nodes**p), scale * (shift + raw[1])]), scale, kappa
+
 
 _LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
 _SERIES = 0.25  # below this value of t v r^p / mu the 20 cumulants give log E exp(-t v r^p / mu) to all digits
@@ -216,3 +308,67 @@ _LOG_SINHC = (
     -1 / 180,
     1 / 6,
 )
+
+
+_NODES = CUMULANTS // 2
+_MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
+
+
+@strategy(lambda definition: has_cumulants(definition) and definition.exponents[1] != 1)
+def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 beyond the Laplace integral.
+
+    Raises:
+        ExpectationUnavailableError: if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
+    """
+    p, a = definition.exponents
+    S = power_sum(counts, p)
+    kappa = S.sum_cumulants
+    spread = math.sqrt(kappa[2])
+    moments = _hermite_moments(kappa / spread ** np.arange(CUMULANTS + 1))
+    coarse, fine = (_by_rule(moments, nodes, spread, a, S.log_mean) for nodes in (_NODES - 2, _NODES))
+    if coarse is not None and fine is not None:
+        close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
+        if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
+            return fine
+    raise unavailable(definition, "has no moments of stated accuracy for so few tasks with so many candidates")
+
+
+def _hermite_moments(kappa: FloatArray) -> FloatArray:
+    """E[He_j(Z)], j = 0..19, of the standardized variable with these cumulants."""
+    raw = np.zeros(CUMULANTS)
+    raw[0] = 1.0
+    for j in range(1, CUMULANTS):
+        raw[j] = sum(math.comb(j - 1, i - 1) * kappa[i] * raw[j - i] for i in range(2, j + 1))
+    hermite = np.polynomial.hermite_e.herme2poly
+    return np.array([hermite(np.eye(CUMULANTS)[j])[: j + 1] @ raw[: j + 1] for j in range(CUMULANTS)])
+
+
+def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:
+    """Nodes and weights of the Gauss rule with these Hermite moments; None if rounding has spoilt them."""
+    size = 2 * nodes
+    alpha, beta = np.zeros(nodes), np.zeros(nodes)
+    before, now = np.zeros(size), moments[:size].copy()
+    alpha[0], beta[0] = now[1], now[0]
+    for k in range(1, nodes):
+        after = np.zeros(size)
+        for j in range(k, size - k):
+            after[j] = now[j + 1] - alpha[k - 1] * now[j] - beta[k - 1] * before[j] + j * now[j - 1]
+        if not after[k] > 0:
+            return None
+        alpha[k] = after[k + 1] / after[k] - now[k] / now[k - 1]
+        beta[k] = after[k] / now[k - 1]
+        before, now = now, after
+    off = np.sqrt(beta[1:])
+    root, vector = np.linalg.eigh(np.diag(alpha) + np.diag(off, 1) + np.diag(off, -1))
+    return root, vector[0] ** 2
+
+
+def _by_rule(moments: FloatArray, nodes: int, spread: float, a: float, log_mean: float) -> Moments | None:
+    rule = _gauss_hermite(moments, nodes)
+    if rule is None or spread * rule[0].min() <= -1:
+        return None
+    weight, value = rule[1], np.expm1(a * np.log1p(spread * rule[0]))
+    mean = float(weight @ value)
+    scale = math.exp(a * log_mean)
+    return Moments(scale * (1 + mean), scale**2 * float(weight @ (value - mean) ** 2))

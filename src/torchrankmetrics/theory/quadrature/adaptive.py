@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, panel_rule
+from torchrankmetrics.theory.sums import PANEL_NODES, panel_rule
 
 _TOLERANCE = 1e-14
 

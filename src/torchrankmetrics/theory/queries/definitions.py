@@ -8,17 +8,24 @@ from typing import ClassVar, Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.checks import check_int
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.kinds import IDENTITY, AtMost
-from torchrankmetrics.theory.queries.average_precision import AveragePrecision
-from torchrankmetrics.theory.queries.first import FirstRank, FirstReciprocal, Success
-from torchrankmetrics.theory.queries.gains import Cut, Discount
-from torchrankmetrics.theory.queries.kind import QueryKind
-from torchrankmetrics.theory.queries.linear import AreaUnderCurve, MeanOf, NormalizedDCG, Precision, RPrecision
+from torchrankmetrics.theory.queries.binary import (
+    AreaUnderCurve,
+    AveragePrecision,
+    FirstRank,
+    FirstReciprocal,
+    MeanOf,
+    NormalizedDCG,
+    Precision,
+    RPrecision,
+    Success,
+)
+from torchrankmetrics.theory.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, check_pairs
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, apply_transform, known
+from torchrankmetrics.validation import check_int
 
 
 @dataclass(frozen=True)

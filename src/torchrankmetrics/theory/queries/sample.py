@@ -7,9 +7,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.checks import check_choice
 from torchrankmetrics.theory.candidates import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.theory.sample import RankSample, RankType
+from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")

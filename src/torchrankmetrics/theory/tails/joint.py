@@ -6,8 +6,7 @@ import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.definitions import WithCandidates
-from torchrankmetrics.theory.tails.lattice import common_span
-from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line, SumLaw
+from torchrankmetrics.theory.tails.laws import Atoms, ComplexArray, Line, SumLaw, common_span
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.transforms import check_evaluations
 

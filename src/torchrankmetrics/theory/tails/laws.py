@@ -1,19 +1,48 @@
-"""Laws of S = sum of sign v_i f(r_i), r_i uniform on {1..N_i}: what the tail of S needs to know of f.
+"""Distributions of single terms: on a lattice, listed, or given by a formula."""
 
-Each law gives the cumulant function K(t) = log E exp(t S) on the real axis (to place a line) and along a vertical line
-in the complex plane (to invert it). K is closed for ranks and hits; for every other f see ``transform_law.py``.
-"""
-
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
+from scipy.sparse import csr_array
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Transform
-from torchrankmetrics.theory.tails.lattice import common_span
+
+_MOST_POINTS = 1e6  # of the lattice within the largest step: a finer one is as good as none
+_MOST_VALUES = 64  # distinct steps
+MOST_WEIGHTS = 64  # distinct weights
+
+
+def common_span(steps: FloatArray) -> float | None:
+    """Largest d with every step a multiple of d, by Euclid in floating point; None if there is none above max / 10^6.
+
+    Args:
+        steps: (m,) float64; signs and zeros play no part.
+
+    >>> common_span(np.array([0.3, 0.5]))
+    0.1
+    """
+    steps = np.unique(np.abs(steps[steps != 0]))
+    if not 0 < len(steps) <= _MOST_VALUES:
+        return None
+    largest = float(steps[-1])
+    noise = 1e-10 * largest  # Euclid multiplies the rounding of its input
+    span = largest
+    for step in steps[:-1].tolist():
+        a, b = span, step
+        while b > noise:
+            rest = a % b
+            a, b = b, 0.0 if b - rest < noise else rest
+        span = a
+        if span * _MOST_POINTS < largest:
+            return None
+    span = largest / round(largest / span)
+    multiples = steps / span
+    return span if np.abs(multiples - np.round(multiples)).max() < 1e-6 * max(1.0, multiples.max() * 1e-6) else None
+
 
 ComplexArray = npt.NDArray[np.complex128]
 Line = Callable[[float], ComplexArray]
@@ -226,3 +255,82 @@ def _langevin(x: FloatArray) -> tuple[FloatArray, FloatArray]:
     series = 1 / 3 - z * (1 / 15 - z * (2 / 189 - z / 675))
     slope = np.where(near, series, 1 / np.where(near, 1.0, x) ** 2 - 1 / np.sinh(far) ** 2)
     return value, slope
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """The law of a variable.
+
+    Attributes:
+        values: (a,) float64, ascending.
+        probability: (a,) float64 > 0, of sum 1.
+        span: values differ by multiples of it; None: none is known.
+    """
+
+    values: FloatArray
+    probability: FloatArray
+    span: float | None = None
+
+
+class ListedSumLaw(SumLaw):
+    """S = sum of sign v X over variables X with laws of their own.
+
+    Args:
+        laws: of one variable each.
+        weight: (laws,) float64 > 0, v.
+        count: (laws,) int64, how many variables have this law and weight.
+        sign: 1 or -1.
+    """
+
+    def __init__(self, laws: Sequence[Law], weight: FloatArray, count: IntArray, sign: int) -> None:
+        self.lowest = self.highest = self.log_top = 0.0
+        self._parts: list[Atoms] = []
+        spans: list[float | None] = []
+        for law, v, c in zip(laws, weight.tolist(), count.tolist(), strict=True):
+            x, p = (law.values, law.probability) if sign > 0 else (-law.values[::-1], law.probability[::-1])
+            self.highest += c * v * float(x[-1])
+            self.lowest += c * v * float(x[0])
+            self.log_top += c * float(np.log(p[-1])) if len(x) > 1 else 0.0
+            if len(x) > 1:
+                self._parts.append(Atoms(v * (x[-1] - x[::-1]), p[::-1], c))
+                spans.append(None if law.span is None else v * law.span)
+        known = [span for span in spans if span is not None]
+        self.span = common_span(np.array(known)) if known and len(known) == len(spans) else None
+        self.decays = self.disperse = False
+        # laws share atoms: an exponential for each distinct one, and a sparse matrix for the laws
+        self._count = np.array([part.count for part in self._parts], dtype=np.float64)
+        flat = np.concatenate([part.shortfall for part in self._parts]) if self._parts else np.zeros(0)
+        self._shortfall, column = np.unique(flat, return_inverse=True)
+        ends = np.cumsum([0, *(len(part.shortfall) for part in self._parts)])
+        probability = np.concatenate([part.probability for part in self._parts]) if self._parts else flat
+        shape = (len(self._parts), len(self._shortfall))
+        self._laws = csr_array((probability, column, ends), shape=shape)
+
+    def effort(self, reach: float) -> int:
+        """See ``SumLaw``."""
+        return len(self._shortfall) + _LOGARITHM * len(self._parts) + self._laws.nnz // 4
+
+    def cumulants(self, t: float) -> tuple[float, float]:
+        """See ``SumLaw``."""
+        D = self._shortfall
+        mass = np.exp(-t * D)
+        total, first, second = (self._laws @ np.stack([mass, mass * D, mass * D * D], axis=1)).T
+        first, second = first / total, second / total
+        return self.highest - float(self._count @ first), float(self._count @ np.maximum(second - first**2, 0.0))
+
+    def line(self, t0: float, step: float, size: int) -> Line:
+        """See ``SumLaw``."""
+        y = step * np.arange(size)
+        turns = np.exp(-np.multiply.outer(self._shortfall, t0 + 1j * y))
+
+        def evaluate(offset: float) -> ComplexArray:
+            t = t0 + 1j * (offset + y)
+            sums = self._laws @ (turns * np.exp(-1j * offset * self._shortfall)[:, None])
+            logarithm: ComplexArray = self._count @ np.log(sums)
+            return t * self.highest + logarithm
+
+        return evaluate
+
+    def atoms(self, most: int) -> list[Atoms] | None:
+        """See ``SumLaw``."""
+        return self._parts if self._laws.nnz <= most else None

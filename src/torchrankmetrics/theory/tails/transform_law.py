@@ -1,21 +1,276 @@
-"""The law of S for any f: the moment generating function of one summand is a sum over 1..N.
-
-Tasks of one weight share their sums; tasks of many weights stand for more of them, as far as a line is followed.
-"""
+"""Distributions of sums of transformed ranks, with condensed atoms."""
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.theory.definitions import Transform
-from torchrankmetrics.theory.quadrature.panels import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
-from torchrankmetrics.theory.tails.condensed import FEWEST_TURNS, Shared, by_weight, condense
-from torchrankmetrics.theory.tails.lattice import MOST_WEIGHTS, common_span
-from torchrankmetrics.theory.tails.laws import MOST_GROUPS, Atoms, ComplexArray, Line, RankRanges, SumLaw
-from torchrankmetrics.theory.tails.prefix import Rule, Rules, TasksOfOneWeight, prefix_sums, running_maximum
+from torchrankmetrics.theory.sums import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
+from torchrankmetrics.theory.tails.laws import (
+    MOST_GROUPS,
+    MOST_WEIGHTS,
+    Atoms,
+    ComplexArray,
+    Line,
+    RankRanges,
+    SumLaw,
+    common_span,
+)
 from torchrankmetrics.theory.transforms import apply_transform, known, rank_table
+
+_FEWEST_WEIGHTS = 10  # nodes between a weight and its double, and three more for every four radians
+_CANDIDATES = 12  # nodes in an octave of N
+_EXACT = 64  # distinct weights up to which each is taken as it is
+_RADIANS = 30.0  # between the ends of a range of weights
+_MOST_SHARED = 2048  # weights that are left; more would take longer than they are worth
+FEWEST_TURNS = 60.0  # radians that the term of the largest weight turns where octaves of weights do
+
+
+@dataclass(frozen=True)
+class Shared:
+    """Tasks of one weight.
+
+    Attributes:
+        weight: v of one task.
+        num_candidates: (u,) int64, ascending.
+        count: (u,) float64; not integers if condensed.
+        condensed: whether these stand for tasks of other weights.
+    """
+
+    weight: float
+    num_candidates: IntArray
+    count: FloatArray
+    condensed: bool = False
+
+
+def by_weight(counts: CandidateCounts) -> list[Shared]:
+    """The tasks of every weight, as they are."""
+    order = np.argsort(counts.weight, kind="stable")
+    weight, first = np.unique(counts.weight[order], return_index=True)
+    parts = np.split(order, first[1:])
+    return [
+        Shared(v, counts.num_candidates[part], counts.count[part].astype(np.float64))
+        for v, part in zip(weight.tolist(), parts, strict=True)
+    ]
+
+
+def condense(counts: CandidateCounts, reach: float, smooth: bool) -> list[Shared] | None:
+    """Tasks of few weights in place of tasks of many; None if K turns too fast between them.
+
+    Args:
+        counts: the tasks.
+        reach: how many radians the term of the largest weight turns.
+        smooth: whether K is smooth in N beyond the small ones too.
+    """
+    if len(np.unique(counts.weight)) <= _EXACT:
+        return by_weight(counts)
+    bins = _bins(counts.weight, reach)
+    result = []
+    for one in np.unique(bins):
+        chosen = bins == one
+        part = CandidateCounts(counts.num_candidates[chosen], counts.weight[chosen], counts.count[chosen])
+        turns = reach * float(part.weight.max() - part.weight.min()) / float(counts.weight.max())
+        order = math.ceil(_FEWEST_WEIGHTS + 0.75 * turns)
+        if len(np.unique(part.weight)) <= order:
+            result += by_weight(part)
+            continue
+        log_v = np.log(part.weight)
+        nodes = _chebyshev(float(log_v.min()), float(log_v.max()), order)
+        N, index = np.unique(part.num_candidates, return_inverse=True)
+        shares = part.count[:, None] * _lagrange(nodes, log_v)
+        count = np.array([np.bincount(index, share, len(N)) for share in shares.T])
+        if smooth:
+            N, count = _fewer_candidates(N, count)
+        result += [Shared(float(v), N, c, True) for v, c in zip(np.exp(nodes), count, strict=True)]
+    return result if len(result) <= _MOST_SHARED else None
+
+
+def _bins(weight: FloatArray, reach: float) -> IntArray:
+    """Bins of weights, none wider than an octave, in each of which the terms turn by 30 radians at most."""
+    ends = [float(weight.max())]
+    while ends[-1] >= weight.min():
+        turns = reach * ends[-1] / ends[0]
+        ends.append(ends[-1] * (1 - min(0.5, _RADIANS / turns)))
+    return np.searchsorted(-np.array(ends), -weight, side="right")
+
+
+def _fewer_candidates(N: IntArray, count: FloatArray) -> tuple[IntArray, FloatArray]:
+    """Octaves of N by nodes: (u,) int64 and (rows, u) in, (w,) and (rows, w) out."""
+    octave = np.where(N > SMALL_RANKS, np.ceil(np.log2(N / SMALL_RANKS)), 0)
+    new_N, new_count = [], []
+    for one in np.unique(octave):
+        part, share = N[octave == one], count[:, octave == one]
+        if one > 0 and len(part) > 2 * _CANDIDATES:
+            nodes = np.unique(np.rint(np.exp(_chebyshev(np.log(part[0]), np.log(part[-1]), _CANDIDATES))))
+            share = share @ _lagrange(np.log(nodes), np.log(part))
+            part = nodes.astype(np.int64)
+        new_N.append(part)
+        new_count.append(share)
+    return np.concatenate(new_N), np.concatenate(new_count, axis=1)
+
+
+def _chebyshev(low: float, high: float, order: int) -> FloatArray:
+    """Chebyshev points of [low, high], ascending, its ends among them."""
+    nodes: FloatArray = (low + high) / 2 - (high - low) / 2 * np.cos(np.pi * np.arange(order) / (order - 1))
+    return nodes
+
+
+def _lagrange(nodes: FloatArray, x: FloatArray) -> FloatArray:
+    """Values of the Lagrange polynomials of the nodes at x: (points, nodes), rows of sum 1."""
+    scale = 4 / (nodes[-1] - nodes[0])
+    gaps = scale * (nodes[:, None] - nodes)
+    np.fill_diagonal(gaps, 1.0)
+    barycentric = 1 / gaps.prod(axis=1)
+    distance = x[:, None] - nodes
+    at_node = distance == 0
+    with np.errstate(divide="ignore", invalid="ignore"):
+        terms = barycentric / distance
+        result: FloatArray = terms / terms.sum(axis=1, keepdims=True)
+    hit = at_node.any(axis=1)
+    result[hit] = at_node[hit]
+    return result
+
+
+RADIANS = 8.0  # what the nodes of a panel resolve to rounding
+_EXPONENT = 500.0  # sums over 1..N for several N share one scale while their largest terms are this close
+_ONE_BRANCH = 2.0  # radians that a term may turn about its mean where its logarithm is multiplied by no integer
+
+ArrayFunction = Callable[[FloatArray], FloatArray]
+Rule = tuple[FloatArray, FloatArray, IntArray]  # weights, values of f, and how many of them each N has
+Rules = dict[tuple[bytes, int], Rule]
+
+
+class TasksOfOneWeight:
+    """Their weight v, their N, how many there are of each, and the rules for sums over 1..N."""
+
+    def __init__(
+        self,
+        shared: Shared,
+        top: FloatArray,
+        values: ArrayFunction,
+        width: float,
+        rules: Rules,
+        ends: IntArray,
+    ) -> None:
+        self.v, self._N, self._c = shared.weight, shared.num_candidates, shared.count
+        self._condensed = shared.condensed
+        self._top, self._values, self._width = top, values, width
+        self._rules, self._key, self._ends = rules, shared.num_candidates.tobytes(), ends
+        self.fixed_rule: Rule | None = None
+
+    def scaled(self, t: float, reach: float) -> Iterator[tuple[float, FloatArray, IntArray, FloatArray, FloatArray]]:
+        """Yield (anchor, counts, stops, values - anchor, weights) of N whose sums of exp(t v x) share a scale."""
+        weights, x, stop = self._rule(reach)
+        cluster = np.floor(t * self.v * (self._top[-1] - self._top) / _EXPONENT)
+        for index in np.unique(cluster):
+            members = cluster == index
+            anchor, end = float(self._top[members].max()), int(stop[members][-1])
+            yield anchor, self._c[members], stop[members], x[:end] - anchor, weights[:end]
+
+    def lines(self, t0: float, reach: float, step: float, size: int) -> Iterator[Line]:
+        """Yield functions that give the share of K(t0 + i (y + step j)) of one set of N each."""
+        for anchor, c, stop, x, weights in self.scaled(t0, reach):
+            top = self.v * anchor * float(c.sum())
+            yield _line(top, c, stop, self.v * x, weights, t0, step, size, self._condensed)
+
+    def num_nodes(self, reach: float) -> int:
+        """Number of nodes of the rule."""
+        return len(self._rule(reach)[0])
+
+    def _rule(self, reach: float) -> Rule:
+        if self.fixed_rule is not None:
+            return self.fixed_rule
+        turns = reach * self.v * self._width
+        level = math.ceil(math.log(turns, 4)) if turns > 1 else 0
+        if (self._key, level) not in self._rules:
+            ends = self._panels(4.0**level / max(self._width, 1e-300))
+            nodes, weights, _ = panel_rule(ends[:-1] + 1, np.diff(ends))
+            stop = np.searchsorted(nodes, self._N + 0.5)  # the nodes ascend, and panels end at every N
+            self._rules[self._key, level] = weights, self._values(nodes), stop
+        return self._rules[self._key, level]
+
+    def _panels(self, frequency: float) -> IntArray:
+        """Ends of panels, 0 and every N among them, that hold at most ``RADIANS`` each unless they are short."""
+        ends = np.unique(np.r_[self._ends[self._ends < self._N[-1]], self._N])
+        while True:
+            turned = frequency * np.abs(np.diff(self._values(np.maximum(ends, 1).astype(np.float64))))
+            coarse = np.flatnonzero((turned > RADIANS) & (np.diff(ends) > PANEL_NODES))
+            if not len(coarse):
+                return ends
+            pieces = np.minimum(np.ceil(turned[coarse] / RADIANS), 64)[:, None]
+            share = np.minimum(np.arange(1, 65), pieces) / pieces
+            cuts = ends[coarse][:, None] + np.diff(ends)[coarse][:, None] * share
+            ends = np.unique(np.r_[ends, np.floor(cuts).astype(np.int64).ravel()])
+
+
+def _line(
+    top: float,
+    c: FloatArray,
+    stop: IntArray,
+    x: FloatArray,
+    weights: FloatArray,
+    t0: float,
+    step: float,
+    size: int,
+    condensed: bool,
+) -> Line:
+    """K along a line for the tasks of one weight; ``top`` is the sum of their anchors, ``x`` lies below the anchor.
+
+    For condensed counts, that are no integers, the logarithm is that about the mean, NaN if it has two values.
+    """
+    N = prefix_sums(weights, stop)
+    log_N = float(c @ np.log(N))
+    mass = weights * np.exp(t0 * x)
+    mean = prefix_sums(mass * x, stop) / prefix_sums(mass, stop) if condensed else None
+    turns = np.exp(1j * np.multiply.outer(step * np.arange(size), x))
+
+    def evaluate_line(offset: float) -> ComplexArray:
+        start, y = mass * np.exp(1j * offset * x), offset + step * np.arange(size)
+        at_once = len(stop) == 1 and mean is None
+        sums = (turns @ start)[:, None] if at_once else prefix_sums(turns * start, stop)
+        drift = (t0 + 1j * y) * top
+        if mean is None:
+            result: ComplexArray = drift + np.log(sums) @ c - log_N
+        else:
+            logarithm = np.log(sums * np.exp(-1j * np.multiply.outer(y, mean)))
+            logarithm[np.abs(logarithm.imag) > _ONE_BRANCH] = complex(math.nan, math.nan)
+            result = drift + logarithm @ c + 1j * y * float(c @ mean) - log_N
+        return result
+
+    return evaluate_line
+
+
+def prefix_sums(terms: npt.NDArray[Any], stop: IntArray) -> npt.NDArray[Any]:
+    """Sums of terms (..., nodes) over the first ``stop`` nodes, for every stop."""
+    sums: npt.NDArray[Any] = np.add.reduceat(terms, _starts(stop), axis=-1).cumsum(axis=-1)
+    return sums
+
+
+def _starts(stop: IntArray) -> IntArray:
+    starts = np.zeros_like(stop)
+    starts[1:] = stop[:-1]
+    return starts
+
+
+def running_maximum(table: FloatArray, N: IntArray, last: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Largest of f over 1..N and how many ranks attain it, from a table of the first ranks and f(N)."""
+    highest = np.maximum.accumulate(table)
+    record = np.r_[True, table[1:] > highest[:-1]]
+    equal = np.cumsum(table == highest)
+    multiplicity = equal - np.maximum.accumulate(np.where(record, equal - 1, 0))
+    at = np.minimum(N, len(table)) - 1
+    top, count = highest[at], multiplicity[at].astype(np.float64)
+    beyond = len(table) < N
+    higher, level = beyond & (last > top), beyond & (last == top)
+    count = np.where(higher, 1.0, np.where(level, count + N - len(table), count))
+    return np.where(higher, last, top), count
+
 
 _MOST_RANGES = 1 << 14  # groups of tasks that may be taken one by one
 _MOST_WEIGHTS = 4096  # distinct ones, up to which all are taken where it matters

@@ -1,1 +1,0 @@
-"""Evaluations that end as soon as what was asked is known."""

@@ -1,0 +1,1 @@
+"""Knowledge graphs: known triples, evaluation of triples, alignment, temporal facts, complex queries."""

@@ -1,0 +1,181 @@
+"""The best candidates of every query of an evaluation: what a model answered, for a look at its errors."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.rendering import Column, Rendered, Tabular
+
+Names = Mapping[int, str] | Sequence[str] | None
+
+
+@dataclass(frozen=True, eq=False)
+class SideAnswers:
+    """The best candidates of the queries of one side, best first, on the CPU.
+
+    Attributes:
+        queries: (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] where heads are.
+        ids: (Q, k) int64, the candidates; -1 where a query has fewer.
+        scores: (Q, k) float64, as the model gave them; NaN there.
+        correct: (Q, k) bool, whether the candidate is among the answers that were evaluated.
+    """
+
+    queries: Tensor
+    ids: Tensor
+    scores: Tensor
+    correct: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class TopAnswers(Rendered):
+    """What a model answered: the best candidates of every query, as triples; ``to_pandas`` and ``to_csv`` list them.
+
+    Known answers are left out as they are where ranks are counted, but for those of the queries themselves: they stand
+    where the model has put them, marked as correct. Candidates of equal score come by ascending id, NaN last.
+
+    Attributes:
+        sides: by "tail" and "head".
+        entities, relations: names of the ids, see ``named``.
+    """
+
+    sides: Mapping[str, SideAnswers]
+    entities: Names = None
+    relations: Names = None
+
+    def named(self, entities: Names = None, relations: Names = None) -> "TopAnswers":
+        """The same with names, dicts of id -> name or sequences by id, in every table of it.
+
+        Raises:
+            TypeError: if names are a string.
+            ValueError: when it is written, if an id has no name.
+        """
+        for name, given in (("entities", entities), ("relations", relations)):
+            if isinstance(given, str):
+                raise TypeError(f"{name} must be a dict of id -> name, or a sequence by id; got the string {given!r}")
+        return replace(self, entities=entities, relations=relations)
+
+    def __len__(self) -> int:
+        return sum(len(side.queries) for side in self.sides.values())
+
+    def __repr__(self) -> str:
+        return f"TopAnswers({len(self)} queries, sides: {', '.join(self.sides)})"
+
+    __str__ = __repr__  # they are many
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written: a row for each answer, "side" being what was asked for."""
+        columns = [Column("side", key=True), *(Column(name, key=True) for name in ("head", "relation", "tail"))]
+        columns += [Column("position"), Column("score"), Column("correct")]
+        rows: list[tuple[str | int | float, ...]] = []
+        for side, found in self.sides.items():
+            query, place = (found.ids >= 0).nonzero(as_tuple=True)
+            first, second = found.queries[query].T.tolist()
+            ids = found.ids[query, place].tolist()
+            triple = (first, second, ids) if side == "tail" else (ids, first, second)
+            labels = [
+                named(part, names, what)
+                for part, names, what in zip(
+                    triple,
+                    (self.entities, self.relations, self.entities),
+                    ("entities", "relations", "entities"),
+                    strict=True,
+                )
+            ]
+            rest = (
+                (place + 1).tolist(),
+                found.scores[query, place].tolist(),
+                found.correct[query, place].int().tolist(),
+            )
+            rows += zip([side] * len(ids), *labels, *rest, strict=True)
+        return Tabular(columns, rows)
+
+
+class AnsweredTable(RankTable):
+    """The ranks of an evaluation by ``rank_triples``, with what files of them do not hold.
+
+    Attributes:
+        answers: the best candidates of the queries, where they were asked for.
+    """
+
+    answers: TopAnswers | None = None
+
+
+@dataclass
+class Best:
+    """Collects the k best candidates of the queries of a side, batch after batch."""
+
+    k: int
+    higher_is_better: bool
+    parts: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
+
+    def keep(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
+        """Keep those of a batch.
+
+        Args:
+            scores: (B, N), higher is better; not modified.
+            targets: rows and columns of the answers that are evaluated, each (tasks,).
+            excluded: the known answers of each row as slices, and columns of all.
+        """
+        out = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        if excluded.slices is not None:
+            out[tuple(excluded.slices.pairs())] = True
+        correct = torch.zeros_like(out)
+        correct[targets] = True
+        out &= ~correct
+        if excluded.columns is not None:
+            out |= excluded.columns
+        floating = scores.is_floating_point()
+        lowest = -torch.inf if floating else torch.iinfo(scores.dtype).min
+        values = scores.masked_fill(out | scores.isnan() if floating else out, lowest)
+        k = min(self.k, scores.shape[1])
+        bar = values.topk(k, dim=1).values[:, -1:]
+        above, level = values > bar, (values == bar) & ~out
+        # of those that are level with the last place the smallest ids
+        taken = above | (level & (level.cumsum(1) <= k - above.sum(1, keepdim=True)))
+        row, column = taken.nonzero(as_tuple=True)
+        count = taken.sum(1)
+        place = torch.arange(len(row), device=row.device) - (count.cumsum(0) - count)[row]
+        ids = torch.full((len(scores), self.k), -1, dtype=torch.int64, device=scores.device)
+        ids[row, place] = column
+        there = ids >= 0
+        found = ids.clamp(min=0)
+        ranked = values.gather(1, found).masked_fill(~there, lowest)
+        order = ranked.argsort(dim=1, descending=True, stable=True)  # absent ones stand last already
+        ids = ids.gather(1, order)
+        found = found.gather(1, order)
+        there = ids >= 0
+        own = scores.gather(1, found)
+        if not self.higher_is_better:  # what was turned to rank it
+            own = -own if floating else ~own
+        self.parts.append((ids, own.double().masked_fill(~there, torch.nan), correct.gather(1, found) & there))
+
+    def finish(self, queries: Tensor) -> SideAnswers:
+        """All of them."""
+        if not self.parts:
+            shape = (0, self.k)
+            dtypes = torch.int64, torch.float64, torch.bool
+            return SideAnswers(queries.cpu(), *(torch.empty(shape, dtype=dtype, device="cpu") for dtype in dtypes))
+        ids, scores, correct = (torch.cat(part).cpu() for part in zip(*self.parts, strict=True))
+        return SideAnswers(queries.cpu(), ids, scores, correct)
+
+
+def named(ids: list[int], names: Names, what: str) -> list[int] | list[str]:
+    """Names of ids, or the ids where there are none.
+
+    Raises:
+        ValueError: if an id has no name.
+    """
+    if names is None:
+        return ids
+    try:
+        if not isinstance(names, Mapping) and min(ids, default=0) < 0:
+            raise IndexError
+        return [names[i] for i in ids]
+    except (KeyError, IndexError):
+        there = names.keys() if isinstance(names, Mapping) else range(len(names))
+        missing = next(i for i in ids if i not in there)
+        raise ValueError(f"{what} must have a name for every id that occurs; {missing} has none") from None

@@ -1,0 +1,253 @@
+"""Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
+
+import hashlib
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.ranking.exclude import ExcludedSlices
+
+IntArray = npt.NDArray[np.int64]
+_LARGEST = 1 << 62
+
+
+class AnswerIndex(NamedTuple):
+    """Answers by query: those of key i are ``answers[start[i] : start[i + 1]]``, ascending, as are the keys.
+
+    Attributes:
+        key: (q,) int64, composite keys of the queries that have answers.
+        start: (q + 1,) int64.
+        answers: (n,) int64.
+        sizes: of the columns of a query, one more than their largest ids.
+        num_answers: one more than the largest answer.
+        longest: the most answers of a query.
+    """
+
+    key: Tensor
+    start: Tensor
+    answers: Tensor
+    sizes: list[int]
+    num_answers: int
+    longest: int
+
+
+class CheckedBlocks:
+    """Blocks of an array in a file, each compared with its digest before it is used for the first time.
+
+    Args:
+        numbers: (n,) int64.
+        size: number of entries in a block.
+        digests: SHA-256 of the blocks, one after the other.
+        damaged: message of the error.
+    """
+
+    def __init__(self, numbers: IntArray, size: int, digests: bytes | memoryview, damaged: str) -> None:
+        self._numbers, self._size, self._digests, self._damaged = numbers, size, digests, damaged
+        self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
+
+    def check(self, start: IntArray, stop: IntArray) -> None:
+        """Check the blocks of the entries in [start, stop), (n,) each.
+
+        Raises:
+            ValueError: if one is not what was written.
+        """
+        if self._right.all():
+            return
+        first, last = (start // self._size)[start < stop], ((stop - 1) // self._size)[start < stop]
+        unknown = ~(self._right[first] & self._right[last]) | (last - first > 1)
+        for block in {block for a, b in zip(first[unknown], last[unknown], strict=True) for block in range(a, b + 1)}:
+            own = self._numbers[block * self._size : (block + 1) * self._size]
+            self.require(hashlib.sha256(own.data).digest() == self._digests[32 * block : 32 * block + 32])
+            self._right[block] = True
+
+    def require(self, right: bool) -> None:
+        """Raise ValueError if something is not right."""
+        if not right:
+            raise ValueError(self._damaged)
+
+
+class KnownAnswers:
+    """Index of the true answers of integer queries: ``known(queries)`` is what ``rank_scores`` excludes.
+
+    Any key: (head, relation), (relation, tail), (head, tail), (head, relation, time), a single id.
+
+    Args:
+        queries: (n, k) or (n,) integers >= 0.
+        answers: (n,) integers >= 0; repeated pairs count once.
+
+    Attributes:
+        index: what is looked up, as files of known triples keep it.
+
+    Raises:
+        TypeError: if ids are not integers.
+        ValueError: if shapes do not match, or the ids are so large that a key does not fit in 63 bits.
+        IndexError: if an id is negative.
+
+    >>> known = KnownAnswers(torch.tensor([[0, 0], [0, 0], [1, 0]]), torch.tensor([3, 2, 1]))
+    >>> known.pairs(torch.tensor([[0, 0], [7, 7], [1, 0]]))
+    tensor([[0, 0, 2],
+            [2, 3, 1]])
+    """
+
+    def __init__(self, queries: Integers, answers: Integers) -> None:
+        queries = as_ids(queries, "queries")
+        queries = queries[:, None] if queries.ndim == 1 else queries
+        answers = as_ids(answers, "answers")
+        if queries.ndim != 2 or answers.ndim != 1 or len(queries) != len(answers):
+            raise ValueError(
+                f"queries must be (n, k) and answers (n,), got {tuple(queries.shape)} and {tuple(answers.shape)}"
+            )
+        for name, ids in (("queries", queries), ("answers", answers)):
+            if ids.numel() and ids.min() < 0:
+                raise IndexError(f"{name} must hold ids of at least 0, got {int(ids.min())}")
+        sizes = [int(column.max()) + 1 if len(column) else 1 for column in queries.unbind(1)]
+        num_answers = int(answers.max()) + 1 if len(answers) else 0
+        check_key_size([*sizes, max(num_answers, 1)])
+        both = _composite(queries.unbind(1), sizes) * max(num_answers, 1) + answers
+        both = torch.unique_consecutive(both.sort().values)
+        key, lengths = torch.unique_consecutive(both // max(num_answers, 1), return_counts=True)
+        start = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        longest = int(lengths.max()) if len(lengths) else 0
+        self._take(AnswerIndex(key, start, both % max(num_answers, 1), sizes, num_answers, longest))
+
+    @classmethod
+    def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
+        """Take an index that was built before, neither copied nor read; ``blocks`` check its three tensors."""
+        self = cls.__new__(cls)
+        self._take(index)
+        self._blocks = blocks
+        return self
+
+    def check(self) -> None:
+        """Compare all of an index in a file with its digests.
+
+        Raises:
+            ValueError: if it is not what was written.
+        """
+        for blocks, part in zip(self._blocks, self.index[:3], strict=False):
+            blocks.check(np.array([0]), np.array([len(part)]))
+
+    def _take(self, index: AnswerIndex) -> None:
+        self.index, self._limits = index, torch.tensor(index.sizes, device=index.key.device)
+        self._copies: dict[torch.device, KnownAnswers] = {}
+        self._blocks: tuple[CheckedBlocks, ...] = ()
+
+    def __call__(self, queries: Integers) -> ExcludedSlices:
+        """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
+
+        Args:
+            queries: (B, k) integers, or (B,) if the key is a single id. The index follows to their device.
+
+        Raises:
+            TypeError: if ids are not integers.
+            ValueError: if the key has another number of columns.
+        """
+        queries = as_ids(queries, "queries")
+        queries = queries[:, None] if queries.ndim == 1 else queries
+        if queries.ndim != 2 or queries.shape[1] != len(self.index.sizes):
+            raise ValueError(f"queries must be (B, {len(self.index.sizes)}), got {tuple(queries.shape)}")
+        here = self.to(queries.device)
+        start, length = here._slices(queries)
+        return ExcludedSlices(here.index.answers, start, length, here.index.longest, here.index.num_answers)
+
+    def pairs(self, queries: Integers) -> Tensor:
+        """Look up a batch of queries as (2, P) int64 pairs of (row, answer), answers ascending in each row."""
+        return self(queries).pairs()
+
+    def entries(self) -> tuple[Tensor, Tensor]:
+        """All queries (n, k) and their answers (n,), each pair once."""
+        self.check()
+        key = self.index.key.repeat_interleave(self.index.start.diff())
+        columns = []
+        for size in reversed(self.index.sizes):
+            columns.append(key % size)
+            key = key // size
+        return torch.stack(columns[::-1], 1), self.index.answers
+
+    def to(self, device: torch.device | str) -> "KnownAnswers":
+        """Give the index on a device; copies are made once and kept."""
+        device = torch.device(device)
+        if device.index is None and device.type != "cpu":
+            device = torch.empty(0, device=device).device  # as tensors name it: "cuda" is their "cuda:0"
+        if device == self.index.answers.device:
+            return self
+        if device not in self._copies:
+            self.check()
+            key, start, answers = (part.to(device) for part in self.index[:3])
+            self._copies[device] = self.of_index(self.index._replace(key=key, start=start, answers=answers))
+        return self._copies[device]
+
+    def count(self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None) -> Tensor:
+        """Count the known answers other than one's own, (B,) int64.
+
+        Args:
+            queries: (B, k) integers.
+            own: (B,) the answer that is not counted, known or not.
+            excluded: bool (num_answers or more,), True = the answer does not count; None: all count.
+        """
+        start, length = self._slices(queries)
+        stop = start + length
+        own_known = self.contains(queries, own)
+        if excluded is None:
+            return length - own_known.long()
+        self.check()
+        counted = torch.nn.functional.pad((~excluded[self.index.answers]).cumsum(0), (1, 0))
+        return counted[stop] - counted[start] - (own_known & ~excluded[own]).long()
+
+    def contains(self, queries: Tensor, answers: Tensor) -> Tensor:
+        """Whether each (query, answer) is known, bool (B,)."""
+        if not len(self.index.answers):
+            return torch.zeros_like(answers, dtype=torch.bool)
+        start, length = self._slices(queries)
+        slices = ExcludedSlices(self.index.answers, start, length, self.index.longest, self.index.num_answers)
+        return slices.hold(torch.arange(len(answers), device=answers.device), answers)
+
+    def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
+        if len(self.index.key) == 0:
+            nothing = torch.zeros(len(queries), dtype=torch.int64, device=queries.device)
+            return nothing, nothing.clone()
+        if queries.device.type != "cpu":
+            inside = ((queries >= 0) & (queries < self._limits)).all(1)
+            wanted = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
+            return _find(torch.searchsorted(self.index.key, wanted), self.index.key, self.index.start, wanted)
+        # NumPy, whose calls cost a fifth of torch's: of two dozen on a few hundred ids nothing else is left
+        ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self.index.key, self.index.start))
+        key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self.index.sizes), -1)
+        place = np.searchsorted(known, key)
+        if self._blocks:  # where damage misleads the search, the keys around the place are not around what is wanted
+            keys, starts, answers = self._blocks
+            before, at = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
+            keys.check(before, at + 1)
+            misled = ((known[before] >= key) & (place > 0)) | ((known[at] < key) & (place < len(known)))
+            keys.require(not misled.any())
+            starts.check(at, at + 2)
+            starts.check(np.array([0]), np.array([2]))
+        first, length = _find(place, known, start, key)
+        if self._blocks:
+            answers.check(first, first + length)
+        return torch.from_numpy(first), torch.from_numpy(length)
+
+
+def _composite(columns: Any, sizes: list[int]) -> Any:
+    key = columns[0]
+    for column, size in zip(columns[1:], sizes[1:], strict=True):
+        key = key * size + column
+    return key
+
+
+def _find(place: Any, known: Any, start: Any, key: Any) -> tuple[Any, Any]:
+    """Start and length of the slice of each key, given where it would stand among the known ones."""
+    place = place * (place < len(known))
+    first = start[place]
+    return first, (start[place + 1] - first) * (known[place] == key)
+
+
+def check_key_size(sizes: list[int]) -> None:
+    """Refuse sizes of ids whose composite key does not fit in 63 bits."""
+    if math.prod(sizes) >= _LARGEST:
+        raise ValueError(f"ids are too large for a 63-bit key (sizes {sizes}); renumber them densely from 0")

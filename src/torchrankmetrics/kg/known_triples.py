@@ -1,0 +1,320 @@
+"""Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
+
+import os
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
+from torchrankmetrics.kg import known_files
+from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
+from torchrankmetrics.ranking.exclude import ExcludedSlices
+from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.validation import ENTITY_SIDES, QUERY_AND_ANSWER, EntitySide, check_choice, check_int, one_number
+
+
+class KnownTriples:
+    """The triples that are known to be true: every split that an evaluation filters by.
+
+    Args:
+        triples: (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,) tensors or
+            arrays: heads, relations, tails.
+        num_entities: number of entities; None: one more than the largest id.
+
+    Raises:
+        TypeError: if ids or num_entities are not integers.
+        ValueError: if a split is not (n, 3).
+        IndexError: if an id is negative or an entity is not below num_entities.
+
+    Source: filtered setting of Bordes et al. 2013; candidate sets of Berrendorf et al. 2020 (arXiv 2002.06914), Figure
+    1: entities a, b, c, d; evaluating (a, s, b), the known tails c and d leave 2 candidates.
+
+    >>> b_r_a, a_s_b, a_s_c, a_s_d = [1, 0, 0], [0, 1, 1], [0, 1, 2], [0, 1, 3]
+    >>> known = KnownTriples(torch.tensor([b_r_a, a_s_b, a_s_c, a_s_d]))
+    >>> known.num_candidates(torch.tensor([a_s_b]), "tail")
+    tensor([2])
+    """
+
+    _file: known_files.Opened | None = None
+
+    def __init__(self, *triples: Integers, num_entities: int | None = None) -> None:
+        parts = [as_triples(part, f"triples[{i}]") for i, part in enumerate(triples)]
+        known = torch.cat(parts) if parts else torch.empty(0, 3, dtype=torch.int64, device="cpu")
+        largest = int(known[:, [0, 2]].max()) if len(known) else -1
+        num_entities = largest + 1 if num_entities is None else check_int("num_entities", num_entities, 0, 1 << 63)
+        if largest >= num_entities:
+            raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
+        self.num_entities = num_entities
+        self._heads, self._tails = (KnownAnswers(*asked_of(known, side)) for side in ENTITY_SIDES)
+
+    def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
+        """Write a file for ``open``, whole or not at all: up to 48 bytes a triple.
+
+        Args:
+            path: of the file; one that stands there keeps its mode, and of a link the target is written.
+            relations: True writes what ``relations`` looks up too, which is indexed in memory otherwise: 24 bytes more.
+
+        Raises:
+            OSError: if the path cannot be written to.
+        """
+        known_files.write_known(path, self.num_entities, self._indices(relations or "_relations" in vars(self)))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
+        """Map a file of ``save`` into memory: nothing is read but its header until it is looked up.
+
+        All processes of a machine share its pages, and pickles hold no more than its path (workers of a loader, DDP).
+        Nothing in a file is executed. What comes from elsewhere should be asked to ``verify`` first. The memory can
+        only be read: a write to a tensor of what is opened ends the process.
+
+        Raises:
+            OSError: if the file cannot be opened.
+            ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
+        """
+        return cls._opened(known_files.opened(path))
+
+    def verify(self, *, progress: bool = False) -> None:
+        """Read everything: whether a file holds what was written to it, in order and in range; nothing is given back.
+
+        Raises:
+            ValueError: if it does not.
+        """
+        where = "the index" if self._file is None else self._file.path
+        known_files.verify(self._indices("_relations" in vars(self)), where, progress)
+
+    @classmethod
+    def _opened(cls, file: known_files.Opened) -> "KnownTriples":
+        self = cls.__new__(cls)
+        self._file, self.num_entities = file, file.num_entities
+        self._tails, self._heads = file.known["tail"], file.known["head"]
+        if "relation" in file.known:
+            self._relations = file.known["relation"]
+        return self
+
+    def _indices(self, relations: bool) -> dict[str, KnownAnswers]:
+        indices = {"tail": self._tails, "head": self._heads}
+        return indices | {"relation": self._relations} if relations else indices
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        if self._file is None:
+            return super().__reduce_ex__(protocol)
+        return _open_again, (type(self), self._file.path, self._file.digest)
+
+    def tails(self, heads: Tensor, relations: Tensor) -> ExcludedSlices:
+        """Known tails of (head, relation, ?), for ``rank_scores(..., exclude=...)``; heads and relations (B,)."""
+        return self._tails(_stack(heads, relations, "heads", "relations"))
+
+    def heads(self, relations: Tensor, tails: Tensor) -> ExcludedSlices:
+        """Known heads of (?, relation, tail), for ``rank_scores(..., exclude=...)``; relations and tails (B,)."""
+        return self._heads(_stack(relations, tails, "relations", "tails"))
+
+    def relations(self, heads: Tensor, tails: Tensor) -> ExcludedSlices:
+        """Known relations of (head, ?, tail), for ``rank_scores(..., exclude=...)``; heads and tails (B,)."""
+        return self._relations(_stack(heads, tails, "heads", "tails"))
+
+    @cached_property
+    def _relations(self) -> KnownAnswers:
+        queries, tails = self._tails.entries()
+        return KnownAnswers(torch.stack([queries[:, 0], tails], 1), queries[:, 1])
+
+    def num_candidates(self, triples: Integers, side: EntitySide, *, candidates: Integers | None = None) -> Tensor:
+        """Count the filtered candidates of each triple, without any model: (n,) int64.
+
+        Args:
+            triples: (n, 3) integers, the tasks.
+            side: "tail" or "head", the side that is predicted.
+            candidates: the entities that are candidates at all, as ids (m,) or bool (num_entities,); None: all. Known
+                answers outside are not subtracted.
+
+        Raises:
+            ValueError: if side is neither, or the true entity of a task is not among the candidates.
+            IndexError: if an entity is outside [0, num_entities).
+        """
+        index, queries, own = self._tasks(triples, side)
+        excluded = excluded_by(candidates, self.num_entities, own.device)
+        total: int | Tensor = self.num_entities
+        if excluded is not None:
+            total = (~excluded).sum()
+            if excluded[own].any():
+                first = int(excluded[own].nonzero()[0])
+                raise ValueError(f"candidates must contain the true {side} of every task; {int(own[first])} is missing")
+        return total - index.to(own.device).count(queries, own, excluded=excluded)
+
+    def queries(self, triples: Integers, side: EntitySide) -> tuple[Tensor, Tensor]:
+        """Group tasks by query, so that each query is scored once for all its answers.
+
+        Returns:
+            Unique queries (Q, 2) int64, (head, relation) or (relation, tail); and target pairs (2, n) int64 of
+            (row of the query, answer), in the order of the triples.
+        """
+        _, queries, own = self._tasks(triples, side)
+        unique, row = unique_rows(queries)
+        return unique, torch.stack([row, own])
+
+    def _tasks(self, triples: Integers, side: EntitySide) -> tuple[KnownAnswers, Tensor, Tensor]:
+        check_choice("side", side, ENTITY_SIDES)
+        tasks = as_triples(triples, "triples")
+        entities = tasks[:, [0, 2]]
+        if len(tasks) and int(entities.max()) >= self.num_entities:
+            limit = self.num_entities
+            raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
+        return self._indices(False)[side], *asked_of(tasks, side)
+
+
+def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
+    """What a pickle of opened triples becomes.
+
+    Raises:
+        ValueError: if another file has taken the place of the one that was pickled.
+    """
+    file = known_files.opened(path)
+    if file.digest != digest:
+        raise ValueError(f"{path} is another file of known triples than the one that was pickled")
+    return kind._opened(file)
+
+
+def excluded_by(candidates: Integers | None, num_entities: int, device: torch.device) -> Tensor | None:
+    """Read candidates, ids (m,) or bool (num_entities,), as what they exclude: bool (num_entities,), None: nothing."""
+    if candidates is None:
+        return None
+    given = as_tensor(candidates, "candidates").to(device)
+    if given.dtype == torch.bool:
+        if given.shape != (num_entities,):
+            shape = tuple(given.shape)
+            raise ValueError(f"candidates as bool must be (num_entities,) = ({num_entities},), got {shape}")
+        return ~given
+    ids = as_ids(given, "candidates")
+    if ids.ndim != 1:
+        raise ValueError(f"candidates must be ids (m,) or bool (num_entities,), got {tuple(ids.shape)}")
+    if len(ids) and (int(ids.min()) < 0 or int(ids.max()) >= num_entities):
+        raise IndexError(f"candidates must lie in [0, {num_entities}), got {int(ids.min())} to {int(ids.max())}")
+    return torch.ones(num_entities, dtype=torch.bool, device=device).index_fill_(0, ids, False)
+
+
+def as_triples(values: Integers, name: str) -> Tensor:
+    """Read triples (n, 3), or a tuple of three vectors (n,), of ids of at least 0, as int64 (n, 3)."""
+    if isinstance(values, tuple) and len(values) == 3 and all(hasattr(part, "__array__") for part in values):
+        parts = [as_ids(part, f"{name}[{i}]") for i, part in enumerate(values)]
+        shapes = [tuple(part.shape) for part in parts]
+        if parts[0].ndim != 1 or len(set(shapes)) != 1:
+            raise ValueError(f"{name} as a tuple must be three (n,): heads, relations, tails; got {shapes}")
+        values = torch.stack(parts, 1)
+    return as_facts(values, name, "head", "relation", "tail")
+
+
+def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
+    """Read ids of at least 0, one column (n,) for each that is named, as int64 (n, columns)."""
+    facts = as_ids(values, name)
+    if facts.ndim != 2 or facts.shape[1] != len(columns):
+        raise ValueError(f"{name} must be (n, {len(columns)}): {', '.join(columns)}; got {tuple(facts.shape)}")
+    if facts.numel() and facts.min() < 0:
+        raise IndexError(f"{name} must hold ids of at least 0, got {int(facts.min())}")
+    return facts
+
+
+def asked_of(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
+    """Queries (n, 2), or more where facts (n, 3) have more columns, such as a time, and answers (n,) of a side."""
+    *query, answer = QUERY_AND_ANSWER[side]
+    return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
+
+
+def _stack(first: Tensor, second: Tensor, first_name: str, second_name: str) -> Tensor:
+    first, second = as_ids(first, first_name), as_ids(second, second_name)
+    if first.ndim != 1 or first.shape != second.shape:
+        raise ValueError(
+            f"{first_name} and {second_name} must be (B,), got {tuple(first.shape)} and {tuple(second.shape)}"
+        )
+    return torch.stack([first, second], dim=1)
+
+
+RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
+"""What ``relation_categories`` numbers from 0 on."""
+
+
+def relation_categories(triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5) -> Tensor:
+    """Sort relations into 1-1, 1-n, n-1 and n-n by their mean numbers of tails per head and of heads per tail.
+
+    A side is "n" if its mean number over distinct triples is at least ``threshold``: 1-n has many tails per head.
+    ``relation_categories(train)[relations]`` is a ``group``, ``RELATION_CATEGORIES`` its names for ``breakdown``.
+
+    Args:
+        triples: (n, 3) integers [head, relation, tail], of all splits or of training.
+        num_relations: number of relations; None: one more than the largest id.
+        threshold: Bordes et al. take 1.5.
+
+    Returns:
+        (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation without a triple.
+
+    Raises:
+        TypeError: if triples or num_relations are not integers.
+        ValueError: if they are not (n, 3), or the threshold is not above 1: a mean is never below 1.
+        IndexError: if an id is negative, or a relation is not below num_relations.
+
+    Source: Bordes et al. 2013, Translating Embeddings for Modeling Multi-relational Data (NeurIPS 26), section 4.3.
+
+    >>> born_in, capital_of = [[0, 0, 8], [1, 0, 8], [2, 0, 9]], [[8, 1, 6], [9, 1, 7]]
+    >>> [RELATION_CATEGORIES[i] for i in relation_categories(torch.tensor(born_in + capital_of))]
+    ['n-1', '1-1']
+    """
+    known = unique_rows(as_triples(triples, "triples"))[0]
+    least = one_number(threshold)
+    if least is None or not least > 1:
+        raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
+    largest = int(known[:, 1].max()) if len(known) else -1
+    num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
+    if largest >= num_relations:
+        raise IndexError(f"triples must hold relations in [0, num_relations) = [0, {num_relations}), got {largest}")
+    relation = known[:, 1]
+    number = torch.bincount(relation, minlength=num_relations)
+    many = []
+    for side in ENTITY_SIDES:  # heads per (relation, tail), tails per (head, relation)
+        queries = unique_rows(asked_of(known, side)[0])[0][:, QUERY_AND_ANSWER[side].index(1)]
+        many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
+    return torch.where(number > 0, many[1].long() + 2 * many[0].long(), -1)
+
+
+def candidate_histogram(
+    splits: Mapping[str, IntArray],
+    tasks: str,
+    known: Sequence[str],
+    side: EntitySide,
+    *,
+    entities: Entities = "all",
+    num_entities: int | None = None,
+) -> CandidateHistogram:
+    """Count how many tasks of a split have how many candidates: (num_candidates, count), ascending.
+
+    Args:
+        splits: (n, 3) integers [head, relation, tail] by name.
+        tasks: the split that is ranked.
+        known: the splits whose triples are filtered out.
+        side: "head" or "tail", the side that is predicted.
+        entities: "all", or "train": see ``candidate_counts``.
+        num_entities: number of entities; None: one more than the largest id of all splits.
+
+    Raises:
+        ValueError, IndexError: as ``KnownTriples``.
+
+    >>> train, test = np.array([[0, 0, 1], [0, 0, 2]]), np.array([[0, 0, 3]])
+    >>> candidate_histogram({"train": train, "test": test}, "test", ["train", "test"], "tail")
+    (array([2]), array([1]))
+    """
+    if num_entities is None:
+        num_entities = 1 + max(
+            (int(triples[:, [0, 2]].max()) for triples in splits.values() if len(triples)), default=0
+        )
+    index = KnownTriples(*(torch.from_numpy(splits[name]) for name in known), num_entities=num_entities)
+    triples, candidates = splits[tasks], None
+    if entities == "train":
+        train = splits["train"]
+        ids = np.unique(train[:, [0, 2]])
+        triples = triples[np.isin(triples[:, [0, 2]], ids).all(1) & np.isin(triples[:, 1], train[:, 1])]
+        candidates = torch.from_numpy(ids)
+    counts = index.num_candidates(torch.from_numpy(triples), side, candidates=candidates)
+    numbers, count = np.unique(counts.numpy(), return_counts=True)
+    return numbers, count

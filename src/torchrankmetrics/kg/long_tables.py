@@ -1,0 +1,248 @@
+"""Scores as long tables, a row for each query and candidate: as Spark, Ray, Dask or a database dump them."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.ranking.arrays import as_ids, as_tensor
+from torchrankmetrics.ranking.flags import FILTERED, NAN
+from torchrankmetrics.ranking.scores import rank_listed
+from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
+from torchrankmetrics.validation import TaskSide, check_choice, check_int
+
+_NEEDED = ("query", "candidate", "score", "true")
+_SAID = ("group", "weight", "sample_id")
+_COLUMNS = (*_NEEDED, "excluded", "side", *_SAID)
+Columns = dict[str, npt.NDArray[Any]]
+
+
+class Frame(Protocol):
+    """Named columns of one length: a table of pandas, pyarrow or Polars."""
+
+    def __getitem__(self, name: str, /) -> object:
+        """One of its columns."""
+
+
+LongTable = Mapping[str, npt.ArrayLike] | Frame
+
+
+def rank_long_table(
+    table: LongTable,
+    *,
+    side: TaskSide | None = None,
+    num_rows: int | None = None,
+    higher_is_better: bool = True,
+    with_queries: bool = True,
+) -> RankTable:
+    """Rank the true candidates of a table with a row for each query and candidate: of a partition with whole queries.
+
+    A task for each true row, in their order. Ties and NaN as in ``rank_scores``; so are true rows that are excluded: no
+    candidates of the other answers of their query, which is the filtered setting.
+
+    Args:
+        table: pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least 0; candidate; score;
+            booleans true and, if some are no candidates, excluded; side (0 to 3, or words). Of true rows only:
+            group, weight and sample_id as in ``RankTable.from_numpy``. Rows in any order.
+        side: of all rows, where the table does not say it.
+        num_rows: rows that every query has, those excluded too, if that is known: a query with others is cut or split.
+        higher_is_better: False for distances.
+        with_queries: False leaves out which tasks are the answers of one query, so that rows of equal ranks merge.
+
+    Raises:
+        TypeError: if a column has another kind of dtype.
+        ValueError: if columns are missing, unknown or have nulls (of pyarrow and Polars), a candidate comes twice in a
+            query, or a query has no true candidate or other than ``num_rows`` rows, as one that is split has.
+
+    >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
+    >>> rank_long_table(scores).ranks
+    Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
+    """
+    columns = _read(table, side)
+    return _rank(columns, side, num_rows, higher_is_better, with_queries)
+
+
+def rank_long_tables(
+    tables: Iterable[LongTable],
+    *,
+    continued: bool = False,
+    side: TaskSide | None = None,
+    num_rows: int | None = None,
+    higher_is_better: bool = True,
+    with_queries: bool = True,
+) -> Iterator[RankTable]:
+    """Rank partition by partition, and refuse a query that comes back in a later one: a table for each with rows.
+
+    Args:
+        tables: partitions, as ``rank_long_table`` takes them.
+        continued: True for batches of one table that is sorted by query (and side): the last query of a batch may go on
+            in the next, and is ranked there.
+        side: as in ``rank_long_table``, and what follows.
+        num_rows: as there.
+        higher_is_better: as there.
+        with_queries: as there.
+
+    Raises:
+        TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions, or comes back.
+    """
+    seen: dict[int, npt.NDArray[np.int64]] = {}
+    held: Columns = {}
+    options = (side, num_rows, higher_is_better, with_queries)
+    for number, table in enumerate(tables):
+        columns = _read(table, side)
+        if held and len(columns["query"]):
+            if held.keys() != columns.keys():
+                raise ValueError(f"partition {number} has other columns than the one before: {', '.join(columns)}")
+            columns = {name: np.concatenate([held[name], values]) for name, values in columns.items()}
+            held = {}
+        if continued and len(columns["query"]):
+            ends = _same_as_last(columns)
+            held = {name: values[ends] for name, values in columns.items()}
+            columns = {name: values[~ends] for name, values in columns.items()}
+        _check_new(columns, seen, number)
+        if len(columns["query"]):
+            yield _rank(columns, *options)
+    if held:
+        _check_new(held, seen, number)
+        yield _rank(held, *options)
+
+
+def _same_as_last(columns: Columns) -> npt.NDArray[np.bool_]:
+    """Rows of the query of the last row."""
+    found: npt.NDArray[np.bool_] = columns["query"] == columns["query"][-1]
+    return found & (columns["side"] == columns["side"][-1]) if "side" in columns else found
+
+
+def _check_new(columns: Columns, seen: dict[int, npt.NDArray[np.int64]], number: int) -> None:
+    """Refuse queries that were seen before, by side, and remember these."""
+    sides = columns.get("side", np.zeros(len(columns["query"]), dtype=np.int64))
+    for side in np.unique(sides).tolist():
+        queries = np.unique(columns["query"][sides == side])
+        before = seen.get(side, np.empty(0, dtype=np.int64))
+        again = np.intersect1d(queries, before, assume_unique=True)
+        if len(again):
+            raise ValueError(
+                f"query {again[0]} of partition {number} was in one before: partition or sort the table by query"
+            )
+        seen[side] = np.concatenate([before, queries])
+
+
+def _read(table: LongTable, side: TaskSide | None) -> Columns:
+    """Columns of a table as arrays, checked."""
+    listed = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
+    if listed is None:
+        raise TypeError(f"table must have named columns (pandas, pyarrow, Polars, a dict), got {type(table).__name__}")
+    names = list(listed)
+    if missing := [name for name in _NEEDED if name not in names]:
+        raise ValueError(f"table must hold {', '.join(_NEEDED)}; it has no {' and no '.join(missing)}")
+    if unknown := [name for name in names if name not in _COLUMNS]:
+        raise ValueError(
+            f"columns must be among {', '.join(_COLUMNS)}; got {', '.join(map(repr, unknown))}: leave it out"
+        )
+    found = {name: _array(table[name], name) for name in names}
+    if len({array.shape for array in found.values()}) != 1:
+        shapes = ", ".join(f"{name} {array.shape}" for name, array in found.items())
+        raise ValueError(f"columns must be (T,), all of one length; got {shapes}")
+    found["query"] = as_ids(found["query"], "query").numpy()
+    if len(found["query"]) and found["query"].min() < 0:
+        raise ValueError(f"query must hold ids of at least 0, got {found['query'].min()}")
+    for name in ("true", "excluded"):
+        if name in found:
+            found[name] = _booleans(found[name], name)
+    if "side" in found:
+        found["side"] = _sides(found["side"])
+        if side is not None:
+            raise ValueError("side is a column of the table already")
+    return found
+
+
+def _array(values: Any, name: str) -> npt.NDArray[Any]:
+    nulls = getattr(values, "null_count", 0)
+    if number := nulls() if callable(nulls) else nulls:
+        raise ValueError(f"{name} has {number} nulls: every row needs a value")
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be (T,), got shape {array.shape}")
+    return array
+
+
+def _booleans(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.bool_]:
+    if array.dtype == bool or (array.dtype.kind in "iu" and bool(((array == 0) | (array == 1)).all())):
+        return array.astype(bool)
+    if len(array):
+        raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
+    return np.zeros(0, dtype=bool)
+
+
+def _sides(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    if array.dtype.kind in "iu":
+        check_side_codes(array)
+        return array.astype(np.int64)
+    words = SIDE_WORDS | {None: SIDE_CODES[None]}
+    return np.array([words[check_choice("side", word, words)] for word in array.tolist()], dtype=np.int64)
+
+
+def _rank(
+    columns: Columns, side: TaskSide | None, num_rows: int | None, higher_is_better: bool, with_queries: bool
+) -> RankTable:
+    check_choice("side", side, SIDE_CODES)
+    true = columns["true"]
+    excluded = columns.get("excluded", np.zeros_like(true))
+    scores = as_tensor(columns["score"], "score") if len(true) else torch.zeros(0, device="cpu")
+    if scores.is_complex() or scores.dtype == torch.bool:
+        raise TypeError(f"score must hold real numbers, got {scores.dtype}")
+    owner = _owners(columns)
+    _check_whole(columns, owner, num_rows)
+    if not higher_is_better:
+        scores = -(scores if scores.is_floating_point() else scores.double())
+    given = (torch.from_numpy(part) for part in (true, owner, excluded))
+    ranks, place = rank_listed(scores, *given)
+    at = place.numpy()
+    arrays: Columns = {"optimistic": _numpy(ranks.optimistic), "pessimistic": _numpy(ranks.pessimistic)}
+    arrays |= {"num_candidates": _numpy(ranks.num_candidates), "nan": _numpy(ranks.flags) & NAN > 0}
+    arrays["side"] = columns["side"][at] if "side" in columns else np.full(len(at), SIDE_CODES[side])
+    arrays |= {name: columns[name][at] for name in _SAID if name in columns}
+    if with_queries:
+        filtered = _numpy(ranks.flags) & FILTERED > 0
+        arrays |= {"query": columns["query"][at], "filtered": filtered, "raw": ~filtered}
+    return RankTable.from_numpy(arrays)
+
+
+def _numpy(values: Tensor | None) -> npt.NDArray[Any]:
+    assert values is not None
+    return values.numpy()
+
+
+def _owners(columns: Columns) -> npt.NDArray[np.int64]:
+    """Number of the query of each row, from 0 on."""
+    _, owner = np.unique(columns["query"], return_inverse=True)
+    if "side" in columns:
+        _, owner = np.unique(owner * 4 + columns["side"], return_inverse=True)
+    return owner.astype(np.int64).reshape(-1)
+
+
+def _check_whole(columns: Columns, owner: npt.NDArray[np.int64], num_rows: int | None) -> None:
+    """Refuse what a query that is split, cut or joined twice looks like."""
+    number = np.bincount(owner)
+    candidate = np.unique(columns["candidate"], return_inverse=True)[1].reshape(-1)
+    order = np.lexsort((candidate, owner))
+    same = (owner[order][1:] == owner[order][:-1]) & (candidate[order][1:] == candidate[order][:-1])
+    if same.any():
+        row = order[1 + int(same.argmax())]
+        raise ValueError(f"candidate {columns['candidate'][row]} comes twice in query {columns['query'][row]}")
+    faults = [(np.bincount(owner[columns["true"]], minlength=len(number)) == 0, "has no true candidate")]
+    if num_rows is not None:
+        num_rows = check_int("num_rows", num_rows, 1)
+        faults.append((number != num_rows, f"has not {num_rows} rows, but {{}}"))
+    for wrong, text in faults:
+        if wrong.any():
+            first = int(wrong.argmax())
+            query = columns["query"][owner == first][0]
+            raise ValueError(
+                f"query {query} {text.format(number[first])} here: it must be whole in one partition, so partition the "
+                "table by query, and leave out queries without an answer"
+            )

@@ -1,0 +1,173 @@
+"""What models give for scores: of single triples, as arrays, as distances."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.errors import warn
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_scores
+from torchrankmetrics.ranking.embeddings import (
+    check_embeddings,
+    check_similarity,
+    product_scores,
+    read_candidates,
+    resolve_arithmetic,
+)
+from torchrankmetrics.ranking.exact.candidates import Candidates
+from torchrankmetrics.ranking.exact.rank import rank_exactly
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.shards import Part
+from torchrankmetrics.theory.views import looks_reversed
+from torchrankmetrics.validation import check_int
+
+_TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
+
+Scores = Tensor | Array
+"""What a function that scores gives."""
+ScorePair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
+
+
+def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> ScorePair:
+    """Make scorers of all tails and of all heads of a function that scores triples (m, 3) one by one."""
+    number = check_int("num_entities", num_entities, 1)
+
+    def score(first: Tensor, second: Tensor, place: int) -> Tensor:
+        rows = torch.stack([first, second], 1)
+        total, parts = len(rows) * number, []
+        for begin in range(0, total, _TRIPLES):
+            cell = torch.arange(begin, min(begin + _TRIPLES, total), device=rows.device)
+            given, put_in = rows[cell // number], (cell % number)[:, None]
+            triples = torch.cat([put_in, given] if place == 0 else [given, put_in], 1)
+            scores = as_scores(score_hrt(triples), rows.device)
+            if scores is None or scores.shape not in ((len(cell),), (len(cell), 1)):
+                got = "no tensor or array" if scores is None else tuple(scores.shape)
+                raise ValueError(f"score_hrt must return scores ({len(cell)},), one for each triple; got {got}")
+            parts.append(scores.flatten())
+        return torch.cat(parts).view(len(rows), number) if parts else torch.empty(len(rows), 0, device=rows.device)
+
+    return lambda heads, relations: score(heads, relations, 2), lambda relations, tails: score(relations, tails, 0)
+
+
+def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
+    """Scores as a tensor, higher is better; arrays follow to the device. None: they are neither."""
+    if not isinstance(scores, Tensor):
+        if not hasattr(scores, "__array__"):
+            return None
+        scores = as_tensor(scores, "scores").to(device)
+    check_dense(scores, "scores")
+    if higher_is_better:
+        return scores
+    # of integers the complement: -x has no place for the lowest, nor for any without a sign
+    return -scores if scores.is_floating_point() else torch.bitwise_not(scores)
+
+
+def score_queries(
+    score: Callable[..., Scores], ids: tuple[Tensor, ...], side: str | None, higher_is_better: bool
+) -> Tensor:
+    """Scores (B, N) of queries by columns of ids, (B,) each, on their device; higher is better."""
+    scores = as_scores(score(*ids), ids[0].device, higher_is_better)
+    if scores is None or scores.ndim != 2 or len(scores) != len(ids[0]):
+        got = "no tensor or array" if scores is None else tuple(scores.shape)
+        what = "score" if side is None else f"score_{side}s"
+        raise ValueError(f"{what} must return scores ({len(ids[0])}, N), got {got}")
+    return scores
+
+
+def look_for_distances(ranks: Ranks, higher_is_better: bool) -> None:
+    """Warn where the mean rank is so far worse than chance that the order of the scores must be the wrong one."""
+    number = ranks.num_candidates
+    above = ranks.optimistic + ranks.pessimistic - number - 1  # twice what a rank is above the mean of U{1..N}
+    if ranks.flags is not None:
+        ranked = (ranks.flags & fault.NAN) == 0  # the others rank last whatever the order
+        number, above = number.where(ranked, 1), above * ranked
+    surplus = float(above.sum(dtype=torch.float64)) / 2
+    if surplus <= 0:
+        return
+    number = number.double()
+    z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
+    index = -2 * surplus / float((number - 1).sum())
+    if looks_reversed(index, z):
+        question = (
+            "are these distances? Then pass higher_is_better=False"
+            if higher_is_better
+            else "are these scores, higher is better? Then leave out higher_is_better=False"
+        )
+        warn(f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): {question}")
+
+
+class EmbeddingScorer:
+    """A scorer for ``rank_triples`` and its like, given by embeddings of queries and candidates.
+
+    DistMult is ``EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)``; ComplEx, RESCAL and TransE are
+    in docs/scale.md. In ``rank_triples`` the candidates are ranked as ``rank_embeddings`` does, by default exactly.
+
+    Args:
+        queries: (ids (B,), ...) -> (B, d) floats, of the ids that a function in its place would be given.
+        candidates: (N, d) embeddings, or ``Candidates``; one object may serve both sides. With the ``process_group`` of
+            ``rank_triples`` the slice of this process.
+        bias: as ``rank_embeddings`` takes it, like what follows.
+        similarity: as there.
+        arithmetic: as there.
+
+    Raises:
+        TypeError, ValueError: as ``rank_embeddings``.
+
+    >>> import torch
+    >>> from torchrankmetrics import rank_triples
+    >>> entities, relations = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 2.0]]), torch.ones(1, 2)
+    >>> score = EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)
+    >>> rank_triples(score, None, [[0, 0, 2], [2, 0, 1]], None, progress=False).ranks
+    Ranks(optimistic=[1, 2], pessimistic=[2, 2], num_candidates=[3, 3])
+    """
+
+    def __init__(
+        self,
+        queries: Callable[..., Tensor],
+        candidates: Tensor | Array | Candidates,
+        *,
+        bias: Tensor | Array | None = None,
+        similarity: str = "dot",
+        arithmetic: str | None = None,
+    ) -> None:
+        self.candidates = read_candidates(candidates, bias)
+        check_similarity(similarity, self.candidates.bias)
+        self.queries, self.similarity = queries, similarity
+        device = self.candidates.embeddings.device
+        self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"
+
+    def __call__(self, *ids: Tensor) -> Tensor:
+        """Scores (B, N) by the product."""
+        return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
+
+    def rank(
+        self,
+        queries: Tensor,
+        target: Target,
+        excluded: Excluded,
+        backend: str,
+        part: Part,
+    ) -> Ranks:
+        """Exact ranks of the answers to queries (B, d); arguments as ``rank_scores`` takes them, but of a part."""
+        return rank_exactly(
+            queries,
+            self.candidates,
+            target,
+            excluded,
+            similarity=self.similarity,
+            chunk_size=None,
+            backend=backend,
+            kept=True,
+            part=part,
+        )
+
+    def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
+        """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it."""
+        queries = read_scores(self.queries(*ids), "queries", "embeddings (B, d)")
+        check_embeddings(queries, self.candidates.embeddings, some=some)
+        if len(queries) != len(ids[0]):
+            raise ValueError(f"queries must return (B, d) = ({len(ids[0])}, d), got {tuple(queries.shape)}")
+        return queries

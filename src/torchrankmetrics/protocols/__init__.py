@@ -1,1 +1,0 @@
-"""What is ranked among what: known answers, whole evaluations of triples and alignments, categories of relations."""

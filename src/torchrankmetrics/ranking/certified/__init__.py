@@ -1,1 +1,0 @@
-"""Ranks by exact arithmetic on the given embeddings: counted in low precision where an error bound allows it."""

@@ -1,0 +1,294 @@
+"""Counting in plain torch, on any device: comparisons into a small float buffer, summed while it is in the cache.
+
+Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a tile.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices
+
+_TILE = 1 << 18  # a thread
+_MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
+_TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
+_ENTRIES = 1 << 18  # of excluded slices, looked at in one go
+
+Map = Callable[[Tensor], Tensor]
+# what torch neither gathers nor compares, and the type its bits are gathered as
+_EIGHTHS = {getattr(torch, name) for name in dir(torch) if name.startswith("float8_")}
+BITS = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+BITS |= dict.fromkeys(_EIGHTHS, torch.uint8)
+
+
+def count(
+    scores: Tensor,
+    true: Tensor | None,
+    row: Tensor | None = None,
+    column: Tensor | None = None,
+    excluded: Excluded = NOTHING,
+) -> Tensor:
+    """Compare every candidate of a task, its own column left out, with its true score: the reference of all counting.
+
+    Args:
+        scores: (B, N), any real dtype and strides; only read.
+        true: (P,) the true score of each task, same dtype; None: what stands in its own column.
+        row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
+        column: (P,) int64, its own column, negative where the matrix does not hold it; None: held nowhere.
+        excluded: what is not counted in the B rows.
+
+    Returns:
+        int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
+        score included. A NaN candidate is better than any true score, and any candidate is better than a NaN.
+    """
+    slices, matrix = excluded.slices, excluded.matrix
+    bits = BITS.get(scores.dtype)
+    in_order = order_of(scores)
+    if bits is not None:
+        scores, true = scores.view(bits), None if true is None else true.view(bits)
+    at_own: Tensor | None = None
+    if column is not None:
+        place = column.clamp(min=0)
+        at_own = in_order(scores.gather(1, place[:, None])[:, 0] if row is None else scores[row, place])
+    assert true is not None or at_own is not None
+    reference = at_own if true is None else in_order(true)
+    assert reference is not None
+    on_cpu = scores.device.type == "cpu"
+    compare = [torch.lt, torch.gt]
+    if reference.is_floating_point() and not on_cpu:
+        compare.append(torch.ne)
+    swept = _sweep(scores, reference, row, matrix, compare, in_order)
+    others = torch.zeros_like(swept[0]) + scores.shape[1]
+    if matrix is not None:
+        others -= num_excluded(matrix, row, len(others))
+    own_nan = others * 0
+    if column is not None and at_own is not None:
+        own = ((column >= 0) if matrix is None else _own_counts(matrix, row, column)).long()
+        others, own_nan = others - own, (at_own != at_own) * own
+        if true is not None:  # one that was computed elsewhere may be rounded otherwise than the cell in its column
+            swept[0] -= (at_own < reference) * own
+            swept[1] -= (at_own > reference) * own
+    below, not_above = swept[0], swept[0]
+    rest = others - below - swept[1]
+    nan = swept[2] - own_nan if len(swept) == 3 else torch.zeros_like(below)
+    # what is neither below nor above is tied or NaN: only then is a third look worth its time
+    if not on_cpu or rest.any():
+        if reference.is_floating_point() and on_cpu:
+            suspect = rest.nonzero()[:, 0]
+            rows = suspect if row is None else row[suspect]
+            nan[suspect] = _sweep(scores, reference[suspect], rows, matrix, [torch.ne], in_order)[0] - own_nan[suspect]
+        not_above = (below + rest - nan) * (reference == reference)  # nothing is "not above" a NaN
+    counts = torch.stack([others - not_above, others - below, others, nan + (reference != reference)])
+    if slices is not None:
+        task_row = torch.arange(len(reference), device=scores.device) if row is None else row
+        own_column = torch.full_like(task_row, -1) if column is None else column
+        counts -= _count_slices(_Compared(scores, reference, task_row, own_column, excluded.columns, in_order), slices)
+    return counts
+
+
+def order_of(scores: Tensor) -> Map:
+    """How cells of the scores, their bits where ``BITS`` says so, become numbers of the same order for torch."""
+    dtype = scores.dtype
+    if dtype in _EIGHTHS:
+        return lambda cells: cells.view(dtype).float()
+    if dtype in BITS:
+        return lambda cells: cells ^ torch.iinfo(cells.dtype).min  # the lowest number becomes the lowest with a sign
+    # halves are compared on the CPU by converting cell by cell; a tile at once is faster, and exact
+    if dtype in (torch.float16, torch.bfloat16) and scores.device.type == "cpu":
+        return Tensor.float
+    return Tensor.resolve_neg
+
+
+def _sweep(
+    scores: Tensor,
+    true: Tensor,
+    row: Tensor | None,
+    excluded: Tensor | None,
+    compare: list[Callable[..., Tensor]],
+    in_order: Map = Tensor.resolve_neg,
+) -> Tensor:
+    """Per comparison and task, in how many counted columns it holds: int64 (len(compare), P)."""
+    tasks, N = len(true), scores.shape[1]
+    total = torch.zeros(len(compare), tasks, dtype=torch.int64, device=scores.device)
+    if tasks == 0 or N == 0:
+        return total
+    on_cpu = scores.device.type == "cpu"
+    limit = _TILE * min(torch.get_num_threads(), _MOST_THREADS) if on_cpu else _TILE_ACCELERATOR
+    # column-major scores are read along their own memory: tiles of a few whole columns instead of a few whole rows
+    by_column = scores.stride(0) == 1 and scores.stride(1) > 1
+    width = max(1, limit // tasks) if by_column else limit
+    width = min(width, N)
+    height = min(tasks, max(1, limit // width))
+    buffer = torch.empty(height * width, dtype=torch.float32, device=scores.device)
+    for_all = excluded[0] if excluded is not None and excluded.shape[0] == 1 else None
+    by_row = excluded if for_all is None else None
+    part = torch.empty(len(compare), tasks, dtype=torch.float32, device=scores.device)
+    outs = list(zip(*(torch.split(line, height) for line in part), strict=True))
+    references = torch.split(true[:, None], height)
+    flag = buffer[:0]
+    for left in range(0, N, width):
+        columns = slice(left, min(left + width, N))
+        weight = None if for_all is None else (~for_all[columns]).to(torch.float32)
+        tiles = _row_blocks(scores[:, columns], row, height)
+        masks = references if by_row is None else _row_blocks(by_row[:, columns], row, height)
+        for tile, reference, mask, out in zip(tiles, references, masks, outs, strict=True):
+            if flag.shape != tile.shape:
+                flag = buffer[: tile.numel()]
+                flag = flag.view(tile.shape[::-1]).T if by_column else flag.view(tile.shape)
+            tile = in_order(tile)
+            for operation, result in zip(compare, out, strict=True):
+                operation(tile, tile if operation is torch.ne else reference, out=flag)
+                if by_row is not None:
+                    flag.masked_fill_(mask, 0)
+                if weight is None:
+                    torch.sum(flag, 1, out=result)
+                else:
+                    torch.mv(flag, weight, out=result)
+        total += part.long()
+    return total
+
+
+def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Tensor]:
+    if row is None:
+        return torch.split(matrix, height)
+    return (matrix.index_select(0, rows) for rows in torch.split(row, height))
+
+
+def num_excluded(excluded: Tensor, row: Tensor | None, tasks: int) -> Tensor:
+    """How many columns a matrix, bool (B, N) or (1, N), takes from each task, int64 (P,)."""
+    # in tiles, for torch sums booleans through an int64 copy
+    number = torch.zeros(len(excluded), dtype=torch.int64, device=excluded.device)
+    width = max(1, min(excluded.shape[1], _TILE))
+    height = max(1, _TILE // width)
+    for left in range(0, excluded.shape[1], width):
+        part = excluded[:, left : left + width]
+        for rows, block in zip(torch.split(number, height), torch.split(part, height), strict=True):
+            rows += block.sum(1)
+    if len(excluded) == 1:
+        return number.expand(tasks)
+    return number if row is None else number[row]
+
+
+def _own_counts(excluded: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
+    place = column.clamp(min=0)
+    if len(excluded) == 1:
+        row = torch.zeros_like(place)
+    elif row is None:
+        row = torch.arange(len(place), device=place.device)
+    return (column >= 0) & ~excluded[row, place]
+
+
+class _Compared(NamedTuple):
+    """Tasks, and what their entries are compared with: as in ``count``, with a row and a column for each."""
+
+    scores: Tensor
+    true: Tensor
+    row: Tensor
+    column: Tensor
+    excluded_columns: Tensor | None
+    in_order: Map = Tensor.resolve_neg
+
+
+def _count_slices(tasks: _Compared, slices: ExcludedSlices) -> Tensor:
+    """What ``count`` counted among the excluded slices of each task, its own column left out: int64 (4, P)."""
+    total = torch.zeros(4, len(tasks.row), dtype=torch.int64, device=tasks.row.device)
+    if tasks.scores.device.type != "cpu":
+        _add_slices_masked(total, tasks, slices)
+        return total
+    task, position = slices.entries(tasks.row)
+    for some, where in zip(torch.split(task, _ENTRIES), torch.split(position, _ENTRIES), strict=True):
+        _tally(total, tasks, some, slices.columns[where] - slices.first, None)
+    return total
+
+
+def _add_slices_masked(total: Tensor, tasks: _Compared, slices: ExcludedSlices) -> None:
+    """Count them where their number is not known without waiting: blocks of the longest slice, masked."""
+    row, device = tasks.row, tasks.row.device
+    step = max(1, _TILE_ACCELERATOR // 8 // max(len(row), 1))
+    start, length = slices.start[row][:, None], slices.length[row][:, None]
+    task = torch.arange(len(row), device=device)[:, None]
+    for left in range(0, slices.longest, step):
+        offset = torch.arange(left, min(left + step, slices.longest), device=device)
+        inside = offset < length
+        entry = slices.columns[(start + offset).clamp(max=len(slices.columns) - 1)] - slices.first
+        entry = entry.masked_fill(~inside, 0).reshape(-1)  # those of other rows or chunks may lie outside the matrix
+        _tally(total, tasks, task.expand_as(inside).reshape(-1), entry, inside.reshape(-1))
+
+
+def _tally(total: Tensor, tasks: _Compared, task: Tensor, entry: Tensor, inside: Tensor | None) -> None:
+    other = entry != tasks.column[task]
+    if inside is not None:
+        other &= inside
+    if tasks.excluded_columns is not None:
+        other &= ~tasks.excluded_columns[entry]
+    value, reference = tasks.in_order(tasks.scores[tasks.row[task], entry]), tasks.true[task]
+    better, not_worse = ~(value <= reference), ~(value < reference)
+    for line, holds in zip(total, (better & other, not_worse & other, other, (value != value) & other), strict=True):
+        line.index_add_(0, task, holds.long())
+
+
+class Remaining(NamedTuple):
+    """Candidates [left, right) of a (B, N) matrix without what is excluded.
+
+    Attributes:
+        own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
+        others: int64 (P,), the candidates of a task in [left, right), its true one left out.
+        cells: rows and columns of the slices in [left, right) that are not excluded for all rows, int64 (entries,).
+    """
+
+    own: Tensor
+    others: Tensor
+    cells: tuple[Tensor, Tensor] | None
+
+
+def said_of(excluded: Excluded, num_columns: int) -> dict[str, Tensor | None]:
+    """What is excluded, by name, in an order of its own: for processes that have to be given the same."""
+    pairs = None
+    if excluded.slices is not None:
+        rows, place = excluded.slices.entries()
+        pairs = (rows * num_columns + excluded.slices.columns[place]).sort().values
+    return {"exclude": pairs, "exclude, as a mask,": excluded.cells, "candidates of all queries": excluded.columns}
+
+
+def remaining(
+    excluded: Excluded, row: Tensor, column: Tensor, shape: tuple[int, int], left: int, right: int
+) -> Remaining:
+    """Count for tasks in rows (P,) with true candidates (P,), int64, columns of all N."""
+    B, N = shape
+    cells: tuple[Tensor, Tensor] | None = None
+    number = torch.zeros(B, dtype=torch.int64, device=row.device)
+    own = torch.zeros_like(row, dtype=torch.bool)
+    if excluded.slices is not None:
+        rows, place = excluded.slices.entries()
+        columns = excluded.slices.columns[place]
+        own |= _among(row * N + column, rows * N + columns)
+        if excluded.columns is not None:
+            free = ~excluded.columns[columns]
+            rows, columns = rows[free], columns[free]
+        if right - left < N:
+            here = (columns >= left) & (columns < right)
+            rows, columns = rows[here], columns[here]
+        number.index_add_(0, rows, torch.ones_like(rows))
+        cells = rows, columns
+    if excluded.cells is not None:
+        number += num_excluded(excluded.cells[:, left:right], None, B)
+        own |= excluded.cells[row, column]
+    if excluded.columns is not None:
+        number += excluded.columns[left:right].sum()
+        own |= excluded.columns[column]
+    others = right - left - number[row]
+    if right - left < N:
+        held = (column >= left) & (column < right)
+        return Remaining(own, others - (held & ~own).long(), cells)
+    return Remaining(own, others - 1 + own.long(), cells)
+
+
+def _among(wanted: Tensor, keys: Tensor) -> Tensor:
+    """Which are among the keys, bool."""
+    if not bool((keys[1:] >= keys[:-1]).all()):
+        return torch.isin(wanted, keys)
+    # in order, as known triples give them, a search takes a tenth of the time
+    place = torch.searchsorted(keys, wanted).clamp_(max=max(len(keys) - 1, 0))
+    return keys[place] == wanted if len(keys) else torch.zeros_like(wanted, dtype=torch.bool)

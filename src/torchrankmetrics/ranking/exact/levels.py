@@ -1,0 +1,301 @@
+"""In which precisions products are worth it: a rule, and for the lowest a measurement, once per machine and width."""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from functools import cache, cached_property
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.exact import int8 as eighths
+from torchrankmetrics.ranking.exact.counting import Counter
+from torchrankmetrics.ranking.exact.problem import Problem
+from torchrankmetrics.ranking.exact.target_scores import Truth
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64, Tile
+
+_WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
+_WIDE = 128  # from here on two do: below, bfloat16 saves too little where eighths leave too much open
+_ROWS, _COLUMNS, _RUNS = 256, 2048, 3
+_SHARE = 0.7  # of the time of the float32 product
+_WIDEST = 1 << 16  # products of eighths are int32 numbers
+
+
+def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) -> list[torch.dtype]:
+    """Precisions of the products, in order; the last is float64. The ranks never depend on them.
+
+    Args:
+        width: d of the embeddings.
+        num_queries: of this call.
+        on_cpu: whether they are there.
+        compiled: whether cells are counted by Numba, without which less than float32 is slow to count.
+    """
+    found = [FLOAT32, FLOAT64] if _float32_is_whole() else [FLOAT64]
+    if not (on_cpu and compiled and width >= _WIDTH and num_queries >= _QUERIES):
+        return found
+    like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
+    in_eighths = width <= _WIDEST and _eighths_pay(width, threads)
+    if (width >= _WIDE or not in_eighths) and _halves_pay(like, threads):
+        found.insert(0, BFLOAT16)
+    if in_eighths:
+        found.insert(0, EIGHTHS)
+    return found
+
+
+def _float32_is_whole() -> bool:
+    """Whether torch multiplies float32 as it is, and not rounded to TF32 or bfloat16, which no bound here covers."""
+    matmul = getattr(torch.backends.mkldnn, "matmul", None)
+    reduced = getattr(matmul, "fp32_precision", "none") not in ("none", "ieee")
+    return torch.get_float32_matmul_precision() == "highest" and not reduced
+
+
+@cache
+def _halves_pay(width: int, threads: int) -> bool:
+    """Measure one tile in both precisions; and see that the sums of bfloat16 products are made in float32."""
+    mkldnn: Any = torch.backends.mkldnn
+    if not (mkldnn.is_available() and mkldnn.enabled):
+        return False  # otherwise torch has no kernel for the units of the processor
+    single = [torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS)]
+    half = [x.to(BFLOAT16) for x in single]
+    half[1][:, 0] = 2.0**12  # a sum in bfloat16 would stay there
+    expected = torch.tensor(2.0**12 + width - 1, device="cpu").to(BFLOAT16)
+    # a single row, and few columns, may be multiplied by other kernels
+    for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 1), (1, 1)):
+        if not bool((torch.mm(half[0][:rows], half[1][:columns].T) == expected).all()):
+            return False
+    out = half[0].new_empty(_ROWS, _COLUMNS)
+    return _least(lambda: torch.mm(half[0], half[1].T, out=out)) < _SHARE * _least_of_float32(width)
+
+
+@cache
+def _eighths_pay(width: int, threads: int) -> bool:
+    """The same of integer products; and see that the largest are exact, for some processors saturate their sums."""
+    one = torch.full((_ROWS, width), 127, dtype=torch.int8, device="cpu")
+    one[:, ::3] = -127
+    other = one[:1].repeat(_COLUMNS, 1)  # the largest products, and others
+    other[1::2] = other[1::2].roll(1, 1)
+    expected = (one[0].long() * other.long()).sum(1)
+    try:
+        for rows, columns in ((_ROWS, _COLUMNS), (1, _COLUMNS), (_ROWS, 2), (1, 1), (17, 33)):
+            if not bool((multiplied(one[:rows], other[:columns]) == expected[:columns]).all()):
+                return False
+        out = torch.empty(_ROWS, _COLUMNS, dtype=torch.int32, device="cpu")
+        took = _least(lambda: multiplied(one, other, out))
+    except (AttributeError, RuntimeError):  # torch has no such product everywhere
+        return False
+    return took < _SHARE * _least_of_float32(width)
+
+
+def multiplied(one: Tensor, other: Tensor, out: Tensor | None = None) -> Tensor:
+    """Integer products (n, m) of int8 rows (n, d) with rows (m, d)."""
+    if out is None:
+        return torch._int_mm(one, other.T)
+    return torch._int_mm(one, other.T, out=out)
+
+
+def _least_of_float32(width: int) -> float:
+    one, other = (torch.ones(size, width, device="cpu") for size in (_ROWS, _COLUMNS))
+    out = torch.empty(_ROWS, _COLUMNS, device="cpu")
+    return _least(lambda: torch.mm(one, other.T, out=out))
+
+
+def _least(run: Any) -> float:
+    """Seconds of the fastest of some runs, after one that does not count."""
+    run()
+    times = []
+    for _ in range(_RUNS):
+        begin = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - begin)
+    return min(times)
+
+
+# for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
+# numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
+_COSTS = {
+    EIGHTHS: (0.22, 15.0),
+    BFLOAT16: (0.46, 20.0),
+    FLOAT32: (1.0, 12.0),
+    FLOAT64: (2.0, 12.0),
+    None: (3.0, 2300.0),
+}
+_PREPARED = {EIGHTHS: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
+_BEGUN = 1 << 28  # for each precision that is used at all, the look at a sample included
+
+
+def cost(dtype: torch.dtype | None, width: int) -> float:
+    """Of one score of a product in a precision, or of a pair (None), in products of numbers in float32."""
+    each, beside = _COSTS[dtype]
+    return each * width + beside
+
+
+def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) -> float:
+    """Of the candidates in a precision below float32, in the same: those that are kept are there already."""
+    return _BEGUN + (0 if kept else _PREPARED[dtype] * width * number)
+
+
+def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
+    """Precisions without those below float32 that would save little even if they left nothing open."""
+    full = cost(FLOAT32, width)
+    return [x for x in precisions if x not in _PREPARED or (full - cost(x, width)) * scores > 1.5 * _BEGUN]
+
+
+class Level(ABC):
+    """One precision.
+
+    Attributes:
+        dtype: of the operands.
+        nothing: a score below all others, of what is not counted.
+    """
+
+    nothing: ClassVar[float]
+
+    def __init__(self, dtype: torch.dtype, problem: Problem, truth: Truth) -> None:
+        self.dtype, self._problem, self._truth = dtype, problem, truth
+        self._buffer: Tensor | None = None
+
+    @property
+    def is_coarse(self) -> bool:
+        """Whether it is below float32, and decides nothing but what is far from the true score."""
+        return self.dtype in (EIGHTHS, BFLOAT16)
+
+    def guess(self, tile: Tile, task: Tensor) -> Tensor:
+        """About how many candidates of a small tile are left open of some tasks, float64 (T,): by typical errors.
+
+        Nothing is prepared for it.
+        """
+        queries = self._problem.queries.given.index_select(0, self._problem.row.index_select(0, task)).float()
+        vectors, bias = tile.given.float(), torch.zeros(len(tile), device=queries.device)
+        if tile.bias is not None:
+            bias = tile.bias.float()
+        if tile.similarity == "cosine":
+            vectors = vectors / tile.length.float()[:, None]
+        if tile.special is not None:  # not counted here
+            vectors, bias = (part.index_fill(0, tile.special, 0.0) for part in (vectors, bias))
+        norms, errors = torch.linalg.vector_norm(vectors, dim=1), self._typical_errors(vectors)
+        true = self._truth.scores.index_select(0, task).float()[:, None]
+        reach = torch.zeros_like(true)
+        if self.dtype != EIGHTHS:  # one bound for the tile, and scores that are rounded too
+            norms, errors, reach = norms.amax(), errors.amax(), true.abs() * (torch.finfo(self.dtype).eps / 2)
+        own_norms, own_errors = torch.linalg.vector_norm(queries, dim=1), self._typical_errors(queries)
+        reach = reach + own_norms[:, None] * errors + own_errors[:, None] * norms
+        number: Tensor = (torch.addmm(bias, queries, vectors.T) - true).abs_() < reach
+        return number.sum(1, dtype=torch.float64)
+
+    @abstractmethod
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """What rounding float32 vectors (n, d) changes on average, as a norm, (n,); inf: they cannot be rounded so."""
+
+    @abstractmethod
+    def ready(self, tile: Tile) -> Tensor:
+        """Whether the bound of a task is finite, bool (P,)."""
+
+    @abstractmethod
+    def queries(self, rows: Tensor) -> Tensor:
+        """Some queries, ascending, as ``scores`` takes them."""
+
+    @abstractmethod
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
+
+    @abstractmethod
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
+        """What counts the scores of tasks, whose rows among the scores are given; as ``exact.counting.Counter``."""
+
+    def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
+        if self._buffer is None or len(self._buffer) < rows * columns:
+            self._buffer = torch.empty(rows * columns, dtype=dtype, device=self._problem.row.device)
+        return self._buffer[: rows * columns].view(rows, columns)
+
+
+class Floating(Level):
+    """Bfloat16, float32 or float64."""
+
+    nothing = -torch.inf
+
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """Half of a digit at most: 0.20 of a digit of the norm on average, and more of the longest of many."""
+        error: Tensor = torch.linalg.vector_norm(vectors, dim=1) * (0.22 * torch.finfo(self.dtype).eps)
+        return error
+
+    def ready(self, tile: Tile) -> Tensor:
+        """Whether the bound is finite."""
+        return self._truth.error(tile, self.dtype).isfinite()
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """Rounded."""
+        return _rows(self._problem.queries.rounded(self.dtype), rows)
+
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Products in that precision."""
+        return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
+
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
+        """By one bound for the tile."""
+        low, high = self._truth.interval(tile, self.dtype)
+        return self._problem.intervals.counter(
+            place, low.index_select(0, task), high.index_select(0, task), limit, spare
+        )
+
+
+class Eighths(Level):
+    """Integers of eight bits."""
+
+    nothing = eighths.LEAST
+
+    def __init__(self, dtype: torch.dtype, problem: Problem, truth: Truth) -> None:
+        super().__init__(dtype, problem, truth)
+        assert problem.intervals.eighths is not None
+        self._rounding = problem.intervals.eighths
+        self._of: Tile | None = None
+
+    @cached_property
+    def _queries(self) -> eighths.Whole:
+        return eighths.Whole.of(self._problem.queries.given, self._rounding)
+
+    def _typical_errors(self, vectors: Tensor) -> Tensor:
+        """Half of a step at most, evenly."""
+        step = vectors.abs().amax(1) / 127
+        error: Tensor = step * (vectors.shape[1] / 12) ** 0.5
+        return error.masked_fill((step > eighths.RANGE) | ((step > 0) & (step < 1 / eighths.RANGE)), torch.inf)
+
+    def ready(self, tile: Tile) -> Tensor:
+        """Whether the numbers are in range."""
+        if self._of is not tile:
+            self._of, self._columns = tile, eighths.columns_of(tile, self._rounding)
+            if self._columns is None:
+                self._ready = torch.zeros_like(self._truth.kind, dtype=torch.bool)
+            else:
+                self._rulers, self._ready = eighths.rulers_of(
+                    self._queries, self._columns, self._problem.row, self._truth.scores, self._truth.errors
+                )
+        return self._ready
+
+    def queries(self, rows: Tensor) -> Tensor:
+        """Integers."""
+        return _rows(self._queries.matrix, rows)
+
+    def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
+        """Integer products."""
+        assert self._columns is not None
+        out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
+        return multiplied(queries, self._columns.matrix[columns], out)
+
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
+        """By a bound for every pair."""
+        assert self._columns is not None
+        assert self._problem.intervals.counter_of_eighths is not None
+        tasks = type(self._rulers)(*(part.index_select(0, task) for part in self._rulers))
+        return self._problem.intervals.counter_of_eighths(place, tasks, self._columns.scales, limit, spare)
+
+
+def levels(precisions: Sequence[torch.dtype], problem: Problem, truth: Truth) -> list[Level]:
+    """One level for each precision."""
+    return [(Eighths if dtype == EIGHTHS else Floating)(dtype, problem, truth) for dtype in precisions]
+
+
+def _rows(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Rows in ascending order, without a copy where there is none between them."""
+    first, last = int(rows[0]), int(rows[-1])
+    return matrix[first : last + 1] if last - first + 1 == len(rows) else matrix.index_select(0, rows)

@@ -1,0 +1,173 @@
+"""The last level: comparisons of scores as rational numbers, which need no bound."""
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.exact.candidates import rows_of
+from torchrankmetrics.ranking.exact.counting import Sought
+from torchrankmetrics.ranking.exact.problem import Problem, Tally
+from torchrankmetrics.ranking.exact.target_scores import Truth, operands
+from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
+
+Vector = npt.NDArray[np.float64]
+
+
+class Rational:
+    """Scores of one query, exact: any floats, no overflow, no rounding.
+
+    Args:
+        query: (d,) finite float64.
+        similarity: "dot", "l2" (2 q.e - |e|^2 + bias) or "cosine" (the sign and the square of q.e / |e|).
+    """
+
+    def __init__(self, query: Vector, similarity: str) -> None:
+        self._query, self._unit = _integers(query)
+        self._similarity = similarity
+
+    def score(self, candidate: Vector, bias: float) -> Fraction:
+        """A number in the order of the scores of this query."""
+        numbers, unit = _integers(candidate)
+        product = _dot(self._query, numbers)
+        if self._similarity == "cosine":  # that of a vector of zeros is NaN, and does not come here
+            return Fraction(product * abs(product), _dot(numbers, numbers))
+        score = product * _power(self._unit + unit)
+        if self._similarity == "l2":
+            score = 2 * score - _dot(numbers, numbers) * _power(2 * unit)
+        return score + Fraction(bias)
+
+
+def _integers(numbers: Vector) -> tuple[list[int], int]:
+    """Integers and the exponent of the power of two that they are to be multiplied with."""
+    fraction, exponent = np.frexp(numbers)
+    exponent = np.where(fraction == 0, 0, exponent - 53)
+    unit = int(exponent.min(initial=0))
+    whole = np.ldexp(fraction, 53).astype(np.int64).tolist()
+    return [number << shift for number, shift in zip(whole, (exponent - unit).tolist(), strict=True)], unit
+
+
+def _dot(one: list[int], other: list[int]) -> int:
+    return sum(a * b for a, b in zip(one, other, strict=True))
+
+
+def _power(exponent: int) -> Fraction:
+    return Fraction(1 << exponent) if exponent >= 0 else Fraction(1, 1 << -exponent)
+
+
+_LOOK = 1 << 10  # pairs that float64 leaves open before the structure of the candidates is looked for
+_MANY = 1 << 20  # numbers of pairs from where on a comparison in float32 before pays
+_OPEN = 1 << 20  # pairs of a tile that wait to be compared
+_PENDING = 1 << 20  # pairs that wait for the last level
+
+
+class Pairs:
+    """Counts pairs that no product of a whole tile has decided."""
+
+    def __init__(self, problem: Problem, truth: Truth, tally: Tally) -> None:
+        self._problem, self._truth, self._tally = problem, truth, tally
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        self._num_pending = 0
+        self._open: list[tuple[Tensor, Tensor]] = []
+        self._num_open = 0
+
+    def add(self, tile: Tile, task: Tensor, column: Tensor) -> None:
+        """Take candidates of a tile, by their place in it, to be compared with the true ones of tasks, int64 (n,)."""
+        self._open.append((task, column))
+        self._num_open += len(task)
+        if self._num_open > _OPEN:
+            self.decide(tile)
+
+    def decide(self, tile: Tile) -> None:
+        """Compare what has been added of a tile; the own candidate of a task is left out.
+
+        Of many at once those of the same candidates are compared one after the other.
+        """
+        if not self._num_open:
+            return
+        task, column = (torch.cat(part) for part in zip(*self._open, strict=True))
+        self._open, self._num_open = [], 0
+        given = operands(self._problem.queries, tile)
+        # sums in float32 decide nearly all of them, in a third of the time
+        many = len(task) * self._problem.width > _MANY
+        if many and self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
+            open_ = self._compare(tile, given, task, column, FLOAT32)
+            task, column = task[open_], column[open_]
+            if not len(task):
+                return
+        open_ = self._compare(tile, given, task, column, FLOAT64)
+        if not bool(open_.any()):
+            return
+        task, column = self._count_certain(tile, task[open_], column[open_])
+        if not self._truth.looked and self._num_pending + len(task) > _LOOK:
+            self._truth.look()
+            task, column = self._count_certain(tile, task, column)
+        if len(task):
+            self._leave(task, column + tile.left)
+
+    def _compare(
+        self, tile: Tile, given: tuple[Tensor, Tensor], task: Tensor, column: Tensor, dtype: torch.dtype
+    ) -> Tensor:
+        """Count what sums in a precision decide; which pairs they do not, bool (n,)."""
+        low, high = self._truth.interval(tile, dtype, FLOAT64)  # what is added to a product may be beyond float32
+        tasks = Sought(self._problem.row, self._problem.column - tile.left, low, high)
+        options = {"single": True} if dtype == FLOAT32 else {}
+        above, open_ = self._problem.intervals.compare(*given, tile.form, tasks, task, column, **options)
+        self._tally.above += above
+        return open_
+
+    def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """Count what the bound of each candidate decides; the others are returned."""
+        found, certain = self._truth.signs(tile, task, column)
+        self._count(task[found > 0], self._tally.above)
+        self._count(task[(found == 0) & certain], self._tally.tied)
+        left = (found == 0) & ~certain
+        return task[left], column[left]
+
+    def _count(self, task: Tensor, into: Tensor) -> None:
+        into.index_add_(0, task, torch.ones_like(task))
+
+    def _leave(self, task: Tensor, column: Tensor) -> None:
+        """Count candidates that are equal to the true one; the others wait for the last level."""
+        answers, group = self._problem.answers, self._truth.group
+        if group is not None:
+            tied = group[column] == group[answers.among[task]]
+        elif self._truth.looked:
+            tied = torch.zeros_like(task, dtype=torch.bool)
+        else:
+            given, bias, own = self._problem.candidates.embeddings, self._problem.candidates.bias, answers.place[task]
+            tied = (given[column] == answers.embeddings[own]).all(1)
+            if bias is not None and answers.bias is not None:
+                tied &= bias[column] == answers.bias[own]
+        self._count(task[tied], self._tally.tied)
+        self._pending.append((task[~tied], column[~tied]))
+        self._num_pending += len(self._pending[-1][0])
+        if self._num_pending > _PENDING:
+            self.finish()
+
+    def finish(self) -> None:
+        """Decide what waits, exactly; scores of equal candidates of a query are computed once."""
+        if not self._num_pending:
+            return
+        task, column = (torch.cat(part) for part in zip(*self._pending, strict=True))
+        self._pending, self._num_pending = [], 0
+        tables, group = self._problem.tables, self._truth.group
+        order = self._problem.row[task].argsort(stable=True)
+        last = -1
+        known: dict[int, Fraction] = {}
+        for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
+            row, own = int(self._problem.row[one]), int(self._problem.answers.among[one])
+            if row != last:
+                query = Rational(self._problem.queries.given[row].double().cpu().numpy(), self._problem.similarity)
+                last, known = row, {}
+            scores = []
+            for candidate in (other, own):
+                key = candidate if group is None else int(group[candidate])
+                if key not in known:
+                    given, bias = rows_of(tables, torch.tensor([candidate], device=task.device))
+                    known[key] = query.score(given[0].double().cpu().numpy(), 0.0 if bias is None else float(bias))
+                scores.append(known[key])
+            self._tally.above[one] += scores[0] > scores[1]
+            self._tally.tied[one] += scores[0] == scores[1]

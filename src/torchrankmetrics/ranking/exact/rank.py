@@ -1,0 +1,347 @@
+"""Ranks by exact arithmetic: each precision counts what its error bound decides, and leaves the rest to the next.
+
+Whatever the precisions, the tiles, the threads and the order of a sum: what is counted is certain, so the ranks are
+always the same.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.counting import chosen
+from torchrankmetrics.ranking.counting.torch_backend import said_of
+from torchrankmetrics.ranking.exact import excluded as blocks
+from torchrankmetrics.ranking.exact import problem as sizes
+from torchrankmetrics.ranking.exact.candidates import Candidates
+from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
+from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
+from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
+from torchrankmetrics.ranking.exact.pairs import Pairs
+from torchrankmetrics.ranking.exact.problem import Answers, Problem, Queries, Tally
+from torchrankmetrics.ranking.exact.target_scores import Truth, count_specials
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
+from torchrankmetrics.ranking.exclude import Exclude, Excluded, check_exclude
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, with_rows
+from torchrankmetrics.ranking.shards import Part
+
+# open candidates of a task in a tile that are compared one by one in any case
+_LEAST = 16
+_AGAIN = 16  # tiles after which the first precision is tried again
+_COPY = 64  # tasks that are worth a bfloat16 copy of a tile
+_SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
+_FEW = 64  # tasks for which it is guessed before
+_SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
+_BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
+_LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
+
+
+class Cascade:
+    """Exact counts.
+
+    Args:
+        problem: what is to be ranked.
+        tiles: slices of the candidates, in order.
+        precisions: of the products, the last of them float64.
+        kept: whether the tiles serve more calls.
+    """
+
+    def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype], kept: bool) -> None:
+        self._problem, self._tiles = problem, tiles
+        self._kept, self._tally, self._truth = kept, Tally(problem.row), Truth(problem)
+        self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
+        scores = len(self._ordinary) * len(problem.candidates)
+        self._levels = levels(worth(precisions, problem.width, scores), problem, self._truth)
+        self._pairs = Pairs(problem, self._truth, self._tally)
+        self._pair = cost(None, problem.width)
+        self._in_pairs = cost(FLOAT32, problem.width) / self._pair  # a score
+        self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
+
+    def counts(self) -> Tensor:
+        """As ``counting.plain.count`` of the exact scores: int64 (4, P)."""
+        if self._levels[0].is_coarse and len(self._problem.candidates):
+            self._plan()
+        start = self._first.clone()
+        for number, tile in enumerate(self._tiles):
+            if number % _AGAIN == 0:
+                start.copy_(self._first)
+            count_specials(self._problem, self._truth.kind, self._tally, tile)
+            self._count_tile(tile, start)
+        self._pairs.finish()
+        tally, kind, others = self._tally, self._truth.kind, self._problem.excluded.others
+        # a true score that is no finite number is above all of them or below
+        above = tally.above + (others - tally.special) * ~(kind > -torch.inf)
+        return torch.stack([above, above + tally.tied, others, tally.nan + kind.isnan()])
+
+    def _plan(self) -> None:
+        """Choose the precision that each task begins with, by what those below float32 may leave open in a sample."""
+        coarse = [level for level in self._levels if level.is_coarse]
+        held, width = self._problem.candidates, self._problem.width
+        number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
+        some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
+        bias = None if held.bias is None else held.bias.index_select(0, some)
+        tile = Tile(held.embeddings.index_select(0, some), bias, slice(0, number), self._problem.similarity)
+        costs = torch.full((len(coarse) + 1, len(self._first)), torch.inf, dtype=torch.float64, device=some.device)
+        costs[-1] = cost(self._levels[len(coarse)].dtype, width)
+        prepared = [cost_of_candidates(level.dtype, width, len(held), self._kept) for level in coarse]
+        for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
+            alone = cost(level.dtype, width)
+            saved = (costs.amin(0) - alone)[self._ordinary]
+            asked = self._ordinary[saved > 0]
+            if not len(asked) or float(saved.clamp(min=0).sum()) * len(held) < prepared[place]:
+                continue
+            few = asked[:: max(1, len(asked) // _FEW)]  # they tell whether the others are worth a look
+            for looked in (few, asked) if len(few) < len(asked) else (asked,):
+                for task in torch.split(looked, max(1, sizes.CELLS // number)):
+                    costs[place, task] = alone + (level.guess(tile, task) + 1) * (self._pair / number)
+                found = _saved(costs, place)[looked].sum() / len(looked) * len(asked)
+                if float(found) * len(held) < prepared[place]:
+                    break
+        for place in range(len(coarse)):
+            if float(_saved(costs, place).sum()) * len(held) < prepared[place]:
+                costs[place] = torch.inf
+        least = costs.amin(0)
+        for place in reversed(range(len(costs))):  # the first of equal ones
+            self._first.masked_fill_(costs[place] == least, place)
+
+    def _count_tile(self, tile: Tile, start: Tensor) -> None:
+        task = self._ordinary
+        for place, level in enumerate(self._levels):
+            if not len(task):
+                break
+            asked = start[task] <= place
+            if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
+                continue
+            ready = asked & level.ready(tile).index_select(0, task)
+            some, others = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
+            left = [others, *self._count_tasks(tile, some, level)]
+            for open_ in left[1:]:
+                start[open_] = place + 1
+            task = torch.cat(left).sort().values if len(left) > 1 else left[0]
+        for one in task.tolist():  # not even float64 holds their scores
+            self._decide_all(tile, one)
+        self._pairs.decide(tile)
+
+    def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
+        """Tasks in ascending order, so many at once that a buffer holds so many scores of their rows.
+
+        And so few that what is listed of them stays small.
+        """
+        if not len(task):
+            return
+        row, height = self._problem.row[task], max(1, sizes.CELLS // width)
+        chunk = torch.cat([row.new_zeros(1), (row[1:] != row[:-1]).cumsum(0)]) // height
+        for some in torch.split(task, torch.bincount(chunk).tolist()):
+            yield from torch.split(some, max(1, _LISTED // max(limit, 1)))
+
+    def _count_tasks(self, tile: Tile, task: Tensor, level: Level) -> Iterator[Tensor]:
+        """Count in one precision; the tasks that are left to the next are returned, in parts."""
+        listed = self._lists(level)
+        # a cell that is listed takes twice the memory of its score
+        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
+        for some in self._chunks(task, width, limit):
+            if listed or not self._lists(level):
+                yield from self._count_some(tile, some, level, listed)
+            else:  # equal candidates have been found since
+                yield from self._count_tasks(tile, some, level)
+
+    def _lists(self, level: Level) -> bool:
+        """Whether all that is open is listed: where many may be equal to the true one."""
+        return not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
+
+    def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
+        limit = self._limit(tile)
+        spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
+        found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
+        many, exact = found.inside > limit, None if level.is_coarse else self._truth.exact(tile, level.dtype)
+        if exact is not None:
+            exact = exact.index_select(0, task)
+            many &= ~exact
+        if not (level.is_coarse or self._truth.looked) and bool(many.any()):
+            self._truth.look()  # there may be a reason for so many
+            yield from self._count_tasks(tile, task, level)
+            return
+        if exact is not None:  # what is equal where nothing is rounded is tied
+            self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
+            self._tally.above.index_add_(0, task, found.above * exact)
+            task, found, many = task[~exact], found.of(~exact), many[~exact]
+        if level.is_coarse and found.complete:  # few at all
+            many.fill_(False)
+        elif bool(many.any()):
+            yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
+            task, found = task[~many], found.of(~many)
+        self._tally.above.index_add_(0, task, found.above)
+        self._pairs.add(tile, task.index_select(0, found.task), found.column)
+
+    def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
+        """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
+        entry, column = found.task, found.column
+        own, group = task[entry], self._truth.group
+        other = column + tile.left != self._problem.column[own]
+        equal = torch.zeros_like(other)
+        if group is not None:
+            equal = group[column + tile.left] == group[self._problem.answers.among[own]]
+        number = torch.bincount(entry[~equal], minlength=len(task))
+        many = number > (len(tile) if dtype == FLOAT64 else self._limit(tile))
+        counted = other & ~many[entry]
+        tied = task[entry[equal & counted]]
+        self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
+        self._tally.above.index_add_(0, task, found.above * ~many)
+        rest = ~equal & counted
+        self._pairs.add(tile, own[rest], column[rest])
+        return task[many]
+
+    def _decide_all(self, tile: Tile, task: int) -> None:
+        """All candidates of a tile as single pairs."""
+        one = torch.tensor([task], device=self._first.device)
+        cells = torch.zeros(1, len(tile), device=one.device)
+        self._excluded(tile, self._problem.row[one])(cells, slice(0, len(tile)), 1.0)
+        column = (cells[0] == 0).nonzero()[:, 0]
+        self._pairs.add(tile, one.expand(len(column)), column)
+
+    def _scan(self, tile: Tile, task: Tensor, level: Level, limit: int, spare: int) -> Between:
+        """Count the scores of the rows of some tasks, block by block, each while it is in the cache.
+
+        What is not to be counted is filled with the least number.
+        """
+        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
+        queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
+        fill = self._excluded(tile, rows)
+        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
+        for left in range(0, len(tile), width):
+            columns = slice(left, min(left + width, len(tile)))
+            scores = level.scores(tile, queries, columns)
+            fill(scores, columns, level.nothing)
+            counter.add(scores, left)
+        return counter.found()
+
+    def _excluded(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
+        """What writes a value where nothing is to be counted: excluded candidates, and those of special scores."""
+        cells = self._problem.excluded.of(slice(tile.left, tile.right), rows)
+
+        def fill(scores: Tensor, columns: slice, value: float) -> None:
+            cells.fill(scores, columns, value)
+            if tile.special is not None:
+                inside = (tile.special >= columns.start) & (tile.special < columns.stop)
+                scores.index_fill_(1, tile.special[inside] - columns.start, value)
+
+        return fill
+
+    def _own_inside(self, tile: Tile, task: Tensor) -> Tensor:
+        column = self._problem.column[task]
+        inside = (column >= tile.left) & (column < tile.right)
+        return (inside & ~self._problem.excluded.own[task]).to(torch.int64)
+
+    def _limit(self, tile: Tile) -> int:
+        """How many open candidates are compared one by one: from here on another product costs less."""
+        return max(_LEAST, int(len(tile) * self._in_pairs))
+
+
+def _saved(costs: Tensor, place: int) -> Tensor:
+    """How much less a precision costs each task than the others, (P,)."""
+    others = torch.cat([costs[:place], costs[place + 1 :]]).amin(0)
+    return (others - costs[place]).clamp(min=0)
+
+
+SIMILARITIES = ("dot", "cosine", "l2")
+_WIDTH = 16384
+
+
+def rank_exactly(
+    queries: Tensor,
+    candidates: Candidates,
+    target: Target,
+    exclude: Exclude | Excluded,
+    *,
+    similarity: str,
+    chunk_size: int | None,
+    backend: str,
+    kept: bool,
+    say_rows: bool = False,
+    part: Part | None = None,
+) -> Ranks:
+    """Rank as ``rank_embeddings`` does, with what is excluded in one form or in several.
+
+    ``kept`` says that the candidates serve more calls, and keep what is worked out for them; ``say_rows`` that the
+    ranks are to say which answers are of one query; ``part`` which of all candidates these are, if not all.
+    """
+    if part is None:
+        part = Part(0, len(candidates), len(candidates))
+    width = max(1, min(chunk_size or _WIDTH, len(candidates)))
+
+    def read() -> _Asked:
+        candidates.check_unchanged()
+        chosen(queries, backend)
+        return _read(queries, target, exclude, width, part)
+
+    def said(asked: _Asked) -> dict[str, object]:
+        embeddings, bias = candidates.embeddings, candidates.bias
+        return {
+            "candidates": (embeddings.dtype, embeddings.shape[1:]),
+            "bias": None if bias is None else bias.dtype,
+            "queries": queries,
+            "target": torch.stack([asked.row, asked.column]),
+            **said_of(asked.excluded, part.total),
+        }
+
+    with torch.no_grad():
+        asked = part.agree(read, said)
+        tables, place = part.rows(asked.column, (candidates.embeddings, candidates.bias))
+
+        def count() -> Tensor:
+            problem = Problem(
+                Queries(queries.detach().resolve_neg(), similarity == "l2" or candidates.bias is not None),
+                candidates,
+                similarity,
+                asked.row,
+                part.local(asked.column),
+                _answers(candidates, tables, place),
+                asked.tiles,
+                choose_intervals(queries, backend),
+                backend,
+            )
+            compiled = chosen(queries, backend) == "numba"
+            ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
+            return Cascade(problem, candidates.tiles(similarity, width, kept), ladder, kept).counts()
+
+        counts = part.add_up(count, asked.tiles.total)
+    if asked.order is not None:
+        counts = torch.empty_like(counts).index_copy_(1, asked.order, counts)
+    ranks = Ranks.from_compared(counts, asked.flags)
+    return with_rows(ranks, asked.tasks, asked.excluded, len(queries)) if say_rows else ranks
+
+
+class _Asked(NamedTuple):
+    """Tasks as they were given, and in ascending order of their rows."""
+
+    tasks: Tasks
+    excluded: Excluded
+    flags: Tensor | None
+    row: Tensor
+    column: Tensor
+    order: Tensor | None
+    tiles: ExcludedTiles
+
+
+def _read(queries: Tensor, target: Target, exclude: Exclude | Excluded, width: int, part: Part) -> _Asked:
+    shape = (len(queries), part.total)
+    tasks = check_target(target, shape, queries.device)
+    excluded = check_exclude(exclude, shape, queries.device)
+    flags = flags_of(tasks, excluded)
+    row, column, order = tasks.row, tasks.column, None
+    if row is None:
+        row = torch.arange(len(column), device=column.device)
+    else:
+        row, order = row.sort(stable=True)
+        column = column[order]
+    tiles = ExcludedTiles(excluded, row, column, len(queries), width, part)
+    return _Asked(tasks, excluded, flags, row, column, order, tiles)
+
+
+def _answers(candidates: Candidates, tables: list[Tensor | None], place: Tensor) -> Answers:
+    embeddings, bias = tables
+    assert embeddings is not None
+    beside = embeddings is not candidates.embeddings
+    return Answers(embeddings, bias, place, place + len(candidates) if beside else place)

@@ -1,0 +1,280 @@
+"""Scores of the targets with proven error bounds, and scores that are not ordinary numbers."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.counting import choose
+from torchrankmetrics.ranking.exact import problem as sizes
+from torchrankmetrics.ranking.exact.candidates import grain_of
+from torchrankmetrics.ranking.exact.counting import keys
+from torchrankmetrics.ranking.exact.problem import Problem, Queries, Tally
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Sizes, Tile
+from torchrankmetrics.ranking.exclude import Excluded
+
+# of what sums are made in: twice the unit of rounding, the least normal number, what stays clear of overflow
+_UNIT = {BFLOAT16: 2.0**-23, FLOAT32: 2.0**-23, FLOAT64: 2.0**-52}
+_TINY = {BFLOAT16: 2.0**-126, FLOAT32: 2.0**-126, FLOAT64: 2.0**-1022}
+_HUGE = {BFLOAT16: 2.0**125, FLOAT32: 2.0**125, FLOAT64: 2.0**1020}
+_DIGITS = {FLOAT32: 2.0**23, FLOAT64: 2.0**52}
+_MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
+_LOWEST_KEY = -0x7F7F
+
+
+def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, grain: float) -> Tensor:
+    """Bound |computed - exact| for scores of a precision.
+
+    Args:
+        dtype: the precision.
+        d: width of the embeddings.
+        sizes: of the candidates: of a tile, or of each one, then (B,) tensors.
+        norm: (B,) float64, upper bounds of the norms of the rounded queries.
+        error: (B,) float64, the same of their rounding.
+        grain: all products and biases are multiples of it; 0: unknown.
+
+    Returns:
+        (B,) float64: 0 where the computation is exact, inf where it may overflow.
+    """
+    unit, tiny, terms = _UNIT[dtype], _TINY[dtype], d + 8
+    rounded, flushed = sizes.norm + sizes.error, 2 * tiny / sizes.shortest
+    # norm * error of the candidates + error * norm of the candidates + accumulation + bias + what vanishes
+    by_norm = (sizes.error + terms * unit * rounded + terms**0.5 * flushed) * _MORE
+    alone = terms * unit * 1.01 * sizes.bias + sizes.bias_error
+    alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
+    bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
+    safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
+    safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
+    if grain == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
+        return bound
+    bound = bound.masked_fill(~safe, torch.inf)
+    # a query of zeros; a bias may have vanished
+    exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)
+    if dtype in _DIGITS and grain > tiny:
+        largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
+        exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * grain)
+    return bound.masked_fill(exact & safe, 0.0)
+
+
+def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, Tensor]:
+    """Round [true - error, true + error] outward: for bfloat16 as int16 keys, else numbers of the precision."""
+    error = torch.where(error > 0, error * _MORE + true.abs() * 2.0**-50, 0.0)
+    low, high = true - error, true + error
+    if dtype == FLOAT64:
+        # excluded cells are -inf, below every interval but that of a score that is not known at all
+        return low.clamp(min=torch.finfo(dtype).min).masked_fill(error == torch.inf, -torch.inf), high
+    low, high = _rounded(low, False), _rounded(high, True)
+    if dtype == BFLOAT16:
+        return keys(low, False).clamp(min=_LOWEST_KEY), keys(high, True).clamp(min=_LOWEST_KEY)
+    return low, high
+
+
+def _rounded(numbers: Tensor, up: bool) -> Tensor:
+    """To float32, to the next number beyond; never to an infinity below."""
+    single = numbers.float()
+    beyond = single.double() < numbers if up else single.double() > numbers
+    away = torch.nextafter(single, torch.full_like(single, torch.inf if up else -torch.inf))
+    return torch.where(beyond, away, single).clamp(min=torch.finfo(torch.float32).min)
+
+
+def count_specials(problem: Problem, kind: Tensor, tally: Tally, tile: Tile) -> None:
+    """Count what is no finite number in a tile: all scores of such queries, and of others those of such candidates.
+
+    Args:
+        problem: what is ranked.
+        kind: (P,) of the true scores: 0 for a finite one, else NaN, inf or -inf.
+        tally: where it is counted.
+        tile: some of the candidates.
+    """
+    finite = problem.queries.finite
+    if not bool(finite.all()):
+        every = torch.arange(len(tile), device=finite.device)
+        _count(problem, kind, tally, tile, (~finite).nonzero()[:, 0], every)
+    if tile.special is not None:
+        _count(problem, kind, tally, tile, finite.nonzero()[:, 0], tile.special)
+
+
+def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tensor, columns: Tensor) -> None:
+    bias = problem.candidates.bias
+    added = None if bias is None else bias[tile.left : tile.right][columns]
+    for some in torch.split(rows, max(1, sizes.CELLS // len(tile))):
+        task = torch.isin(problem.row, some).nonzero()[:, 0]
+        if not len(task):
+            continue
+        out = torch.zeros(len(some), len(tile), device=some.device)
+        problem.excluded.of(slice(tile.left, tile.right), some).fill(out, slice(0, len(tile)), 1.0)
+        scores = classes(problem.queries.given[some], tile.given[columns], added, problem.similarity)
+        place = torch.searchsorted(some, problem.row[task])
+        own = torch.searchsorted(columns, problem.column[task] - tile.left).clamp(max=len(columns) - 1)
+        own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
+        count = choose(scores, problem.backend)
+        better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
+        tally.above[task] += better
+        tally.tied[task] += not_worse - better
+        tally.special[task] += others
+        tally.nan[task] += nan
+
+
+def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str) -> Tensor:
+    """Class of every score, float32 (B, n): NaN, inf, -inf, or 0 for a finite one.
+
+    What is infinite or NaN follows IEEE arithmetic on the exact terms: inf - inf and 0 inf are NaN. l2 is that of
+    -|q - e|^2, cosine that of q.e / |e|, NaN for a vector of zeros.
+    """
+    q, e = _signs(queries), _signs(candidates)
+    if similarity == "l2":
+        scores = torch.zeros(len(q), len(e), device=q.device)
+        both = sum(((q == sign).float() @ (e == sign).float().T for sign in (torch.inf, -torch.inf)), scores)
+        scores.masked_fill_(q.isinf().any(1)[:, None] | e.isinf().any(1), -torch.inf)
+        scores.masked_fill_((both != 0) | q.isnan().any(1)[:, None] | e.isnan().any(1), torch.nan)
+    else:
+        scores = q @ e.T
+        if similarity == "cosine":
+            scores = scores / torch.where(e.isinf().any(1), torch.inf, e.abs().sum(1))
+    if bias is not None:
+        scores = scores + _signs(bias)
+    return scores.masked_fill(scores.isfinite(), 0.0)
+
+
+def class_of_pairs(
+    queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str, row: Tensor, odd: Tensor
+) -> Tensor:
+    """``classes`` of the queries in rows (n,) with candidate i each: (n,); those that are not odd, bool (n,), are 0."""
+    found = torch.zeros(len(row), device=queries.device)
+    for i in odd.nonzero()[:, 0].tolist():
+        own, one = row[i : i + 1], slice(i, i + 1)
+        found[i] = classes(queries[own], candidates[one], None if bias is None else bias[one], similarity)[0, 0]
+    return found
+
+
+def _signs(numbers: Tensor) -> Tensor:
+    """Finite numbers as -1, 0 and 1, float32."""
+    wide = numbers.double()  # not float32, where small ones would vanish and large ones be infinite
+    return torch.where(wide.isfinite(), wide.sign(), wide).float()
+
+
+_TASKS = 1 << 12  # true scores computed at once
+
+
+class Truth:
+    """True scores of all tasks.
+
+    Attributes:
+        kind: float32 (P,), 0 for a finite score, else NaN, inf or -inf.
+        group: as ``Structure.group``, once it has been looked for.
+        looked: whether it has.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._grain, self.looked = 0.0, False
+        self._tile: Tile | None = None
+        self.group: Tensor | None = None
+        self._bounds: dict[torch.dtype, Tensor] = {}
+        self._exact: dict[torch.dtype, Tensor | None] = {}
+        self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
+        none = problem.queries.norm[:0]
+        scores, kinds, errors = [none], [none.float()], [none]
+        for task, tile, bias in self._tiles():
+            row, place = problem.row[task], torch.arange(len(task), device=task.device)
+            scores.append(scores_of_pairs(problem, tile, row, place))
+            odd = ~problem.queries.finite[row]
+            if tile.special is not None:
+                odd[tile.special] = True
+            kinds.append(class_of_pairs(problem.queries.given, tile.given, bias, problem.similarity, row, odd))
+            errors.append(self._error_of(tile, row))
+        self._scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
+        self._errors = torch.cat(errors)
+
+    def _error_of(self, tile: Tile, row: Tensor, column: Tensor | None = None) -> Tensor:
+        """Bound of the errors in float64 of the scores of rows with the candidates of a tile, or with some of them."""
+        sizes = tile.each if column is None else Sizes(*(numbers[column] for numbers in tile.each))
+        norm, error = self._problem.queries.sizes(FLOAT64)
+        return error_bound(
+            FLOAT64, self._problem.width, sizes, norm.index_select(0, row), error.index_select(0, row), self._grain
+        )
+
+    def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
+        """The true candidates of some tasks at a time."""
+        answers = self._problem.answers
+        given, bias = answers.embeddings, answers.bias
+        every = torch.arange(len(self._problem.row), device=self._problem.row.device)
+        for task in torch.split(every, _TASKS):
+            own = answers.place[task]
+            added = None if bias is None else bias.index_select(0, own)
+            yield task, Tile(given.index_select(0, own), added, slice(0, len(own)), self._problem.similarity), added
+
+    def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
+        """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
+        if self._tile is not tile:  # of one tile at a time
+            self._tile, self._bounds, self._intervals, self._exact = tile, {}, {}, {}
+        if dtype not in self._bounds:
+            norm, error = self._problem.queries.sizes(dtype)
+            bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._grain)
+            self._bounds[dtype] = bound.index_select(0, self._problem.row) + self._errors
+        return self._bounds[dtype]
+
+    def exact(self, tile: Tile, dtype: torch.dtype) -> Tensor | None:
+        """Of which tasks scores of the tile in a precision are not rounded, bool (P,); None: of none."""
+        error = self.error(tile, dtype)
+        if dtype not in self._exact:
+            exact = error == 0
+            self._exact[dtype] = exact if bool(exact.any()) else None
+        return self._exact[dtype]
+
+    @property
+    def scores(self) -> Tensor:
+        """The true scores, float64 (P,), 0 for those that are no finite numbers."""
+        return self._scores
+
+    @property
+    def errors(self) -> Tensor:
+        """Bounds of their errors, float64 (P,)."""
+        return self._errors
+
+    def interval(self, tile: Tile, dtype: torch.dtype, numbers: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+        """What scores of a tile in a precision are not decided by, (P,) each: as ``bounds.interval`` gives it.
+
+        They are compared as other numbers than those of the precision if these are said.
+        """
+        error, key = self.error(tile, dtype), (dtype, numbers or dtype)
+        if key not in self._intervals:
+            self._intervals[key] = interval(key[1], self._scores, error)
+        return self._intervals[key]
+
+    def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
+        """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
+        row = self._problem.row[task]
+        bound = self._error_of(tile, row, column) + self._errors[task]
+        low, high = interval(FLOAT64, self._scores[task], bound)
+        scores = scores_of_pairs(self._problem, tile, row, column)
+        return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
+
+    def look(self) -> None:
+        """Look for equal candidates, and for numbers so coarse that products are exact."""
+        problem, structure = self._problem, self._problem.structure()
+        self.looked, self.group = True, structure.group
+        grain = grain_of(problem.queries.given)
+        if problem.similarity != "cosine" and 0 < structure.grain < torch.inf and 0 < grain < torch.inf:
+            grain *= structure.grain
+            if problem.similarity == "l2":
+                grain = min(grain, structure.grain**2 / 2)
+            for _, bias in problem.tables:
+                if bias is not None:
+                    grain = min(grain, grain_of(bias[:, None]) / 2)
+            self._grain = grain
+            errors = [self._error_of(tile, problem.row[task]) for task, tile, _ in self._tiles()]
+            self._errors, self._tile = torch.cat([self._errors[:0], *errors]), None
+
+
+def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:
+    """Scores of pairs of rows and candidates of a tile, in float64."""
+    scores = problem.intervals.products(*operands(problem.queries, tile), row, column)
+    length, bias = tile.form
+    scores = scores if length is None else scores / length[column]
+    return scores if bias is None else scores + bias[column]
+
+
+def operands(queries: Queries, tile: Tile) -> tuple[Tensor, Tensor]:
+    """Queries and candidates as single products take them."""
+    return queries.wide, tile.given.to(queries.wide.dtype).contiguous()

@@ -1,0 +1,1 @@
+"""Sequential (anytime-valid) evaluation."""

@@ -1,0 +1,183 @@
+"""What is asked of a metric of all tasks, on the scale of the values of single tasks."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.evaluation.names import Asked, asked
+from torchrankmetrics.sequential.sequences import Drawn, betting_interval, side_of
+from torchrankmetrics.table.columns import Columns, Rows, weights
+from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.theory.inference.units import task_values
+from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.validation import check_int, one_number
+
+_TABLED = 1 << 22
+_WORK = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'auc'"
+
+
+@dataclass(frozen=True)
+class Question:
+    """Whether a mean, or the difference of two, is above a threshold, or where it is to within a width.
+
+    Attributes:
+        measure: a mean of f over tasks.
+        limits: lowest and highest f.
+        alpha: probability of a wrong answer, at most.
+        paired: whether it is asked of the difference from another model.
+        threshold: a threshold for the value, or for the difference; None there: 0, in the direction of the metric.
+        half_width: half the width of an interval that is narrow enough; None: the question is about a threshold.
+    """
+
+    measure: Measure
+    limits: tuple[float, float]
+    alpha: float
+    paired: bool
+    threshold: float | None
+    half_width: float | None
+
+    @classmethod
+    def of(
+        cls,
+        metric: Asked,
+        alpha: float,
+        paired: bool,
+        threshold: float | None,
+        half_width: float | None,
+        num_candidates: int | None,
+    ) -> "Question":
+        """Check what is asked; arguments and errors as ``SequentialEvaluation``."""
+        level = one_number(alpha)
+        if level is None or not 0 < level < 1:
+            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {alpha!r}")
+        threshold, half_width = _finite("threshold", threshold), _finite("half_width", half_width)
+        if threshold is not None and half_width is not None:
+            raise ValueError("threshold and half_width are two questions: pass one of them")
+        if half_width is not None and half_width <= 0:
+            raise ValueError(f"half_width must be above 0, got {half_width!r}")
+        if not paired and threshold is None and half_width is None:
+            raise ValueError("nothing is asked: pass baseline, threshold or half_width")
+        measure = _measure_of(metric)
+        limits = limits_of(measure.definition, num_candidates, measure.key)
+        low, high = (limits[0] - limits[1], limits[1] - limits[0]) if paired else limits
+        if threshold is not None and not low <= threshold <= high:
+            what = "differences of " if paired else "values of "
+            raise ValueError(
+                f"threshold must lie in [{low:g}, {high:g}], as {what}{measure.key!r} do; got {threshold!r}"
+            )
+        if paired and threshold is None and half_width is None and measure.higher_is_better is None:
+            raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
+        return cls(measure, limits, float(level), paired, threshold, half_width)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """Lowest value, and highest less lowest, of what the question is about."""
+        width = self.limits[1] - self.limits[0]
+        return (-width, 2 * width) if self.paired else (self.limits[0], width)
+
+    def values(self, rows: Rows) -> FloatArray:
+        """Values f (m,) of the tasks of rows (m, 9).
+
+        Raises:
+            ValueError: for weights, and where a value is none or out of the limits.
+        """
+        columns = Columns(rows)
+        if (weights(rows) != 1).any():
+            raise ValueError("tasks must have no weights: the mean that is decided on weighs all tasks the same")
+        definition, (low, high) = self.measure.definition, self.limits
+        assert isinstance(definition, RankDefinition)
+        if (columns.num_candidates < definition.min_candidates).any():
+            raise ValueError(
+                f"{self.measure.key!r} has no value for tasks of fewer than {definition.min_candidates} candidates: "
+                "leave them out beforehand"
+            )
+        values = task_values(definition, RankSample(*columns.ranks.T), self.measure.rank_type)
+        slack = 1e-9 * (high - low)
+        if len(values) and (values.min() < low - slack or values.max() > high + slack):
+            raise ValueError(
+                f"values of {self.measure.key!r} lie between {values.min():g} and {values.max():g}, outside of "
+                f"[{low:g}, {high:g}]: pass the largest number of candidates of any task as num_candidates"
+            )
+        return np.clip(values, low, high)
+
+    def is_answered(self, drawn: Drawn) -> bool:
+        """Whether what was drawn so far, on the scale of [0, 1], answers it."""
+        if self.half_width is None:
+            return self.answer(drawn) is not None
+        low, high = betting_interval(drawn, self.alpha)
+        return bool((high - low) * self.range[1] <= 2 * self.half_width)
+
+    def answer(self, drawn: Drawn) -> bool | None:
+        """Whether the model is better, or at least as good; None: not known so far, or not asked."""
+        low, width = self.range
+        side = 0 if self.half_width is not None else side_of(drawn, ((self.threshold or 0) - low) / width, self.alpha)
+        return None if side == 0 else (side > 0) == self._wants_more
+
+    def answer_of(self, exact: float) -> bool | None:
+        """The answer where the value, or the difference, is known."""
+        if self.half_width is not None or self.threshold is not None:
+            return None if self.threshold is None else exact >= self.threshold
+        return exact > 0 if self._wants_more else exact < 0
+
+    @property
+    def _wants_more(self) -> bool:
+        return self.threshold is not None or bool(self.measure.higher_is_better)
+
+
+def limits_of(definition: object, num_candidates: int | None, key: str) -> tuple[float, float]:
+    """Lowest and highest value of the f of a metric on all ranks among so many candidates; None: any number.
+
+    Raises:
+        TypeError, ValueError: if it has none, or num_candidates is no number of them.
+    """
+    assert isinstance(definition, RankDefinition)
+    f = known(definition.f)
+    if num_candidates is not None:
+        num_candidates = check_int("num_candidates", num_candidates, 1, 1 << 62)
+    if f.is_share or (f.uses_candidates and f.smooth):
+        return 0.0, 1.0  # hits, and the share of candidates below
+    if f.uses_candidates:
+        raise ValueError(f"nothing tells between which values {key!r} lies, whose f depends on candidates: {_WORK}")
+    ends = _ends(f, num_candidates)
+    if ends is None or not np.isfinite(ends).all():
+        raise ValueError(
+            f"{key!r} is not bounded: {_WORK}; or pass num_candidates, the largest number of candidates of any task"
+        )
+    low, high = float(ends.min()), float(ends.max())
+    if low == high:
+        raise ValueError(f"{key!r} has the same value {low:g} whatever the rank: there is nothing to decide")
+    return low, high
+
+
+def _ends(f: KnownTransform, num_candidates: int | None) -> FloatArray | None:
+    if f.smooth and (num_candidates is not None or f.has_limit):
+        return f.values(np.array([1.0, math.inf if num_candidates is None else num_candidates]))
+    if num_candidates is None or num_candidates > _TABLED:
+        return None
+    return apply_transform(f, np.arange(2, 2 * num_candidates + 1) / 2.0)  # realistic ranks are halves, too
+
+
+def _finite(name: str, value: float | None) -> float | None:
+    number = one_number(value)
+    if value is not None and (number is None or not math.isfinite(number)):
+        raise ValueError(f"{name} must be a finite number or None, got {value!r}")
+    return number
+
+
+def _measure_of(metric: Asked) -> Measure:
+    measure = asked(metric)
+    definition = measure.definition
+    if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
+        raise ValueError(f"{measure.key!r} is no mean over tasks, which a part of them could bound: {_WORK}")
+    if (measure.view, measure.average) != ("base", "micro"):
+        raise ValueError(
+            f"{measure.key!r} must be asked in its base view and micro average, {definition.name!r}: which of two "
+            "models is better on the same tasks is the same in every view"
+        )
+    if measure.side != "both":
+        raise ValueError(f"{measure.key!r} is of one side: pass tasks of that side only, and {definition.name!r}")
+    return measure

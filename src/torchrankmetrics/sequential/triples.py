@@ -1,0 +1,153 @@
+"""rank_sequentially: a filtered evaluation that ends as soon as what was asked is known."""
+
+from collections.abc import Callable
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+from tqdm.auto import tqdm
+
+from torchrankmetrics.evaluation.names import Asked
+from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.kg.loop import QuerySide
+from torchrankmetrics.kg.scorers import Scores, look_for_distances
+from torchrankmetrics.kg.triples import ScoreFunction, sides_of
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.sequential.hypothesis import Question
+from torchrankmetrics.sequential.result import SequentialResult
+from torchrankmetrics.sequential.tests import Looks, Ranked
+from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
+from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.validation import check_int
+
+if TYPE_CHECKING:  # torch may be built without
+    from torch.distributed import ProcessGroup
+
+
+_LOOKS, _LEAST, _MOST = 50, 8, 256
+ScoreHRT = Callable[[Tensor], Scores]
+OtherScores = tuple[ScoreFunction | None, ScoreFunction | None] | ScoreHRT
+
+
+def rank_sequentially(
+    score_tails: ScoreFunction | None,
+    score_heads: ScoreFunction | None,
+    triples: Integers,
+    known: KnownTriples | None,
+    *,
+    baseline: RankTable | None = None,
+    score_baseline: OtherScores | None = None,
+    metric: Asked = "mrr",
+    alpha: float = 0.05,
+    threshold: float | None = None,
+    half_width: float | None = None,
+    seed: int = 0,
+    candidates: Integers | None = None,
+    batch_size: int | None = None,
+    backend: str = "auto",
+    score_hrt: ScoreHRT | None = None,
+    num_entities: int | None = None,
+    higher_is_better: bool = True,
+    progress: bool = True,
+    tolerance: float | Tolerance = 0.0,
+    process_group: "ProcessGroup | None" = None,
+) -> SequentialResult:
+    """Rank the queries of ``rank_triples`` in random order, and stop as soon as the better of two models is known.
+
+    An answer differs from that of all ``triples`` with probability alpha at most, for models that do not depend on
+    the order of the draws; queries are drawn and bounded as in ``SequentialEvaluation``. Where all of them are ranked,
+    ranks and values are those of ``rank_triples``.
+
+    Args:
+        score_tails: as in ``rank_triples``, like what follows.
+        score_heads: as there.
+        triples: as there.
+        known: as there.
+        baseline: ranks of the other model, as ``rank_triples`` or a ``SequentialResult`` has them; a sample serves for
+            the queries that it holds. None: the question is about one model, or of the other nothing is ranked yet.
+        score_baseline: what scores for the other model, (score_tails, score_heads) or a score_hrt; asked for the
+            queries that ``baseline`` lacks, as they come. None: where the ranks of the other end, it ends undecided.
+        metric: as in ``SequentialEvaluation``, like what follows.
+        alpha: as there.
+        threshold: as there.
+        half_width: as there.
+        seed: as there.
+        candidates: as in ``rank_triples``.
+        batch_size: queries between two looks, over both sides and all processes; None: a fiftieth of them, 8 to 256.
+        backend: as in ``rank_triples``, like what follows.
+        score_hrt: as there.
+        num_entities: as there.
+        higher_is_better: as there.
+        progress: as there.
+        tolerance: as there.
+        process_group: processes that each score a share of the queries among all entities (in ``rank_triples`` they
+            share the entities), and stop at the same batch. None: this one alone.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.
+
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> truth = torch.stack([torch.arange(500), torch.zeros(500, dtype=torch.int64), torch.arange(500)], 1)
+    >>> noise = torch.randn(2, 500, 500, generator=generator)
+    >>> old, new = (noise[i] + skill * torch.eye(500) for i, skill in enumerate((1.5, 2.5)))
+    >>> from torchrankmetrics import rank_triples
+    >>> best = rank_triples(lambda h, r: old[h], None, truth, None, progress=False)
+    >>> decision = rank_sequentially(lambda h, r: new[h], None, truth, None, baseline=best, progress=False)
+    >>> decision.answer, decision.num_queries, decision.total_queries
+    (True, 40, 500)
+    """
+    tasks = as_triples(triples, "triples")
+    if not len(tasks):
+        raise ValueError("triples are none: there is nothing to decide on")
+    sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
+    others = [] if score_baseline is None else _sides_of_the_other(score_baseline, tasks, known, num_entities)
+    if others and [side.name for side in others] != [side.name for side in sides]:
+        raise ValueError("score_baseline must rank the sides that the model ranks, no more and no fewer")
+    for side in [*sides, *others]:
+        side.compare_by(higher_is_better, tolerance)
+    number, width = len(tasks), len(sides) * len(tasks)
+    first = [0, *accumulate(len(side.queries) for side in sides)]
+    begin = {SIDE_CODES[side.name]: number * i for i, side in enumerate(sides)}
+    other = None
+    if baseline is not None or others:
+        other = Ranked.none(width) if baseline is None else Ranked.of(baseline, width, begin)
+    most = known.num_entities if num_entities is None and known is not None else num_entities
+    if most is None and other is not None:
+        most = other.most_candidates
+    question = Question.of(metric, alpha, other is not None, threshold, half_width, most)
+    query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
+    looks = Looks(query, question, other, seed, process_group, bool(others))
+    size = max(_LEAST, min(_MOST, -(-first[-1] // _LOOKS))) if batch_size is None else batch_size
+
+    def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> tuple[Tensor, Tensor]:
+        """Indices and rows of the tasks of some queries."""
+        rows, index = [empty_rows(tasks.device)], [tasks.new_empty(0)]
+        for side, start, end in zip(of, first, first[1:], strict=False):
+            own = queries[(queries >= start) & (queries < end)] - start
+            if len(own):
+                part = side.part(torch.from_numpy(own).to(tasks.device))
+                table = part.rank(tasks[:, 1], candidates, len(own), backend, bar)
+                rows.append(table.rows)
+                index.append(table.sample_id + begin[SIDE_CODES[side.name]])
+        return torch.cat(index), torch.cat(rows)
+
+    with tqdm(total=first[-1], desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
+        for places in looks.rounds(check_int("batch_size", size, 1)):
+            if other is not None and others:
+                lacking = [place for place in places if not other.there[looks.draws.of(place, place + 1)].all()]
+                looks.add_against(*rank(others, looks.draws.queries[lacking], tqdm(disable=True)))
+            looks.add(*rank(sides, looks.draws.queries[places], bar))
+    decision = looks.decision
+    look_for_distances(decision.table.ranks, higher_is_better)
+    return decision
+
+
+def _sides_of_the_other(
+    scores: OtherScores, tasks: Tensor, known: KnownTriples | None, num_entities: int | None
+) -> list[QuerySide]:
+    if isinstance(scores, tuple):
+        return sides_of(*scores, tasks, known)
+    return sides_of(None, None, tasks, known, scores, num_entities)

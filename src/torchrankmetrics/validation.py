@@ -1,0 +1,106 @@
+"""Check plain arguments: integers, probabilities, names of sides, printed digits."""
+
+import math
+import operator
+from collections.abc import Iterable
+from numbers import Integral, Real
+from typing import Literal, SupportsIndex, TypeGuard, TypeVar, cast, get_args
+
+Choice = TypeVar("Choice")
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """Text for a message: "..." stands for the end of a long one."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def shown(value: object) -> str:
+    """Value of a user or a file for a message, 80 characters at most.
+
+    >>> shown("a" * 10**6) == "'" + "a" * 76 + "..."
+    True
+    """
+    return shortened(repr(value[:80] if isinstance(value, str | bytes) else value))
+
+
+def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
+    """Read an option that is one of some choices.
+
+    Raises:
+        ValueError: if it is none of them.
+    """
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}; got {shown(value)}")
+
+
+def check_int(name: str, value: object, least: int, below: int | None = None) -> int:
+    """Read an integer of any kind, NumPy's too, in [least, below).
+
+    Raises:
+        TypeError: if it is no integer; a bool is none.
+        ValueError: if it is out of range.
+    """
+    try:
+        number = operator.index(cast("SupportsIndex", value))
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool):
+        raise TypeError(f"{name} must be an int, got {shown(value)} of type {type(value).__name__}")
+    if number < least or (below is not None and number >= below):
+        limit = "" if below is None else f" and below {below}"
+        raise ValueError(f"{name} must be an int of at least {least}{limit}, got {number}")
+    return number
+
+
+def is_int(value: object) -> TypeGuard[int]:
+    """Whether a value is one integer, NumPy's too, and no bool."""
+    return isinstance(value, int | Integral) and not isinstance(value, bool)
+
+
+def one_number(value: object) -> float | None:
+    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None if it is none.
+
+    Bools are none. Python's numbers stay what they are.
+
+    >>> import numpy as np
+    >>> one_number(np.float32(0.5)), one_number(np.array(2)), one_number(3), one_number("3"), one_number([3])
+    (0.5, 2, 3, None, None)
+    """
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    return value if isinstance(value, int | float) else float(value)
+
+
+def check_function(name: str, value: object, takes: str) -> None:
+    """Refuse what cannot be called; ``takes`` says what is expected."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function, {takes}; got {shown(value)} of type {type(value).__name__}")
+
+
+def probability_text(log10: float) -> str:
+    """Write 10^log10 as ``.4f`` or with an exponent of ten.
+
+    >>> probability_text(-1), probability_text(-4.5), probability_text(-868.589), probability_text(-math.inf)
+    ('0.1000', '3.16e-05', '2.58e-869', '0')
+    """
+    if log10 == -math.inf:
+        return "0"
+    if log10 >= -3:
+        return f"{10**log10:.4f}"
+    exponent = math.floor(log10)
+    digits = f"{10 ** (log10 - exponent):.3g}"
+    if digits == "10":  # 9.996 rounds up
+        digits, exponent = "1", exponent + 1
+    return f"{digits}e{exponent:03d}"
+
+
+EntitySide = Literal["head", "tail"]
+TaskSide = Literal[EntitySide, "relation"]
+ENTITY_SIDES: tuple[EntitySide, ...] = get_args(EntitySide)
+TASK_SIDES: tuple[TaskSide, ...] = get_args(TaskSide)
+QUERY_AND_ANSWER: dict[TaskSide, tuple[int, int, int]] = {"tail": (0, 1, 2), "head": (1, 2, 0), "relation": (0, 2, 1)}
+"""Columns of a triple where a side is predicted: the two of the query, and the answer."""

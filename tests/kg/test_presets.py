@@ -1,0 +1,215 @@
+"""Protocols of papers: each against the procedure of its paper, written out in loops without the library."""
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+
+from fuzzing import cases
+from random_graphs import graph, integers
+from reference_ranks import lines
+from torchrankmetrics import KnownTriples, RankMetric, Ranks, RankTable, evaluate, rank_triples
+from torchrankmetrics.kg.complex_queries import rank_complex_queries
+from torchrankmetrics.kg.facts import KnownFacts, rank_facts
+from torchrankmetrics.kg.popularity import weight_by_popularity
+
+E, R, T = 7, 2, 3
+
+
+class TestInductive:
+    """ULTRA and GraIL: filtered by the inference graph and the evaluated triples, pessimistic ranks, both sides."""
+
+    def test_ranks_are_those_of_strict_negatives(self):
+        inference, test = graph(seed=0, n=30, columns=(E, R, E)), graph(seed=5, n=15, columns=(E, R, E))
+        scores = integers(2, E, R, E)
+        table = rank_triples(
+            lambda h, r: scores[0, h, r],
+            lambda r, t: scores[1, t, r],
+            test,
+            KnownTriples(inference, test, num_entities=E),
+        )
+        true = {tuple(x) for x in [*inference.tolist(), *test.tolist()]}
+        pessimistic, negatives = [], []
+        for side in (0, 1):
+            for h, r, t in test.tolist():
+                row, own = (scores[0, h, r], t) if side == 0 else (scores[1, t, r], h)
+                other = [(h, r, e) if side == 0 else (e, r, t) for e in range(E)]
+                strict = [row[e].item() for e in range(E) if other[e] not in true]
+                pessimistic.append(1 + sum(score >= row[own].item() for score in strict))
+                negatives.append(len(strict))
+        assert table.ranks.pessimistic.tolist() == pessimistic
+        assert (table.ranks.num_candidates - 1).tolist() == negatives
+        values = evaluate(table, metrics=["mrr", "hits@3"], rank_types=["pessimistic"])
+        assert values["pessimistic_mrr"] == pytest.approx(np.mean(1 / np.array(pessimistic)))
+        assert values["pessimistic_hits_at_3"] == pytest.approx(np.mean(np.array(pessimistic) <= 3))
+
+    def test_triples_of_training_filter_nothing_where_entities_are_new(self):
+        inference, test = torch.tensor([[0, 0, 1], [0, 0, 2]]), torch.tensor([[0, 0, 3]])
+        training = torch.tensor([[0, 0, 4], [0, 0, 5]])  # other entities under the same numbers
+        assert KnownTriples(inference, test, num_entities=6).num_candidates(test, "tail").tolist() == [4]
+        assert KnownTriples(training, inference, test).num_candidates(test, "tail").tolist() == [2]
+
+
+ANSWERS = st.lists(st.tuples(st.sets(st.integers(0, E - 1), min_size=1), st.sets(st.integers(0, E - 1))), max_size=6)
+
+
+class TestComplexQueries:
+    @cases(25, 600)
+    @given(ANSWERS, st.sampled_from(["sets", "pairs"]), st.data())
+    def test_hard_answers_are_averaged_per_query_and_pattern(self, queries, form, data):
+        """As in BetaE: sort all entities, of a hard answer's place take off the other answers before it, average."""
+        hard = [h for h, _ in queries]
+        easy = [e - h for h, e in queries]
+        pattern = data.draw(st.lists(st.integers(0, 2), min_size=len(queries), max_size=len(queries)))
+        generator = torch.Generator().manual_seed(data.draw(st.integers(0, 9)))
+        scores = torch.rand(len(queries), E, generator=generator)  # no ties: they have no rule of theirs
+        logs = {}
+        for i in range(len(queries)):
+            order = scores[i].argsort(descending=True).tolist()
+            ranks = [
+                1 + sum(x not in hard[i] | easy[i] for x in order[: order.index(answer)]) for answer in sorted(hard[i])
+            ]
+            logs.setdefault(pattern[i], []).append(np.mean([1 / rank for rank in ranks]))
+
+        def given_as(sets):
+            pairs = [(i, a) for i, part in enumerate(sets) for a in sorted(part)]
+            return sets if form == "sets" else torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
+
+        table = rank_complex_queries(
+            lambda q: scores[q], given_as(hard), given_as(easy), pattern=pattern, progress=False
+        )
+        assert len(table) == sum(map(len, hard))
+        if not queries:
+            return
+        for one, values in logs.items():
+            mrr = evaluate(table.select(group=one), metrics=["mrr"])["mrr"]
+            assert mrr == pytest.approx(np.mean(values), rel=1e-12)
+        over_patterns = evaluate(table, metrics=["mrr"], average="macro")["macro_mrr"]
+        assert over_patterns == pytest.approx(np.mean([np.mean(values) for values in logs.values()]), rel=1e-12)
+        over_queries = evaluate(table, metrics=["mrr"])["mrr"]
+        assert over_queries == pytest.approx(np.mean(np.concatenate(list(logs.values()))), rel=1e-12)
+
+    def test_easy_answers_are_no_candidates_and_no_tasks(self):
+        scores = torch.tensor([[5.0, 4.0, 3.0, 2.0]])
+        table = rank_complex_queries(lambda q: scores[q], [[2]], [[0]])
+        assert lines(table.ranks) == [(2, 2, 3)]
+        assert lines(rank_complex_queries(lambda q: scores[q], [[2]]).ranks) == [(3, 3, 4)]
+
+    def test_each_query_is_scored_once(self):
+        asked = []
+        rank_complex_queries(lambda q: asked.extend(q.tolist()) or torch.rand(len(q), E), [[0, 1], [2, 3, 4], [5]])
+        assert sorted(asked) == [0, 1, 2]
+
+    @pytest.mark.parametrize(
+        ("hard", "more", "message"),
+        [
+            ([[0], [1]], {"easy": [[2], [1]]}, "1 of query 1 is given again"),
+            ([[0, 0]], {}, "0 of query 0 is given again"),
+            ([[0], [1]], {"pattern": [0]}, r"pattern must be \(Q,\), at least \(2,\)"),
+            (torch.zeros(3, 2, dtype=torch.int64), {}, r"hard must be \(2, P\)"),
+            ((torch.zeros(2).long(), torch.zeros(3).long()), {}, r"hard must be \(2, P\), got \(2,\) and \(3,\)"),
+        ],
+    )
+    def test_bad_answers_are_named(self, hard, more, message):
+        with pytest.raises(ValueError, match=message):
+            rank_complex_queries(lambda q: torch.zeros(len(q), E), hard, **more)
+
+
+class TestFactsWithATime:
+    @pytest.mark.parametrize("time_aware", [True, False, None])
+    def test_both_sides_by_brute_force(self, time_aware):
+        train, test = graph(n=40, columns=(E, R, E, T)), graph(seed=3, n=12, columns=(E, R, E, T))
+        scores, asked = integers(2, E, R, T, E), []
+
+        def tails(h, r, time):
+            asked.extend(zip(h.tolist(), r.tolist(), time.tolist(), strict=True))
+            return scores[0, h, r, time]
+
+        known = None if time_aware is None else KnownFacts(train, test, time_aware=time_aware)
+        table = rank_facts(tails, lambda r, t, time: scores[1, t, r, time].numpy(), test, known, progress=False)
+        true = {tuple(x) for x in [*train.tolist(), *test.tolist()]}
+        expected = []
+        for side in (0, 1):
+            for h, r, t, time in test.tolist():
+                row, own = (scores[0, h, r, time], t) if side == 0 else (scores[1, t, r, time], h)
+                others = []
+                for e in range(E):
+                    made = (h, r, e) if side == 0 else (e, r, t)
+                    times = {True: [time], False: range(T), None: []}[time_aware]
+                    if e != own and not any((*made, at) in true for at in times):
+                        others.append(row[e].item())
+                better = 1 + sum(x > row[own].item() for x in others)
+                expected.append((better, better + sum(x == row[own].item() for x in others), 1 + len(others)))
+        assert lines(table.ranks) == expected
+        assert table.sample_id.tolist() == list(range(len(test))) * 2
+        assert table.group.tolist() == test[:, 1].tolist() * 2
+        assert len(asked) == len(set(asked))
+
+    def test_bad_facts_are_named(self):
+        with pytest.raises(ValueError, match=r"facts must be \(n, 4\): head, relation, tail, time; got \(1, 3\)"):
+            rank_facts(None, None, [[0, 0, 1]], None)
+        with pytest.raises(ValueError, match="there is nothing to rank"):
+            rank_facts(None, None, [[0, 0, 1, 1]], None)
+        with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
+            KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])
+
+
+class TestPopularity:
+    @pytest.mark.parametrize(("entity", "relation"), [(0.0, 0.0), (1.0, 0.0), (0.5, 1.0), (-1, 2)])
+    def test_values_are_means_weighted_by_inverse_popularity(self, entity, relation):
+        train, test = graph(n=40, columns=(E, R, E)), graph(seed=3, n=12, columns=(E, R, E))
+        table = rank_triples(lambda h, r: integers(E, E)[h], lambda r, t: integers(E, E, seed=2)[t], test, None)
+        weighed = weight_by_popularity(table, test, train, entity_exponent=entity, relation_exponent=relation)
+        seen = {tuple(x) for x in train.tolist()}
+        weights = []
+        for end in (2, 0):
+            for triple in test.tolist():
+                answer = sum((x[0] == triple[end]) + (x[2] == triple[end]) for x in seen)
+                kind = sum(x[1] == triple[1] for x in seen)
+                weights.append(max(answer, 1) ** -entity * max(kind, 1) ** -relation)
+        weights = np.array(weights)
+        rank = table.ranks.realistic.numpy()
+        values = evaluate(weighed, metrics=["mrr", "hits@3"])
+        assert values["mrr"] == pytest.approx((weights / rank).sum() / weights.sum(), rel=1e-12)
+        assert values["hits_at_3"] == pytest.approx(weights[rank <= 3].sum() / weights.sum(), rel=1e-12)
+        assert torch.equal(weighed.ranks.columns, table.ranks.columns)
+        if (entity, relation) == (0, 0):
+            assert values == pytest.approx(evaluate(table, metrics=["mrr", "hits@3"]))
+
+    def test_every_entity_weighs_the_same_where_tests_are_as_popular_as_known_triples(self):
+        answers = torch.tensor([1, 1, 1, 2])
+        test = torch.stack([torch.arange(10, 14), torch.zeros(4, dtype=torch.int64), answers], 1)
+        table = RankTable.from_ranks(Ranks([1, 1, 1, 5], None, 9), side="tail", sample_id=torch.arange(4))
+        weighed = weight_by_popularity(table, test, test)
+        assert evaluate(weighed, metrics=["mrr"])["mrr"] == pytest.approx((1 + 1 / 5) / 2)
+
+    def test_weights_multiply_and_views_follow(self):
+        table = RankTable.from_ranks(Ranks([1, 3], None, 9), side="head", sample_id=[0, 1], weight=[3.0, 1.0])
+        weighed = weight_by_popularity(table, [[0, 0, 1], [2, 0, 1]], [[0, 0, 1], [2, 0, 1], [2, 0, 0]])
+        assert weighed.weight.tolist() == [1.5, 0.5]
+        metric = RankMetric("mrr", view="z_score")
+        metric.update(Ranks([1, 3], None, 9), weight=torch.tensor([1.5, 0.5]))
+        assert evaluate(weighed, metrics=["z_mrr"])["z_mrr"] == pytest.approx(metric.compute().item())
+
+    TRIPLES = ((0, 0, 1), (2, 0, 1))
+
+    @pytest.mark.parametrize(
+        ("options", "known", "keywords", "message"),
+        [
+            ({"side": "tail"}, [TRIPLES], {}, "table must have the side head or tail and the index of one of the 2"),
+            ({"sample_id": [0, 1]}, [TRIPLES], {}, "table must have the side"),
+            ({"side": "tail", "sample_id": [0, 2]}, [TRIPLES], {}, "table must have the side"),
+            ({"side": "tail", "sample_id": [0, 1]}, [], {}, "known is empty"),
+            (
+                {"side": "tail", "sample_id": [0, 1]},
+                [TRIPLES],
+                {"entity_exponent": float("nan")},
+                "entity_exponent must be a finite number",
+            ),
+        ],
+    )
+    def test_bad_input_is_named(self, options, known, keywords, message):
+        table = RankTable.from_ranks(Ranks([1, 3], None, 9), **options)
+        with pytest.raises(ValueError, match=message):
+            weight_by_popularity(table, list(self.TRIPLES), *map(list, known), **keywords)

@@ -1,0 +1,273 @@
+"""rank_triples: a whole evaluation against plain loops, each query scored once, batches that fit in memory."""
+
+import re
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+import torch
+from hypothesis import given
+
+import reference_ranks as reference
+from fuzzing import cases
+from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
+from torchrankmetrics.kg import loop as query_side
+from torchrankmetrics.kg import scorers
+
+E, R = 7, 2
+MEMINFO = Path("/proc/meminfo")
+TRIPLES = st.lists(st.tuples(st.integers(0, E - 1), st.integers(0, R - 1), st.integers(0, E - 1)), max_size=14)
+
+
+class Model:
+    """Made-up scores with ties, and a record of what was asked."""
+
+    def __init__(self, seed=0):
+        self.scores = torch.randint(-2, 3, (2, E, R, E), generator=torch.Generator().manual_seed(seed)).float()
+        self.asked = []
+
+    def tails(self, heads, relations):
+        self.asked += [("tail", *query) for query in zip(heads.tolist(), relations.tolist(), strict=True)]
+        return self.scores[0, heads, relations]
+
+    def heads(self, relations, tails):
+        self.asked += [("head", *query) for query in zip(relations.tolist(), tails.tolist(), strict=True)]
+        return self.scores[1, tails, relations]
+
+    def hrt(self, triples):
+        h, r, t = triples.T
+        return self.scores[0, h, r, t]  # one score, whichever side is asked for
+
+    def row(self, side, query):
+        return self.scores[0, query[0], query[1]] if side == "tail" else self.scores[1, query[1], query[0]]
+
+
+def tensor(triples):
+    return torch.tensor(triples, dtype=torch.int64).reshape(-1, 3)
+
+
+@cases(40, 1000)
+@given(TRIPLES, TRIPLES, st.sampled_from([None, 1, 3]), st.sampled_from(["all", "ids", "bool"]), st.booleans())
+def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_size, form, filtered):
+    model, graph = Model(), reference.Graph([*train, *test] if filtered else [])
+    known = KnownTriples(tensor(train), tensor(test)) if filtered else None
+    allowed = set(range(E)) if form == "all" else {0, 2, *(e for h, _, t in test for e in (h, t))}
+    candidates = None if form == "all" else torch.tensor(sorted(allowed))
+    if form == "bool":
+        candidates = torch.zeros(E, dtype=torch.bool).index_fill_(0, candidates, True)
+    table = rank_triples(model.tails, model.heads, tensor(test), known, candidates=candidates, batch_size=batch_size)
+    expected = []
+    for side in ("tail", "head"):
+        for triple in test:
+            query, own = reference.split(triple, side)
+            excluded = graph.answers(side, query) | (set(range(E)) - allowed)
+            expected.append(reference.rank(model.row(side, query).tolist(), own, excluded)[:3])
+    assert reference.lines(table.ranks) == expected
+    assert table.group.tolist() == [r for _, r, _ in test] * 2
+    assert table.sample_id.tolist() == list(range(len(test))) * 2
+    assert len(table.select(side="tail")) == len(table.select(side="head")) == len(test)
+    # each query is scored once, however many answers it has
+    queries = {(side, *reference.split(triple, side)[0]) for side in ("tail", "head") for triple in test}
+    assert sorted(model.asked) == sorted(queries)
+
+
+TEST = tensor([(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 0, 3), (4, 1, 5)])
+
+
+def test_a_side_without_a_scorer_has_no_tasks():
+    model = Model()
+    table = rank_triples(None, model.heads, TEST, None)
+    assert len(table) == len(table.select(side="head")) == len(TEST)
+
+
+def test_out_of_memory_halves_the_batch():
+    model, sizes = Model(), []
+
+    def tails(heads, relations):
+        sizes.append(len(heads))
+        if len(heads) > 1:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        return model.tails(heads, relations)
+
+    table = rank_triples(tails, model.heads, TEST, None)
+    assert torch.equal(table.rows, rank_triples(model.tails, model.heads, TEST, None).rows)
+    assert sizes == [4, 2, 1, 1, 1, 1]
+
+
+def test_other_errors_are_not_tried_again():
+    calls = []
+
+    def tails(heads, relations):
+        calls.append(len(heads))
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        rank_triples(tails, None, TEST, None)
+    assert calls == [4]
+
+
+def test_the_batch_follows_from_the_memory(monkeypatch):
+    cpu = torch.device("cpu")
+    monkeypatch.setattr(query_side, "_free_memory", lambda device: 1 << 40)
+    assert query_side._fitting(1 << 12, 4, cpu) == 1 << 10
+    assert query_side._fitting(1 << 30, 4, cpu) == 1
+    monkeypatch.setattr(query_side, "_free_memory", lambda device: 8 * 4 * 1000 * 5)
+    assert query_side._fitting(1000, 4, cpu) == 5
+
+
+@pytest.mark.skipif(not MEMINFO.exists(), reason="needs /proc/meminfo")
+def test_the_memory_at_hand_is_what_the_system_calls_free():
+    free = 1024 * int(re.search(r"MemFree: +(\d+) kB", MEMINFO.read_text())[1])
+    assert free / 2 < query_side._free_memory(torch.device("cpu")) < free * 2
+
+
+def test_no_triples_no_tasks():
+    model = Model()
+    assert len(rank_triples(model.tails, model.heads, tensor([]), None)) == 0
+
+
+def both(model):
+    """The two functions that one score of triples makes."""
+    return lambda h, r: model.scores[0, h, r], lambda r, t: model.scores[0, :, r, t].T
+
+
+@pytest.mark.parametrize("form", ["(m,)", "(m, 1)", "array"])
+@pytest.mark.parametrize("at_once", [1, 10, 1 << 17])
+def test_scores_of_single_triples_are_those_of_all_candidates(monkeypatch, form, at_once):
+    model, known, seen = Model(), KnownTriples(TEST, num_entities=E), []
+    monkeypatch.setattr(scorers, "_TRIPLES", at_once)
+
+    def score_hrt(triples):
+        seen.append(len(triples))
+        scores = model.hrt(triples)
+        return {"(m,)": scores, "(m, 1)": scores[:, None], "array": scores.numpy()}[form]
+
+    table = rank_triples(None, None, TEST, known, score_hrt=score_hrt)
+    assert torch.equal(table.rows, rank_triples(*both(model), TEST, known).rows)
+    assert max(seen) <= at_once
+    raw = rank_triples(None, None, TEST, None, score_hrt=score_hrt, num_entities=E)
+    assert torch.equal(raw.rows, rank_triples(*both(model), TEST, None).rows)
+
+
+def test_a_tuple_of_columns_is_the_triples():
+    model = Model()
+    expected = rank_triples(model.tails, model.heads, TEST, KnownTriples(TEST)).rows
+    for columns in (tuple(TEST.T), tuple(TEST.T.numpy())):
+        assert torch.equal(rank_triples(model.tails, model.heads, columns, KnownTriples(columns)).rows, expected)
+
+
+@pytest.mark.parametrize("writeable", [True, False])
+def test_scores_may_be_arrays(writeable, recwarn):
+    model = Model()
+
+    def tails(heads, relations):
+        scores = model.tails(heads, relations).numpy().copy()
+        scores.flags.writeable = writeable
+        return scores
+
+    table = rank_triples(tails, None, TEST, None)
+    assert torch.equal(table.rows, rank_triples(model.tails, None, TEST, None).rows)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+def test_distances_are_ranked_from_the_smallest(dtype):
+    low = -2 if dtype not in (torch.uint8, torch.bool) else 0
+    scores = torch.randint(low, 3, (E, E), generator=torch.Generator().manual_seed(1)).to(dtype)
+    if dtype == torch.int64:
+        scores[0, 0] = torch.iinfo(dtype).min
+    given = scores.clone()
+    table = rank_triples(lambda h, r: scores[h], None, TEST, None, higher_is_better=False)
+    expected = [reference.rank([-float(x) for x in scores[h].tolist()], t)[:3] for h, _, t in TEST.tolist()]
+    assert reference.lines(table.ranks) == expected
+    assert torch.equal(scores, given)
+
+
+def ring(n=40):
+    """Entities on a circle, each linked to the next; a model that is right scores by distance."""
+    triples = torch.stack([torch.arange(n), torch.zeros(n, dtype=torch.int64), (torch.arange(n) + 1) % n], 1)
+    apart = (torch.arange(n)[:, None] + 1 - torch.arange(n)) % n
+    return triples, torch.minimum(apart, n - apart).float()
+
+
+class TestTheWrongOrderIsToldOf:
+    def test_distances_taken_for_scores(self):
+        triples, distances = ring()
+        with pytest.warns(RankMetricWarning, match=r"AMRI -1.00, its z-score -10.* pass higher_is_better=False"):
+            rank_triples(lambda h, r: distances[h], None, triples, None)
+        right = rank_triples(lambda h, r: distances[h], None, triples, None, higher_is_better=False)
+        assert evaluate(right, metrics=["mr"]) == {"mr": 1.0}
+
+    def test_scores_taken_for_distances(self):
+        triples, distances = ring()
+        with pytest.warns(RankMetricWarning, match="leave out higher_is_better=False"):
+            rank_triples(lambda h, r: -distances[h], None, triples, None, higher_is_better=False)
+
+    def test_nothing_is_said_of_chance_of_few_triples_and_of_nan(self):
+        triples, distances = ring()
+        random = torch.rand(40, 40, generator=torch.Generator().manual_seed(0))
+        for scores in (random, torch.zeros(40, 40), distances * torch.nan):
+            rank_triples(lambda h, r, scores=scores: scores[h], None, triples, None)
+        rank_triples(lambda h, r: distances[h], None, triples[:8], None)
+
+    def test_the_figures_are_those_of_the_metrics(self):
+        triples, distances = ring()
+        distances[:, :6] = 100  # some are right
+        with pytest.warns(RankMetricWarning) as told:
+            table = rank_triples(lambda h, r: distances[h], None, triples, None)
+        values = evaluate(table, metrics=["amri", "z_mr"])
+        assert f"AMRI {values['amri']:.2f}, its z-score {values['z_mr']:.1f}" in str(told[0].message)
+
+
+def test_progress_is_shown_or_not(capsys):
+    model = Model()
+    rank_triples(model.tails, None, TEST, None, progress=False)
+    assert capsys.readouterr().err == ""
+    rank_triples(model.tails, None, TEST, None)
+    assert "ranking: 100%" in capsys.readouterr().err
+
+
+BAD = {
+    "triples": (lambda m: rank_triples(m.tails, m.heads, torch.zeros(2, 2).long(), None), ValueError, "triples"),
+    "float": (lambda m: rank_triples(m.tails, m.heads, torch.zeros(2, 3), None), TypeError, "triples"),
+    "batch": (lambda m: rank_triples(m.tails, m.heads, TEST, None, batch_size=0), ValueError, "batch_size"),
+    "nothing": (lambda m: rank_triples(None, None, TEST, None), ValueError, "score_tails"),
+    "one row": (lambda m: rank_triples(lambda h, r: torch.zeros(E), None, TEST, None), ValueError, "score_tails"),
+    "rows": (lambda m: rank_triples(None, lambda r, t: torch.zeros(1, E), TEST, None), ValueError, "score_heads"),
+    "candidates": (lambda m: rank_triples(m.tails, None, TEST, None, candidates=[E]), IndexError, "candidates"),
+    "restricted": (lambda m: rank_triples(m.tails, None, TEST, None, candidates=[0]), ValueError, "target"),
+    "hrt and tails": (
+        lambda m: rank_triples(m.tails, None, TEST, None, score_hrt=m.hrt, num_entities=E),
+        ValueError,
+        "score_tails and score_heads must be None",
+    ),
+    "hrt of how many": (lambda m: rank_triples(None, None, TEST, None, score_hrt=m.hrt), ValueError, "num_entities"),
+    "hrt shape": (
+        lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: x, num_entities=E),
+        ValueError,
+        r"score_hrt must return scores \(28,\).*got \(28, 3\)",
+    ),
+    "hrt type": (
+        lambda m: rank_triples(None, None, TEST, None, score_hrt=lambda x: 1.0, num_entities=E),
+        ValueError,
+        "score_hrt .*no tensor or array",
+    ),
+    "list": (lambda m: rank_triples(lambda h, r: [[0.0]], None, TEST, None), ValueError, "no tensor or array"),
+    "tuple": (
+        lambda m: rank_triples(m.tails, None, (TEST[:, 0], TEST[:, 1], TEST[:2, 2]), None),
+        ValueError,
+        "triples as a tuple must be three",
+    ),
+    "few columns": (
+        lambda m: rank_triples(lambda h, r: torch.zeros(len(h), 3), None, TEST, None),
+        IndexError,
+        "target",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_named(case):
+    call, error, message = BAD[case]
+    with pytest.raises(error, match=message):
+        call(Model())

@@ -1,0 +1,356 @@
+"""Evaluations that end where something is decided: what they say, what they cost, what they never pass for."""
+
+import math
+import re
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+
+from checkpoints import KNOWN, QUIET, TRIPLES, Model, decide, full
+from torchrankmetrics import (
+    QueryDefinition,
+    RankCollection,
+    RankDefinition,
+    RankMetric,
+    Ranks,
+    RankTable,
+    SequentialEvaluation,
+    WithCandidates,
+    compare,
+    evaluate,
+    rank_sequentially,
+    rank_triples,
+)
+from torchrankmetrics.cli import reading
+from torchrankmetrics.sequential.tests import Draws
+from torchrankmetrics.study import RankStudy
+
+WEAK, STRONG = Model(1.0), Model(3.0, seed=1)
+WEAK_TABLE, STRONG_TABLE = full(WEAK), full(STRONG)
+DIFFERENCE = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"] - evaluate(WEAK_TABLE, metrics=["mrr"])["mrr"]
+
+
+def rows_by_task(table):
+    columns = table.to_numpy()
+    return {
+        (s, i): (o, p, n)
+        for s, i, o, p, n in zip(
+            *(columns[name].tolist() for name in ("side", "sample_id", "optimistic", "pessimistic", "num_candidates")),
+            strict=True,
+        )
+    }
+
+
+def test_a_clear_difference_is_known_from_a_part_of_the_queries_each_scored_once():
+    model = Model(3.0, seed=1)
+    found = decide(model, baseline=WEAK_TABLE)
+    assert found.answer is True
+    assert found.is_decided
+    assert not found.is_exact
+    assert 0 < found.num_queries < found.total_queries / 3
+    assert 0 < found.low <= DIFFERENCE <= found.high
+    assert len(model.asked) == len(set(model.asked)) == found.num_queries
+    # all answers of a query come with it, and their ranks are those of the whole evaluation
+    whole, part = rows_by_task(STRONG_TABLE), rows_by_task(found.table)
+    assert part.items() <= whole.items()
+    assert len(part) == found.num_tasks == len(found.table)
+    h, r, t = TRIPLES.T.tolist()
+    asked = set(model.asked)
+    expected = {(2, i) for i in range(len(h)) if ("tail", h[i], r[i]) in asked}
+    expected |= {(1, i) for i in range(len(h)) if ("head", r[i], t[i]) in asked}
+    assert set(part) == expected
+    worse = decide(WEAK, baseline=STRONG_TABLE)
+    assert worse.answer is False
+    assert worse.high < 0
+
+
+@pytest.mark.parametrize("sides", ["both", "tails", "hrt"])
+def test_where_nothing_stops_it_ranks_and_values_are_those_of_the_whole_evaluation(sides):
+    model, other = Model(1.2, seed=3), Model(1.2, seed=4)
+    given = {"both": other.both, "tails": (other.tails, None), "hrt": (None, None)}[sides]
+    own = {"both": model.both, "tails": (model.tails, None), "hrt": (None, None)}[sides]
+    hrt = [{"score_hrt": one.hrt} if sides == "hrt" else {} for one in (model, other)]
+    whole = [
+        rank_triples(*score, TRIPLES, KNOWN, **QUIET, **extra) for score, extra in zip((own, given), hrt, strict=True)
+    ]
+    found = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[1], alpha=1e-12, batch_size=999, **QUIET, **hrt[0])
+    values = [evaluate(table, metrics=["mrr"])["mrr"] for table in whole]
+    assert found.is_exact
+    assert found.is_decided
+    assert torch.equal(found.table.rows, whole[0].rows)
+    assert found.estimate == found.low == found.high == values[0] - values[1]
+    assert found.answer == (values[0] > values[1])
+    assert evaluate(found.table, metrics=["mrr"])["mrr"] == values[0]  # it is no sample
+    assert set(found.values()) == {"difference_mrr", "decided_share_mrr"}
+    same = rank_sequentially(*own, TRIPLES, KNOWN, baseline=whole[0], **QUIET, **hrt[0])
+    assert (same.answer, same.estimate, same.is_exact) == (False, 0.0, True)
+    assert "equal, exactly" in str(same)
+
+
+def test_the_other_model_is_scored_as_far_as_it_is_needed_and_then_gives_the_same_answer():
+    expected = decide(STRONG, baseline=WEAK_TABLE)
+    other = Model(1.0)
+    found = decide(STRONG, score_baseline=other.both)
+    assert (found.answer, found.low, found.high) == (True, expected.low, expected.high)
+    assert len(other.asked) == found.num_queries == expected.num_queries
+    assert found.baseline.is_partial
+    assert rows_by_task(found.baseline).items() <= rows_by_task(WEAK_TABLE).items()
+    # a third model meets the winner's sample, extends it where it ends, and scores nothing of it twice
+    third, winner = Model(2.6, seed=5), Model(3.0, seed=1)
+    again = decide(third, baseline=found.table, score_baseline=winner.both)
+    assert len(winner.asked) == max(0, again.num_queries - found.num_queries)
+    assert again.num_queries > found.num_queries
+    direct = decide(third, baseline=STRONG_TABLE)
+    assert (again.answer, again.estimate, again.num_queries) == (direct.answer, direct.estimate, direct.num_queries)
+    hrt = rank_sequentially(
+        None, None, TRIPLES, KNOWN, score_hrt=STRONG.hrt, score_baseline=WEAK.hrt, batch_size=20, **QUIET
+    )
+    assert hrt.answer is True
+
+
+def test_against_a_sample_without_its_scorer_it_ends_undecided_where_the_sample_ends():
+    best = decide(STRONG, baseline=WEAK_TABLE).table
+    close = Model(2.9, seed=6)
+    found = decide(close, baseline=best, batch_size=4)
+    assert (found.answer, found.is_decided) == (None, False)
+    assert found.num_tasks == len(best)
+    assert "not decided" in str(found)
+    assert found.low < 0 < found.high
+    clear = decide(Model(0.0, seed=6), baseline=best)
+    assert clear.answer is False
+
+
+def test_at_least_and_within():
+    value = evaluate(STRONG_TABLE, metrics=["mrr"])["mrr"]
+    for threshold, expected in ((value - 0.15, True), (value + 0.15, False)):
+        found = decide(STRONG, threshold=threshold)
+        assert found.answer is expected
+        assert found.num_queries < found.total_queries
+        assert found.low <= value <= found.high
+        assert f"{'at least' if expected else 'below'} {threshold:g}" in str(found)
+    exactly = decide(STRONG, threshold=value)
+    assert (exactly.answer, exactly.is_exact) == (True, True)  # not less, to the last bit
+    better_by = decide(STRONG, baseline=WEAK_TABLE, threshold=DIFFERENCE / 3)
+    assert better_by.answer is True
+    assert better_by.num_queries > decide(STRONG, baseline=WEAK_TABLE).num_queries
+    close = decide(STRONG, half_width=0.08)
+    assert (close.answer, close.is_decided, close.is_exact) == (None, True, False)
+    assert close.high - close.low <= 0.16
+    assert close.low <= value <= close.high
+    assert set(close.values()) == {"partial_mrr", "partial_mrr_low", "partial_mrr_high", "decided_share_mrr"}
+    difference = decide(STRONG, baseline=WEAK_TABLE, half_width=0.12)
+    assert difference.low <= DIFFERENCE <= difference.high <= difference.low + 0.24
+
+
+@pytest.mark.parametrize("rank_type", ["realistic", "optimistic", "pessimistic", "expected"])
+@pytest.mark.parametrize("name", ["mrr", "hits@3", "auc", "mr", "log"])
+def test_every_bounded_mean_in_every_rank_type_ends_with_the_value_of_evaluate(name, rank_type):
+    definition = RankDefinition("log", f=torch.log) if name == "log" else name
+    metric = RankMetric(definition, rank_type=rank_type)
+    found = decide(WEAK, baseline=STRONG_TABLE, metric=metric, alpha=1e-9)
+    values = [evaluate(table, metrics=[metric]) for table in (WEAK_TABLE, STRONG_TABLE)]
+    difference = next(iter(values[0].values())) - next(iter(values[1].values()))
+    assert found.metric == metric.key
+    if found.is_exact:
+        assert found.estimate == difference
+    assert found.answer is False  # whichever way the metric points
+    assert found.low <= difference <= found.high
+
+
+def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
+    asked = []
+    for seed in (0, 0, 1):
+        model = Model(3.0, seed=1)
+        decide(model, baseline=WEAK_TABLE, seed=seed)
+        asked.append(model.asked)
+    assert asked[0] == asked[1] != asked[2]
+    query = np.repeat(np.arange(4), [1, 2, 3, 10])
+    first, second = np.zeros(4), np.zeros((4, 4))
+    for seed in range(20_000, 24_000):
+        draws = Draws(query, seed)
+        first[draws.queries[0]] += 1
+        second[draws.queries[0], draws.queries[1]] += 1
+        if seed < 20_009:
+            assert sorted(draws.tasks) == list(range(16))
+            assert [set(query[draws.of(i, i + 1)]) for i in range(4)] == [{q} for q in draws.queries]
+    odds = np.array([1, 2, 3, 10])
+    assert np.abs(first / 4000 - odds / 16).max() < 3 * math.sqrt(0.25 / 4000)
+    after = second[3] / first[3]
+    assert np.abs(after - odds * [1, 1, 1, 0] / 6).max() < 3 * math.sqrt(0.25 / first[3])
+
+
+QUERIES = st.lists(st.integers(0, 6), min_size=1, max_size=20)
+
+
+@settings(deadline=None, max_examples=25)
+@given(QUERIES, st.integers(1, 7), st.integers(0, 99), st.data())
+def test_a_loop_of_ones_own_ranks_each_task_once_and_never_leaves_what_is_possible(query, batch_size, seed, data):
+    ranks = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
+    others = data.draw(st.lists(st.integers(1, 9), min_size=len(query), max_size=len(query)))
+    ranks, others, index = torch.tensor(ranks), torch.tensor(others), torch.arange(len(query))
+    baseline = RankTable.from_ranks(Ranks(others, None, 9), sample_id=index)
+    until = SequentialEvaluation(torch.tensor(query), baseline=baseline, seed=seed, alpha=0.3, metric="hits@3")
+    seen = []
+    for tasks in until.batches(batch_size):
+        seen += tasks.tolist()
+        until.update(Ranks(ranks[tasks], None, 9), sample_id=tasks)
+        found = until.decision
+        assert -1 <= found.low <= found.high <= 1
+        assert found.num_tasks == len(seen) == len(set(seen))
+    assert until.is_over
+    difference = float((ranks <= 3).double().mean() - (others <= 3).double().mean())
+    assert found.is_decided
+    if found.is_exact:
+        assert found.estimate == pytest.approx(difference)
+        assert found.answer == (found.estimate > 0)
+
+
+def test_a_loop_of_ones_own_says_what_the_whole_evaluation_says():
+    tails = rank_sequentially(
+        STRONG.tails, None, TRIPLES, KNOWN, baseline=WEAK_TABLE.side("tail"), batch_size=8, **QUIET
+    )
+    query = torch.unique(TRIPLES[:, :2], dim=0, return_inverse=True)[1]
+    until = SequentialEvaluation(query, baseline=WEAK_TABLE.side("tail"))
+    for tasks in until.batches(8):
+        h, r, t = TRIPLES[tasks].T
+        until.update(STRONG.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
+    found = until.decision
+    assert (found.estimate, found.low, found.high) == (tails.estimate, tails.low, tails.high)
+    assert torch.equal(found.table.rows[:, :8], tails.table.rows[:, :8])
+    # what a loader had asked for already comes late and does no harm
+    for i in (0, len(TRIPLES) // 2):
+        late = WEAK_TABLE.side("tail").rows[i : i + 9]
+        until.update(RankTable(late))
+    assert until.decision.answer is True
+    assert until.decision.table.is_partial
+
+
+def test_a_task_that_comes_again_keeps_what_was_looked_at():
+    until = SequentialEvaluation(
+        40, baseline=RankTable.from_ranks(Ranks([5] * 40, None, 9), sample_id=torch.arange(40))
+    )
+    tasks = next(iter(until.batches(2)))
+    for rank in (1, 9):
+        until.update(Ranks([rank, rank], None, 9), sample_id=tasks)
+    assert until.decision.table.ranks.optimistic.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(("model", "wins"), [(STRONG, True), (Model(0.0, seed=6), False)])
+def test_a_winner_is_completed_on_request_and_a_loser_is_not(model, wins):
+    until = SequentialEvaluation(len(TRIPLES), baseline=WEAK_TABLE.side("tail"))
+    for tasks in until.batches(16, complete=True):
+        h, r, t = TRIPLES[tasks].T
+        until.update(model.noise[0, h, r], t, exclude=KNOWN.tails(h, r), sample_id=tasks, side="tail", group=r)
+    found = until.decision
+    assert (found.answer, found.is_exact, found.table.is_partial) == (wins, wins, not wins)
+    if wins:
+        assert torch.equal(found.table.ranks.optimistic, STRONG_TABLE.side("tail").ranks.optimistic)
+
+
+def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_path):
+    table = decide(STRONG, baseline=WEAK_TABLE).table
+    assert table.is_partial
+    assert "tasks of a sample" in repr(table)
+    table.save(tmp_path / "sample.npz")
+    loaded = RankTable.load(tmp_path / "sample.npz")
+    assert torch.equal(loaded.rows, table.rows)
+    with np.load(tmp_path / "sample.npz") as arrays:
+        assert arrays["rank_table_version"] == 3
+    with pytest.raises(ValueError, match=r"sample\.npz is a sample of the tasks that ended"):
+        reading.analysis_of(tmp_path / "sample.npz", {}, 1 << 20)
+    joined = RankTable.concatenate([table, WEAK_TABLE], offset_ids=True)
+    again = RankTable.from_numpy(table.to_numpy())
+    for kept in (loaded, joined, again, table.compact(), table.side("tail"), table.with_group(3)):
+        assert kept.is_partial
+        assert "of a sample of the tasks" in str(kept.summary(["mrr"]))
+        assert "of a sample of the tasks" in str(kept.breakdown(["mrr"]))
+        collection = RankCollection(["mrr"])
+        collection.update(kept)
+        study = RankStudy()
+        study.add(kept, model="a", dataset="b")
+        for ask in (
+            lambda kept=kept: evaluate(kept),
+            collection.compute,
+            lambda kept=kept: kept.confidence_intervals(),
+            lambda kept=kept: compare(kept, WEAK_TABLE),
+            lambda kept=kept: compare({"a": WEAK_TABLE, "b": kept}),
+            lambda study=study: study.table("mrr"),
+        ):
+            with pytest.raises(ValueError, match=r"sample.* that ended where something was decided"):
+                ask()
+    assert not WEAK_TABLE.is_partial
+
+
+def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
+    for metric, message in (
+        ("gmr", "'gmr' is no mean over tasks"),
+        ("median_rank", "no mean over tasks"),
+        ("rr", "'rr' is no mean over tasks"),
+        ("count", "no mean over tasks"),
+        ("adjusted_mrr", "'adjusted_mrr' must be asked in its base view"),
+        (RankMetric("mrr", average="macro"), "micro average"),
+        ("tail_mrr", "of one side"),
+        (
+            RankDefinition("f", f=WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)),
+            "depends on candidates",
+        ),
+        (QueryDefinition("own", f=lambda r: 1 / r), "no mean over tasks"),
+    ):
+        with pytest.raises(ValueError, match=message) as told:
+            SequentialEvaluation(9, metric=metric, threshold=0.5)
+        assert "'mrr'" in str(told.value) or "base view" in message or "side" in message or "micro" in message
+    with pytest.raises(ValueError, match=r"'mr' is not bounded.*num_candidates"):
+        SequentialEvaluation(9, metric="mr", threshold=5)
+    assert not SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20).is_over
+    until = SequentialEvaluation(9, metric="mr", threshold=5, num_candidates=20)
+    with pytest.raises(ValueError, match=re.escape("outside of [1, 20]")):
+        until.update(Ranks([21], None, 30), sample_id=torch.tensor([0]))
+    assert until.decision.num_tasks == 0
+
+
+def test_bad_input_is_refused_before_anything_is_scored():
+    model = Model(1.0)
+    for options, message in (
+        ({}, "nothing is asked"),
+        ({"threshold": 0.5, "half_width": 0.1}, "two questions"),
+        ({"threshold": 1.5}, "threshold must lie in"),
+        ({"threshold": math.nan}, "finite"),
+        ({"half_width": 0}, "above 0"),
+        ({"threshold": 0.5, "alpha": 5}, "alpha must be in"),
+        ({"threshold": 0.5, "seed": -1}, "seed"),
+        ({"threshold": 0.5, "batch_size": 0}, "batch_size"),
+        ({"baseline": WEAK_TABLE.side("tail")}, "lacks .* and is not marked as a sample"),
+        ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id"),
+        ({"baseline": RankTable(WEAK_TABLE.rows + torch.eye(9, dtype=torch.int64)[5] * 9)}, "none here"),
+        ({"score_baseline": (model.tails, None)}, "the sides that the model ranks"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            decide(model, **options)
+    with pytest.raises(TypeError, match="baseline must be a RankTable"):
+        decide(model, baseline=WEAK_TABLE.ranks)
+    with pytest.raises(ValueError, match="there is nothing to decide on"):
+        rank_sequentially(*model.both, TRIPLES[:0], KNOWN, threshold=0.5)
+    assert model.asked == []
+    with pytest.raises(ValueError, match="differ in num_candidates"):
+        rank_sequentially(*model.both, TRIPLES, None, baseline=WEAK_TABLE, **QUIET)
+    until = SequentialEvaluation(9, threshold=0.5)
+    for ids, message in ((torch.tensor([9]), "from 0 to 8; got 9"), (None, "got none")):
+        with pytest.raises(ValueError, match=message):
+            until.update(Ranks([1], None, 9), sample_id=ids)
+    with pytest.raises(ValueError, match="query must be"):
+        SequentialEvaluation(0, threshold=0.5)
+    with pytest.raises(TypeError, match=r"must be a torch\.distributed\.ProcessGroup, got str"):
+        SequentialEvaluation(9, threshold=0.5, process_group="all")
+
+
+def test_scores_of_a_loop_are_counted_and_tie_as_they_are_told_to():
+    scores, target, ids = np.array([[0.5, 0.5 + 1e-9, 0.1]] * 2), torch.tensor([0, 0]), torch.tensor([0, 1])
+    for tolerance, rank in ((0.0, 2), (1e-6, 1)):
+        until = SequentialEvaluation(2, threshold=0.75)
+        until.update(scores, target, sample_id=ids, backend="torch", tolerance=tolerance)
+        assert until.decision.table.ranks.optimistic.tolist() == [rank, rank]
+    with pytest.raises(ValueError, match="backend must be one of"):
+        until.update(scores, target, sample_id=ids, backend="fast")
