@@ -1,9 +1,8 @@
-"""What a collection remembers on the way of its values, and what each memo is worth: compute without it.
+"""The benefit of each cache of a collection: `compute` without it.
 
 python -m benchmarks.memos [--full] [--threads N] [--json PATH]
 
-Every compute is that of later epochs over the same tasks, in time of the processor. A memo that is left out forgets
-what it is told; the others stay.
+CPU time of `compute` in later epochs over the same tasks. One cache at a time is disabled.
 """
 
 import contextlib
