@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 R = TypeVar("R")
 _LIBRARY = os.path.dirname(__file__) + os.sep
+_DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 # what other libraries call it
 _WORDS = {
     "exclude": (
@@ -59,7 +60,10 @@ def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
     """Give a warning to whoever called the library."""
     if is_told_here():
         level, frame = 3, sys._getframe(2)
-        while frame.f_code.co_filename.startswith(_LIBRARY) and frame.f_back is not None:
+        # ``eager`` puts a frame of Dynamo between the library and its caller
+        while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_DYNAMO):
+            if frame.f_back is None:
+                break
             level, frame = level + 1, frame.f_back
         warnings.warn(message, category, stacklevel=level)
 

@@ -136,6 +136,7 @@ def test_without_pandas_the_cure_is_named(monkeypatch):
         filled().breakdown().to_pandas()
 
 
+@pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_groups_that_a_process_never_saw():
     """A replaced gather stands for the other processes: one with another group, one without data."""
     other = RankTable.from_ranks(Ranks([2, 2], None, 4), group=torch.tensor([1, 9]))

@@ -394,6 +394,7 @@ def test_what_is_no_estimate_is_left_out():
     assert [row.metric for row in result.rows] == ["mrr", "tie_rate"]
 
 
+@pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_synchronises_and_keeps_prefix_side_and_macro():
     def gather(tensor, group=None):
         return [tensor, tensor]

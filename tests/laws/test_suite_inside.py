@@ -83,7 +83,6 @@ LEFT_OUT = {
     "test_sync_options",
     "test_trec",
     "test_values",
-    "test_walks",
     "test_wheel",
 }
 

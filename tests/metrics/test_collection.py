@@ -71,6 +71,7 @@ class Halved(MeanReciprocalRank):
         return super().compute() / 2
 
 
+@pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_members_that_compute_or_synchronise_otherwise_go_their_own_way():
     def twice(rows, group=None):
         return [rows, rows]

@@ -294,15 +294,6 @@ def test_an_id_that_repeats_within_an_update_is_told_once_and_counts_once(make: 
         assert evaluate(table, metrics=["mr"]) == {"mr": 1}  # nothing of it is left in the table
 
 
-@pytest.mark.parametrize("device", ["meta", *(["cuda"] if torch.cuda.is_available() else [])])
-def test_repeats_on_an_accelerator_are_known_without_a_look_at_them(device: str) -> None:
-    # a look at a tensor of the meta device is an error
-    metric = MeanRank().to(device)
-    ranks = Ranks.trusted(torch.ones(3, 4, dtype=torch.int64, device=device), None)
-    metric.update(ranks, sample_id=torch.tensor([1, 2, 1, 3], device=device))
-    assert metric.rows[0].shape == (4, 9)
-
-
 def test_a_bootstrap_of_named_samples_is_told_and_of_unnamed_ones_is_right() -> None:
     generator = torch.Generator().manual_seed(0)
     ranks = torch.randint(1, 12, (200,), generator=generator)

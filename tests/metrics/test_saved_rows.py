@@ -120,6 +120,7 @@ def test_merge_state_clears_the_cached_result() -> None:
         assert bits(metric) == bits(both)
 
 
+@pytest.mark.filterwarnings("ignore:ranking tasks from")
 def test_merge_state_of_a_synced_metric_is_refused() -> None:
     metric = MeanRank(dist_sync_fn=lambda rows, group: [rows, rows], distributed_available_fn=lambda: True)
     metric.update(*scores(1))

@@ -29,7 +29,7 @@ HOSTS = {
     *(f"metrics.metric.RankMetric.plot {part}" for part in ("val", "ax", "return")),
     *(f"integrations.pykeen_evaluator.RankCollectionEvaluator.evaluate {part}" for part in STARS),
     "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__ *args",
-    *(f"integrations.pykeen_sampled.SampledRankCollectionEvaluator.__init__ {part}" for part in STARS),
+    *(f"integrations.pykeen.SampledRankCollectionEvaluator.__init__ {part}" for part in STARS),
     "integrations.pykeen_results.RankResults.to_dict return",
     "metrics.store.RowStore.gathered group",
 }

@@ -342,9 +342,9 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
             on(1, queries=queries[:1], target=target[:1]),
             "queries must be the same on all processes",
         ),
-        "exclude": (on(1, exclude=torch.tensor([[0], [3]])), "exclude must be the same on all processes"),
+        "exclude": (on(1, exclude=(torch.tensor([0]), torch.tensor([3]))), "exclude must be the same on all processes"),
         "as many exclusions": (
-            ranked(exclude=torch.tensor([[0], [[1, 5, 9][me]]])),
+            ranked(exclude=(torch.tensor([0]), torch.tensor([[1, 5, 9][me]]))),
             "exclude must be the same on all processes",
         ),
         "arithmetic": (on(1, arithmetic="product"), "arithmetic must be the same on all processes"),

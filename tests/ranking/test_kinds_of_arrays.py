@@ -165,6 +165,8 @@ def test_is_read_as_the_plain_one(entry, kind):
 @pytest.mark.parametrize("kind", WRONG)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_is_an_error_that_names_the_argument_and_a_remedy(entry, kind):
+    if kind == "meta" and entry in ("update preds", "update flat preds"):
+        pytest.skip("a metric on the meta device takes scores there, as in torchmetrics (test_host_surface.py)")
     plain, call = ENTRIES[entry]
     make, remedy = WRONG[kind]
     with pytest.raises(

@@ -257,6 +257,9 @@ class TakesBatches:
         known = self._admit(preds, side, group)
         if self._is_resampled:
             refuse_what_is_not_resampled(preds, target, exclude, group, weight, sample_id, query, indexes)
+        if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
+            self._keep(empty_rows(preds.device))
+            return
         block = make_block(
             preds,
             target,

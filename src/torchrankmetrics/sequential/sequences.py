@@ -1,7 +1,7 @@
 """What a part of a finite population says of its mean, however often one looks: confidence sequences.
 
 Units are drawn without replacement, each with the odds of its size among those that are left, and the mean is that of
-the values weighted by size. Derivations stand in docs/mathematics.md, "Until it is decided".
+the values weighted by size. The derivations are in docs/mathematics.md, "Sequential evaluation".
 """
 
 import math

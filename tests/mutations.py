@@ -1,0 +1,116 @@
+"""Break central lines one at a time and check that the tests notice: python tests/mutations.py [NAME ...].
+
+Each mutation is applied to a copy of ``src``. The script exits with 0 only if the tests pass without a mutation and
+fail with each of them. The tests that run are the ones named below, a part of the suite.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+
+class Mutation(NamedTuple):
+    """A line that occurs once in ``src``, its broken form, and the tests that must fail."""
+
+    old: str
+    new: str
+    tests: str
+
+
+MUTATIONS = {
+    "counting in torch: ties count as better": Mutation(
+        "better, not_worse = ~(value <= reference), ~(value < reference)",
+        "better, not_worse = ~(value < reference), ~(value < reference)",
+        "tests/ranking/test_rank_scores.py",
+    ),
+    "counting in Numba: NaN is ignored": Mutation(
+        "nan += cells[j] != cells[j]",
+        "nan += 0",
+        "tests/ranking/test_counting.py tests/ranking/test_rank_scores.py",
+    ),
+    "counting: the target is a candidate of itself": Mutation(
+        "other = entry != tasks.column[task]",
+        "other = entry == entry",
+        "tests/ranking/test_rank_scores.py",
+    ),
+    "ties: tie blocks lose their weights": Mutation(
+        "return float((blocks.count * blocks.weight * mean).sum() / sample.total)",
+        "return float((blocks.count * mean).sum() / sample.total)",
+        "tests/laws/test_laws.py",
+    ),
+    "weights: the null variance takes v instead of v squared": Mutation(
+        "float((share * counts.weight * variance).sum())",
+        "float((share * variance).sum())",
+        "tests/theory/test_expectation.py",
+    ),
+    "views: the adjusted index has the scale of M / E": Mutation(
+        "return mean, (best - mean) * (variance != 0)",
+        "return mean, mean * (variance != 0)",
+        "tests/laws/test_laws.py",
+    ),
+    "p-values: from optimistic ranks": Mutation(
+        'value = base_value(definition, sample, "pessimistic")',
+        'value = base_value(definition, sample, "optimistic")',
+        "tests/laws/test_p_values.py",
+    ),
+    "sync: rows of the other processes are dropped": Mutation(
+        "rows = RowStore([torch.cat(parts)])",
+        "rows = RowStore([parts[0]])",
+        "tests/metrics/test_sync.py",
+    ),
+    "sync: repeated sample ids count twice": Mutation(
+        "return result.T[:, ~repeat].T, int(repeat.sum())",
+        "return result, int(repeat.sum())",
+        "tests/metrics/test_sync.py tests/laws/test_laws.py",
+    ),
+    "files: the digest of a Parquet file is not checked": Mutation(
+        "if digest.digest() != seal[len(_MARK) :]:",
+        "if False:",
+        "tests/table/test_parquet.py",
+    ),
+}
+
+
+def tests_pass(source: Path, tests: str) -> bool:
+    """Run tests on a copy of the package."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests.split()]
+    environment = os.environ | {"PYTHONPATH": str(source)}
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True).returncode == 0
+
+
+def mutate(source: Path, mutation: Mutation) -> None:
+    """Replace the line in the one file that has it."""
+    files = [path for path in source.rglob("*.py") if mutation.old in path.read_text(encoding="utf-8")]
+    if len(files) != 1 or (text := files[0].read_text(encoding="utf-8")).count(mutation.old) != 1:
+        sys.exit(f"{mutation.old!r} must occur once in src, found in {[path.name for path in files]}")
+    files[0].write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+
+
+def main() -> None:
+    """Check the tests without a mutation, then each mutation."""
+    chosen = {name: mutation for name, mutation in MUTATIONS.items() if not sys.argv[1:] or name in sys.argv[1:]}
+    survived = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder, "src")
+        shutil.copytree(ROOT / "src", source)
+        if not tests_pass(source, " ".join({path: None for m in chosen.values() for path in m.tests.split()})):
+            sys.exit("the tests fail without a mutation")
+    for name, mutation in chosen.items():
+        with tempfile.TemporaryDirectory() as folder:
+            source = Path(folder, "src")
+            shutil.copytree(ROOT / "src", source)
+            mutate(source, mutation)
+            found = not tests_pass(source, mutation.tests)
+        print(f"{'found' if found else 'SURVIVED'}: {name}", flush=True)
+        survived += [] if found else [name]
+    sys.exit(1 if survived else 0)
+
+
+if __name__ == "__main__":
+    main()
