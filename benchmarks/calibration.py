@@ -385,29 +385,19 @@ def _outcome(only_a: int, only_b: int, size: int) -> tuple[float, float, float]:
 
 
 def tables(results: Row) -> str:
-    """Markdown: coverage of intervals, of differences with sizes, and what is exact."""
+    """Write two Markdown tables: coverage of intervals; coverage and test size of differences."""
     rows = results["rows"]
     error = 100 * results["error"]
     out = [
-        f"Coverage of 95 % intervals in %, {results['draws']:,} draws a cell (standard error {error:.1f} at 95 %), in "
-        "brackets how often the warning came, in %:",
+        f"Coverage of 95% intervals in %, {results['draws']:,} samples per cell (standard error {error:.1f}), in "
+        "brackets the share of samples with a warning in %:",
         "",
         _table("metric, method", rows, "interval", lambda r: f"{r['metric']}, {r['method']}", _covered),
-        "Differences: coverage where the models differ (warned), then size at 5 % where they are exchangeable:",
+        "Differences of two models: coverage (warned); size of the 5% test if both models are exchangeable:",
         "",
         _table(
             "metric", rows, "unequal", lambda r: r["metric"], lambda r: _covered(r) + f"; {_size(r, rows, 'equal')}"
         ),
-        "Size at 5 % of three runs against three, all six exchangeable:",
-        "",
-        _table("metric", rows, "seeds", lambda r: r["metric"], lambda r: f"{100 * r['rejected']:.1f}"),
-        "Hits, exact by the binomial law: coverage of Wilson's interval (ours), Clopper and Pearson's, mid-p:",
-        "",
-        _table("metric", rows, "exact interval", lambda r: r["metric"], lambda r: _exact(r, rows), "wilson"),
-        "Hits of two models, exact: coverage where they differ; size at 5 % where not, of McNemar's exact test (ours) "
-        "and with mid-p:",
-        "",
-        _table("metric", rows, "exact unequal", lambda r: r["metric"], lambda r: _paired(r, rows)),
     ]
     return "\n".join(out)
 
@@ -427,25 +417,14 @@ def _size(row: Row, rows: list[Row], kind: str) -> str:
     return f"{100 * other['rejected']:.1f}"
 
 
-def _exact(row: Row, rows: list[Row]) -> str:
-    found = {other["method"]: other["coverage"] for other in _same(row, rows, "exact interval")}
-    return ", ".join(f"{100 * found[method]:.1f}" for method in ("wilson", "clopper-pearson", "mid-p"))
-
-
-def _paired(row: Row, rows: list[Row]) -> str:
-    (other,) = _same(row, rows, "exact equal")
-    return f"{100 * row['coverage']:.1f}; {100 * other['rejected']:.1f}, {100 * other['rejected_mid_p']:.1f}"
-
-
 def _table(
     head: str,
     rows: list[Row],
     kind: str,
     label: Callable[[Row], str],
     text: Callable[[Row], str],
-    method: str | None = None,
 ) -> str:
-    chosen = [row for row in rows if row["kind"] == kind and method in (None, row["method"])]
+    chosen = [row for row in rows if row["kind"] == kind]
     columns = [(name, size) for name in POPULATIONS for size in SIZES]
     lines = [
         f"| {head} | " + " | ".join(f"{name} {size}" for name, size in columns) + " |",
