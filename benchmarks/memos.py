@@ -83,7 +83,6 @@ def rows(full: bool) -> list[dict[str, Any]]:
         ("no answers of the provider", "ours", lambda: compute(asked=forgetful)),
         ("no histograms", "ours", lambda: compute(lambda: without(RankSample, "_histograms"))),
         ("no base values", "ours", lambda: compute(lambda: without(Analysis, "base_values"))),
-        ("no aggregates", "ours", lambda: compute(lambda: without(RankSample, "aggregates"))),
         clock=time.process_time,
     )
 
