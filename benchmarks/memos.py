@@ -1,9 +1,8 @@
-"""What a collection remembers on the way of its values, and what each memo is worth: compute without it.
+"""The benefit of each cache of a collection: `compute` without it.
 
 python -m benchmarks.memos [--full] [--threads N] [--json PATH]
 
-Every compute is that of later epochs over the same tasks, in time of the processor. A memo that is left out forgets
-what it is told; the others stay.
+CPU time of `compute` in later epochs over the same tasks. One cache at a time is disabled.
 """
 
 import contextlib
@@ -84,7 +83,6 @@ def rows(full: bool) -> list[dict[str, Any]]:
         ("no answers of the provider", "ours", lambda: compute(asked=forgetful)),
         ("no histograms", "ours", lambda: compute(lambda: without(RankSample, "_histograms"))),
         ("no base values", "ours", lambda: compute(lambda: without(Analysis, "base_values"))),
-        ("no aggregates", "ours", lambda: compute(lambda: without(RankSample, "aggregates"))),
         clock=time.process_time,
     )
 

@@ -1,6 +1,7 @@
 """A study holds what its tables hold: values against evaluate, intervals and p-values against those of compare."""
 
 import warnings
+from itertools import combinations
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from torchrankmetrics import (
     compare,
     evaluate,
 )
+from torchrankmetrics.inference import holm
 from torchrankmetrics.study import RankStudy
 from torchrankmetrics.theory.inference.seeds import SeededModels
 from torchrankmetrics.theory.inference.units import units_of
@@ -175,6 +177,21 @@ def test_more_metrics_and_data_sets_are_a_larger_family() -> None:
     assert (few.num_tests, many.num_tests) == (3, 27)
     for model in "abc":
         assert many.cell(model, "small", "mrr").p_best >= few.cell(model, "small").p_best - 0.01
+
+
+def test_the_pairs_of_all_metrics_and_datasets_are_corrected_by_holm() -> None:
+    study, metrics = study_of(), ["mrr", "hits@10"]
+    table = study.table(metrics)
+    places = [
+        (a, b, dataset, key) for key in ("mrr", "hits_at_10") for dataset in SIZES for a, b in combinations("abc", 2)
+    ]
+    found = [study.difference(a, b, key)[dataset].p_value for a, b, dataset, key in places]
+    adjusted = dict(zip(places, holm(found).tolist(), strict=True))
+    for (a, b, dataset, key), p in adjusted.items():
+        best = next(model for model in "abc" if table.cell(model, dataset, key).best)
+        if best in (a, b):
+            assert table.cell(b if best == a else a, dataset, key).p_best == pytest.approx(p, rel=1e-12)
+    assert len(set(adjusted.values())) > 6
 
 
 def test_what_has_no_direction_has_no_best() -> None:

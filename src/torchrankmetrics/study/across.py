@@ -372,12 +372,12 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], con
     """
     pairs: dict[str, _Pair] = {}
     for name, part in found.items():
-        if a in part.tested and b in part.tested and part.tests is not None:
+        if a in part.tested and b in part.tested and part.pairs:
             i, j = part.tested.index(a), part.tested.index(b)
-            place = part.tests.pairs.index((min(i, j), max(i, j)))
+            place = part.pairs.index((min(i, j), max(i, j)))
             (value, error, freedom), (low, high) = part.differences[place].tolist(), part.ends[place].tolist()
             turned = (value, low, high) if i < j else (-value, -high, -low)
-            pairs[name] = _Pair(*turned, error, freedom, part.tests.p_values[place])
+            pairs[name] = _Pair(*turned, error, freedom, float(part.p_values[place]))
     if not pairs:
         raise ValueError(
             f"{a!r} and {b!r} can be compared by {one.key!r} on no data set: it takes a mean over tasks that has a "

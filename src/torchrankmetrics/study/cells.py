@@ -19,7 +19,6 @@ from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableE
 from torchrankmetrics.theory.inference.intervals import Method, estimate, mean_limits, wilson_ends
 from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.theory.inference.shares import share_difference_p_value
-from torchrankmetrics.theory.inference.simultaneous import PairwiseTests
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
@@ -95,8 +94,9 @@ class Measured:
         chance: its value by chance; NaN where nobody can tell.
         tested: the models that are compared.
         joint: their values together; None without at least two.
-        tests: of all pairs of them, as indices into ``tested``; None without at least two.
-        differences: of the same pairs, with their standard errors and the degrees of freedom of these, (pairs, 3).
+        pairs: all pairs of them, as indices into ``tested``; empty where no test is possible.
+        p_values: two-sided, of "the pair does not differ", each right by itself, (pairs,).
+        differences: of the pairs, with their standard errors and the degrees of freedom of these, (pairs, 3).
         ends: of their intervals, each right by itself, (pairs, 2).
         remark: why models of the same tasks are not compared; "" if they are.
     """
@@ -105,7 +105,8 @@ class Measured:
     chance: float
     tested: tuple[str, ...]
     joint: Joint | None
-    tests: PairwiseTests | None
+    pairs: tuple[tuple[int, int], ...]
+    p_values: FloatArray
     differences: FloatArray
     ends: FloatArray
     remark: str = ""
@@ -129,13 +130,14 @@ def measured(dataset: DataSet, measure: Measure, confidence_level: float, cluste
         place = (models, list(aligned).index(model)) if models is not None and model in aligned else None
         cells[model] = _cell(reads, measure, place, confidence_level, cluster)
     tested = tuple(aligned)
-    joint, tests, differences, ends = None, None, np.empty((0, 3)), np.empty((0, 2))
+    pairs: tuple[tuple[int, int], ...] = ()
+    joint, p_values, differences, ends = None, np.empty(0), np.empty((0, 3)), np.empty((0, 2))
     if models is not None and len(tested) > 1 and measure.higher_is_better is not None:
         slope = _slope(measure, samples)
         joint = Joint(models, slope, _is_exact(measure, models))
         pairs = tuple(combinations(range(len(tested)), 2))
         found = [models.difference(a, b, confidence_level) for a, b in pairs]
-        tests = PairwiseTests(models.covariance, pairs, tuple(joint.p_value(a, b) for a, b in pairs))
+        p_values = np.array([joint.p_value(a, b) for a, b in pairs])
         differences = np.array([(one.value * slope, one.standard_error * abs(slope), one.freedom) for one in found])
         ends = np.sort(np.array([(one.low * slope, one.high * slope) for one in found]), 1)
     return Measured(
@@ -143,7 +145,8 @@ def measured(dataset: DataSet, measure: Measure, confidence_level: float, cluste
         chance=_chance(measure, samples),
         tested=tested,
         joint=joint,
-        tests=tests,
+        pairs=pairs,
+        p_values=p_values,
         differences=differences,
         ends=ends,
         remark=remark,

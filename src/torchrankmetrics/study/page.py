@@ -272,8 +272,8 @@ def _method(contents: Contents) -> Iterable[str]:
         "Wilson's).",
         "Chance is the exact expectation of the metric when every rank is uniform among the candidates of its task.",
         f"All {table.num_tests} pairs of models, on all data sets and metrics of the tables of values, are one family: "
-        "min-P, step-down (Westfall and Young 1993), with the dependence of pairs on shared tasks. A model without a "
-        "mark is worse than the best of its data set; one such claim or more is wrong with probability "
+        "Holm's step-down correction (Holm 1979). A model without a mark is worse than the best of its data set; one "
+        "such claim or more is wrong with probability "
         f"{100 * (1 - table.confidence_level):.3g} % at most, as far as means of tasks are normal.",
     ]
     if table.margin is not None:

@@ -16,7 +16,6 @@ from torchrankmetrics.study.cells import Cell, Joint, Measured
 from torchrankmetrics.study.runs import DataSet
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.theory.candidates import FloatArray
-from torchrankmetrics.theory.inference.simultaneous import simultaneous_p_values
 from torchrankmetrics.theory.inference.testing import holm, one_sided
 from torchrankmetrics.validation import check_choice, one_number
 
@@ -333,13 +332,13 @@ def study_table(
     margin: float | None,
 ) -> StudyTable:
     """Put the cells of all data sets together, and test all pairs of models as one family."""
-    tested = [(place, one) for place, one in found.items() if one.tests is not None]
-    adjusted = simultaneous_p_values([one.tests for _, one in tested if one.tests is not None])
-    family = {place: p_values for (place, _), p_values in zip(tested, adjusted, strict=True)}
+    adjusted = holm(np.concatenate([one.p_values for one in found.values()]))
+    ends = np.cumsum([len(one.pairs) for one in found.values()])
+    family = dict(zip(found, np.split(adjusted, ends[:-1]), strict=True))
     directions = {measure.key: measure.higher_is_better for measure in measures}
     cells = {}
     for (key, data), one in found.items():
-        for model, cell in _marked(one, family.get((key, data)), directions[key], confidence_level).items():
+        for model, cell in _marked(one, family[key, data], directions[key], confidence_level).items():
             cells[key, model, data] = cell
     within = {} if margin is None else p_within(found, {measure.key: measure for measure in measures}, margin)
     cells |= {place: replace(cells[place], p_within=p) for place, p in within.items()}
@@ -353,16 +352,14 @@ def study_table(
         facts={name: facts_of(study.dataset(name), study.seeds) for name in study.datasets},
         confidence_level=confidence_level,
         cluster=cluster,
-        num_tests=sum(map(len, adjusted)),
+        num_tests=len(adjusted),
         margin=margin,
         num_within=len(within),
         remarks=tuple(remarks),
     )
 
 
-def _marked(
-    one: Measured, adjusted: FloatArray | None, higher: bool | None, confidence_level: float
-) -> dict[str, Cell]:
+def _marked(one: Measured, adjusted: FloatArray, higher: bool | None, confidence_level: float) -> dict[str, Cell]:
     """The cells of a data set with the best of them, what cannot be told from it, and the ranks that are possible."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
@@ -373,11 +370,11 @@ def _marked(
     best = [name for name, value in values.items() if value == top]
     for name in best:
         cells[name] = replace(cells[name], best=True)
-    if adjusted is None or one.tests is None:
+    if not one.pairs:
         return cells
     k = len(one.tested)
     p, better = np.ones((k, k)), np.zeros((k, k), dtype=bool)
-    for (a, b), value in zip(one.tests.pairs, adjusted, strict=True):
+    for (a, b), value in zip(one.pairs, adjusted, strict=True):
         p[a, b] = p[b, a] = value
         if value <= 1 - confidence_level:
             ahead = (cells[one.tested[a]].value > cells[one.tested[b]].value) == higher

@@ -1,6 +1,5 @@
 """The ranks of a set of tasks, as mathematics sees them: entries with weights and multiplicities."""
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -79,8 +78,6 @@ class RankSample:
         self.weight, self.count = in_range(weight[used]), count[used]
         self.mass = self.weight * self.count
         self._histograms: dict[tuple[RankType, bool], Histogram] = {}
-        # what base_value has aggregated, (1,) float64 by (f, aggregation, rank type)
-        self.aggregates: dict[Hashable, FloatArray] = {}
 
     @cached_property
     def num_tasks(self) -> int:

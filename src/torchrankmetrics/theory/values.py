@@ -96,12 +96,9 @@ def on_first_ranks(
 
 def aggregate_of(definition: RankDefinition, sample: RankSample, rank_type: RankType) -> FloatArray:
     """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
-    key = (definition.f, definition.aggregation, rank_type)  # shared by metrics that differ in g alone, as MR and IMR
-    if (found := sample.aggregates.get(key)) is None:
-        histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
-        x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
-        found = sample.aggregates[key] = aggregate(definition, x, histogram.mass).reshape(1)
-    return found
+    histogram = sample.histogram(rank_type, by_candidates=definition.uses_candidates)
+    x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
+    return aggregate(definition, x, histogram.mass).reshape(1)
 
 
 def _power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:

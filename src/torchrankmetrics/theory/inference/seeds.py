@@ -4,7 +4,6 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from scipy.stats import t as student
@@ -117,12 +116,6 @@ class SeededModels:
             means.append(influence[:, model].mean(1))
         self.value: FloatArray = np.array(value)
         self._influence = np.stack(means, 1)
-
-    @cached_property
-    def covariance(self) -> FloatArray:
-        """(models, models) covariance of the values, seeds and tasks together."""
-        tasks = self.units.factor * (self._influence.T @ (self.units.count[:, None] * self._influence))
-        return np.asarray(tasks + np.diag([self._seeds(i) for i in range(len(self.sizes))]), dtype=np.float64)
 
     def effective_tasks(self, model: int) -> float:
         """Number of tasks or clusters that the error of a value rests on, see ``effective_tasks_of``."""
