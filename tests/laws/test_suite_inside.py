@@ -7,7 +7,11 @@ The first case of every test function, in the long profile (``HYPOTHESIS_PROFILE
 import os
 from pathlib import Path
 
+import pytest
+
 from scripts import forked
+
+pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
 # what starts processes of its own or trains, where neither follows, what knows NumPy only, and what tries many cases

@@ -10,7 +10,10 @@ import pytest
 
 from scripts import ROOT
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork"),
+]
 KINDS = ("metric", "counts", "collection", "plain")
 COMPILED = [
     *(f"compile.{step}.{kind}" for step in ("update", "forward", "compute") for kind in ("collection", "plain")),
