@@ -1,15 +1,13 @@
-"""What evaluators of other packages do with the cases of ``torchrankmetrics.audit``.
+"""Results of ``torchrankmetrics.audit`` for evaluators of other packages.
 
     pip install -c constraints.txt -e '.[audit]'
-    python -m benchmarks.audit [--only NAME ...]     writes results/audit.json and the table of docs/audit.md
-    python -m benchmarks.audit --report              writes the table from the committed results
+    python -m benchmarks.audit [--only NAME ...]     write results/audit.json and the table of docs/audit.md
+    python -m benchmarks.audit --report              write the table from the committed results
 
-Each evaluator is called as its package documents (the functions at the end of this file). What is not
-installed is left out and named.
+Each evaluator is called as its package documents (the functions below). Packages that are not installed are listed.
 
-Where a package has no filter of its own, what is excluded is left out of the candidates before it sees them; where it
-takes one row of candidates of one length, rows of different lengths are passed one by one. PyG's KGEModel ranks all
-entities, so that there a filter cannot be passed.
+If a package has no filter, excluded candidates are removed before the call. If it takes rows of one length only, rows
+of different lengths are passed one by one. PyG's KGEModel ranks all entities, so its filter cases are skipped.
 """
 
 import argparse

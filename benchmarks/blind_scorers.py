@@ -1,17 +1,16 @@
-"""How far from chance are scorers that cannot know the answer? The null of the p-value against what such scorers do.
+"""z-scores and p-values of scorers without skill, compared with the null.
 
-    python -m benchmarks.blind_scorers [--draws N] [--initialisations N] [--json PATH]
+python -m benchmarks.blind_scorers [--draws N] [--initialisations N] [--json PATH]
 
-Filtered test sets of Nations and Kinships, which come with pykeen, both sides. Three kinds of scorers, drawn anew each
-time:
+Filtered test sets of Nations and Kinships (from pykeen), both sides, and three kinds of scorers:
 
-- independent: a random score for every candidate of every query: the null, but for answers of one query, which share
-  their negatives;
-- blind: a random score for every entity, the same in every query: it knows nothing of the query, but prefers entities;
+- independent: a random score for every candidate of every query. This is the null, except that relevant items of one
+  query share their negatives;
+- blind: a random score for every entity, the same in every query;
 - untrained models of the case study: random embeddings, dimension 64.
 
-Given are the mean, standard deviation and 95 % quantile of z(MRR), how often its one-sided p-value is at most 5 %, and
-the standard error of that share.
+Printed are the mean, standard deviation and 95% quantile of z(MRR), the share of one-sided p-values of at most 5%, and
+the standard error of this share.
 """
 
 import math

@@ -1,20 +1,18 @@
-"""Do intervals cover and tests reject as often as they say? Simulated for all, and exact where ranks count as hits.
+"""Coverage of confidence intervals and size of tests: simulated, and exact for hits.
 
-    python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     simulate, and print the tables
+python -m benchmarks.calibration [--draws 2000] [--workers 2] [--json PATH]     simulate, and print the tables
     python -m benchmarks.calibration --report                                       write them into docs/comparing.md
 
-Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The tasks of a pair share their
-difficulty (correlation 0.7 of normal scores, put through the quantiles of the population):
+Three populations of pairs of ranks among 14,505 candidates, 50,000 pairs each. The two ranks of a pair have normal
+scores with correlation 0.7, mapped to the quantiles of the population:
 
-- good: 92 % at rank 1, the rest 1 + exp(3 + 2 z), z normal: a mean rank near 13 that a few tasks in a thousand make up;
-- ordinary: 14 % at rank 1, 39 % near it (geometric), the rest exp(6 + 1.5 z): a mean rank near 550,
-  in shape like a DistMult on FB15k-237;
-- bad: N Beta(0.6, 1): hardly better than chance, reciprocal ranks made up by the one task in a hundred that is hit.
+- good: 92% at rank 1, the rest 1 + exp(3 + 2 z), z normal: a mean rank near 13 with a long tail;
+- ordinary: 14% at rank 1, 39% near it (geometric), the rest exp(6 + 1.5 z): a mean rank near 550;
+- bad: N Beta(0.6, 1): hardly better than random ranking.
 
-"equal": the two models are exchanged at random on every task. "unequal": the second has its normal scores shifted by
-0.15. Tasks are drawn with replacement, the truth is the value on the whole population. Intervals are of level 95 %,
-tests at 5 %. Intervals of one model are computed for all samples at once; a cell fails if its first samples differ from
-what `RankCollection.confidence_intervals` and `compare` say of them.
+"equal": the two models are exchanged at random on every task. "unequal": the normal scores of the second model are
+shifted by 0.15. Tasks are drawn with replacement; the true value is that of the whole population. Intervals have level
+95%, tests 5%. The first samples of every cell are compared with `RankCollection.confidence_intervals` and `compare`.
 """
 
 import json

@@ -2,14 +2,14 @@
 
     python -m benchmarks.case_study [--json PATH] [--plot PATH]             Nations and Kinships, which come with pykeen
     python -m benchmarks.case_study FOLDER ... --epochs N --json PATH       graphs of train.tsv, valid.tsv, test.tsv
-    python -m benchmarks.case_study --report --json PATH [--plot PATH]      trains nothing: what PATH holds
+    python -m benchmarks.case_study --report --json PATH [--plot PATH]      print the results in PATH
 
-ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities (over --negatives drawn
-ones and the true one where there are more), and a ComplEx that was never trained. Filtered by all splits, both sides.
-With --json every run is added to what the file holds, in place of an earlier one of the same graph and model.
+ComplEx, RotatE, TransE and TuckER, trained in both directions with a softmax over all entities (with more
+entities over the target and --negatives sampled ones), and an untrained ComplEx. Filtered by all splits, both sides.
+With --json every run is added to the file and replaces an earlier run of the same graph and model.
 
-It answers whether results on small graphs are significantly different from random, at 5 %: of these models, and of
-those of the paper by their published MRR. p-values take tasks as independent; answers of one query are not.
+The benchmark tests at 5% whether results on small graphs are better than random ranking: for these models, and for
+those of the paper by their published MRR. p-values assume independent tasks; relevant items of one query are dependent.
 """
 
 import argparse

@@ -1,15 +1,13 @@
-"""Exact ranks of embeddings against the float32 product: whole evaluations of trained models, and a million candidates.
+"""Exact ranks of embeddings compared with the float32 product: trained models, and a million candidates.
 
 python -m benchmarks.certified [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N] [--models FOLDER]
 
-FOLDER holds a folder fb15k237 and one wn18rr, each with train.tsv, valid.tsv and test.tsv of integer ids; without it
-the graph is made up. The models are DistMult, trained here for a few epochs: the better a model, the fewer candidates
-are close to the true one. What the product costs is measured alone, without counting, one product for each query: of
-256 queries with all candidates, or with 4096; in blocks of 1024 x 1024, which stay in the cache; and whole, as
-``queries @ candidates.T`` makes it, in new memory. Of one thread the time of the processor counts, which other
-processes hardly lengthen. FAISS (faiss-cpu) is a peer where it is installed: its exact search of the 100 nearest, which
-gives ranks up to 100, of queries without known answers. PyKEEN evaluates some of the test triples: all take minutes.
-The JSON is written after every case; --models FOLDER keeps what was trained.
+FOLDER has the directories fb15k237 and wn18rr, each with train.tsv, valid.tsv and test.tsv of integer ids; without it
+a random graph is used. The models are DistMult, trained for a few epochs. The product is measured alone, without
+counting: in batches of 256 queries with all candidates or with 4096; in blocks of 1024 x 1024; and whole, as
+``queries @ candidates.T`` in new memory. For one thread CPU time is measured. FAISS (faiss-cpu), if installed, searches
+the 100 nearest, which gives unfiltered ranks up to 100. PyKEEN evaluates some of the test triples. The JSON is written
+after every case; --models FOLDER saves the trained models.
 """
 
 import contextlib

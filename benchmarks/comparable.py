@@ -2,17 +2,17 @@
 
     python -m benchmarks.comparable [--json PATH]                                        simulated ranks only
     python -m benchmarks.comparable --fb15k237 FOLDER --dbp15k FOLDER --json PATH        and two real sets
-    python -m benchmarks.comparable --report --json PATH                                the tables it holds
+    python -m benchmarks.comparable --report --json PATH                                print its tables
 
-Every task is ranked among all its candidates once. Then m of its negatives are drawn without replacement, so that the
-numbers of those that score above, level with and below the true one are multivariate hypergeometric: the ranks of the
-same scorer on the same tasks, had there been m + 1 candidates. The scorers take no training and have no free parameter:
+Every task is ranked among all its candidates once. Then m of its negatives are drawn without replacement, so the
+numbers of negatives above, equal to and below the target are multivariate hypergeometric. This gives the ranks of the
+same scorer on the same tasks among m + 1 candidates. The scorers have no training and no free parameter:
 
-- simulated: a share of 10^-u of the negatives scores higher than the true one, u uniform on [0, 4];
+- simulated: a share of 10^-u of the negatives scores higher than the target, u uniform on [0, 4];
 - FB15k-237, folder of train.tsv, valid.tsv, test.tsv (integer ids): how often a candidate occurs with the relation in
   training, both sides, filtered by all splits;
-- DBP15k, folder of triples_1.tsv, triples_2.tsv, ref_pairs.tsv: cosine of what two steps along the edges of a graph
-  collect of the first 30 % of the pairs; the rest are ranked against each other, left to right.
+- DBP15k, folder of triples_1.tsv, triples_2.tsv, ref_pairs.tsv: cosine of vectors that two steps along the edges of
+  a graph collect from the first 30% of the pairs; the rest are ranked against each other, left to right.
 """
 
 import json

@@ -1,15 +1,15 @@
-"""A foundation model against chance: zero-shot ranks of ULTRA's three published checkpoints on many graphs.
+"""A foundation model and random ranking: zero-shot ranks of ULTRA's three published checkpoints on many graphs.
 
     pip install torch_geometric numba
-    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME ...]   makes the tables
+    python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --tables FOLDER [--only NAME ...]   write the tables
     python -m benchmarks.foundation --tables FOLDER [--graphs CHECKOUTS] --json PATH                    values of tables
     python -m benchmarks.foundation --ultra PATH --graphs CHECKOUTS --noise NAME ... --json PATH        float noise
-    python -m benchmarks.foundation --report --json PATH                                                the tables held
+    python -m benchmarks.foundation --report --json PATH                                                print the tables
 
-PATH: a checkout of github.com/DeepGraphLearning/ULTRA, which holds the checkpoints 3g, 4g and 50g. CHECKOUTS: clones of
+PATH: a checkout of github.com/DeepGraphLearning/ULTRA, with the checkpoints 3g, 4g and 50g. CHECKOUTS: clones of
 the repositories of ``benchmarks/make_datasets.py``, as ``owner/name``. FOLDER has or gets ``<graph>.<checkpoint>.npz``.
-Beside the JSON of the values, an object per table, stand those of the checkpoints over graphs (``_across``), of the
-graphs themselves, if they are given (``_graphs``), and of the noise (``_noise``).
+Next to the JSON of the values (one object per table) are those of the checkpoints over graphs (``_across``), of the
+graphs, if they are given (``_graphs``), and of the noise (``_noise``).
 """
 
 import argparse

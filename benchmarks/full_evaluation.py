@@ -1,11 +1,10 @@
-"""A whole filtered evaluation, both sides, DistMult d = 200: rank_triples against pykeen's RankBasedEvaluator.
+"""A whole filtered evaluation, both sides, DistMult d = 200: rank_triples and pykeen's RankBasedEvaluator.
 
 python -m benchmarks.full_evaluation [--full] [--threads N] [--json PATH] [--data FOLDER] [--tasks N]
 
-FOLDER holds train.tsv, valid.tsv and test.tsv of integer ids (head, relation, tail); without it Kinships, which comes
-with pykeen. --tasks evaluates that many test triples, drawn at random, instead of all, on both sides of the comparison:
-pykeen takes minutes for all of FB15k-237. Embeddings are small integers, so that both compute the same scores whatever
-the order of their sums.
+FOLDER has train.tsv, valid.tsv and test.tsv of integer ids (head, relation, tail); without it Kinships (from pykeen) is
+used. --tasks N evaluates N random test triples instead of all: pykeen takes minutes for all of FB15k-237. Embeddings
+are small integers, so that both compute the same scores for any order of the sums.
 """
 
 import contextlib

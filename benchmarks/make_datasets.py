@@ -2,10 +2,10 @@
 
     python -m benchmarks.make_datasets CHECKOUTS [--only NAME ...] [--out FOLDER]
 
-CHECKOUTS has a clone of every repository of ``benchmarks/make_datasets.py`` as ``owner/name``; what is read is the
-commit named there, wherever the clone stands. The files of PyKEEN come from the package that is installed. The checksum
+CHECKOUTS has a clone of every repository of ``benchmarks/make_datasets.py`` as ``owner/name``; the commit
+named there is read. The files of PyKEEN come from the installed package. The checksum
 of a split is the SHA-256 of its triples as lines "head TAB relation TAB tail LF" of labels, sorted by code point,
-UTF-8: any copy of the data set can be compared with it.
+UTF-8. Any copy of the dataset can be compared with it.
 """
 
 import argparse

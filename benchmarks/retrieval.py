@@ -1,13 +1,13 @@
-"""Ten metrics of queries with several answers, against ranx (Numba), pytrec_eval and torchmetrics: time and memory.
+"""Ten query metrics compared with ranx (Numba), pytrec_eval and torchmetrics: time and memory.
 
 python -m benchmarks.retrieval [--full] [--threads N] [--json PATH]  (10 minutes with --full)
 
-10,000 queries x 1,000 candidates (a tenth of the queries without --full), scores without ties, 1 to 20 answers each.
-Every way has a process of its own, holds the scores in the form that it takes, and is run in turns with the others.
-Ours starts from the score matrix. The competitors do not pay for making their input, dicts and flat tensors; ranx is
-timed twice: from the score matrix (sorting and copying counted), and on arrays that are in order already.
-held_mib is the memory of the input, extra_mib what a run takes beyond it at most. All values are compared first. What
-is not installed is left out: pip install ranx pytrec_eval-terrier.
+10,000 queries x 1,000 candidates (a tenth of the queries without --full), scores without ties, 1 to 20 relevant items
+each. Every method has its own process and stores the scores in its input format; the methods take turns.
+Ours starts from the score matrix. For the others the construction of their input (dicts, flat tensors) is not timed;
+ranx is timed twice: from the score matrix (with sorting and copying), and on sorted arrays.
+held_mib is the memory of the input, extra_mib the peak memory beyond it. All values are compared first. Packages
+that are not installed are skipped: pip install ranx pytrec_eval-terrier.
 """
 
 import importlib.metadata

@@ -1,4 +1,4 @@
-"""The measured part of the Benchmarks page: of every benchmark its docstring, and its results as a table."""
+"""The measured part of the Benchmarks page: the docstring of every benchmark, and its results as a table."""
 
 import ast
 import json
@@ -11,6 +11,7 @@ OWN_PAGE = {
     "case_study": "case_studies.md",
     "blind_scorers": "p_values.md",
     "audit": "audit.md",
+    "calibration": "comparing.md",
     "foundation": "case_studies.md",
 }
 HELPERS = ("__main__",)
@@ -23,12 +24,12 @@ def sections(folder: Path = BENCHMARKS) -> str:
     for script in sorted(folder.glob("*.py")):
         source = script.read_text(encoding="utf-8")
         if "__main__" not in source or script.stem in HELPERS:
-            continue  # no benchmark
+            continue  # not a benchmark
         about = ast.get_docstring(ast.parse(source)) or ""
         title, _, method = about.partition("\n")
         parts = [f"## {script.stem.replace('_', ' ').capitalize()}", title, f"```text\n{method.strip()}\n```"]
         if script.stem in OWN_PAGE:
-            parts.append(f"Results: on a [page of their own]({OWN_PAGE[script.stem]}).")
+            parts.append(f"Results: [{OWN_PAGE[script.stem]}]({OWN_PAGE[script.stem]}).")
         else:
             results = [folder / "results" / f"{script.stem}.json", *folder.glob(f"results/{script.stem}_*.json")]
             parts += [table(path) for path in sorted(results) if path.exists()]
@@ -37,7 +38,7 @@ def sections(folder: Path = BENCHMARKS) -> str:
 
 
 def table(path: Path) -> str:
-    """Write the rows of a results file as a Markdown table, what is known of the machine above it."""
+    """Write the rows of a results file as a Markdown table, with the machine above it."""
     results = json.loads(path.read_text(encoding="utf-8"))
     rows = results.get("rows", []) if isinstance(results, dict) else results
     machine = results.get("machine", {}) if isinstance(results, dict) else {}

@@ -1,4 +1,4 @@
-"""The warnings of the package: one category, to silence or escalate, told once per job; keywords that do not fit."""
+"""The warning category of the package, issued once per job, and errors for unexpected keywords."""
 
 import difflib
 import functools

@@ -1,4 +1,4 @@
-"""adjust: a published number put against chance, after the fact."""
+"""`adjust`: the chance-adjusted value of a published number."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What the rows of an evaluation say, worked out once and shared by every metric that asks."""
+"""Samples of the rows of an evaluation, computed once and shared by all metrics."""
 
 import copy
 from collections.abc import Hashable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Means of f and their null moments for many groups of tasks at once, with the bits that each group has alone."""
+"""Metrics by group of ranking tasks: values and null moments of all groups at once."""
 
 import gc
 import math

@@ -1,4 +1,4 @@
-"""Several models on the same tasks: every pair, or one against the others, as one family of tests."""
+"""`compare`: paired differences of two models, or of all pairs of several models as one family of tests."""
 
 import dataclasses
 import itertools

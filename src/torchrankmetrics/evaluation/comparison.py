@@ -1,4 +1,4 @@
-"""What ``compare`` gives: differences with their intervals and p-values, to read or to print."""
+"""Results of `compare`: differences with intervals and p-values, and how they are printed."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""equivalence: is one model as good as another, to within a margin?"""
+"""`equivalence`: tests whether two models are equal within a margin."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Numbers without state: of ranks that are there already, or of scores."""
+"""`evaluate`: metric values without state, from ranks or from scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast

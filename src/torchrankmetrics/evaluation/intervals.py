@@ -1,4 +1,4 @@
-"""Keys of what is drawn together: tasks of a group, of a triple, of a query."""
+"""Confidence intervals of metrics, and the clusters (group, sample id, query) of ranking tasks."""
 
 import dataclasses
 import math

@@ -1,4 +1,4 @@
-"""Measure: what is asked of a sample of ranks, a metric with the way it is seen; the noun that a key names."""
+"""Measure: a metric with its view, rank type, side and average, applied to an analysis."""
 
 import math
 from collections.abc import Hashable, Iterator

@@ -1,4 +1,4 @@
-"""Names of metrics of queries: those of information retrieval, recommendation and image-text retrieval."""
+"""Names of query metrics in retrieval, recommendation and image-text retrieval."""
 
 import re
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What is asked for by name becomes measures: names multiply with views, rank types and sides."""
+"""From names to measures: metrics multiplied by views, rank types and sides."""
 
 import itertools
 import re

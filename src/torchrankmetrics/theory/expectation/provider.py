@@ -1,4 +1,4 @@
-"""What gives expectations: the protocol, and the error when nobody can."""
+"""The protocol of expectation providers, and the error when no moments are known."""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""What a metric of queries is: a name, a kind, a direction; values, null moments and optimum follow from the kind."""
+"""`QueryDefinition`: name, kind and direction of a query metric."""
 
 import functools
 import re

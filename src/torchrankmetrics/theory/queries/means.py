@@ -1,4 +1,4 @@
-"""The mean of a metric over queries, what it is by chance, and its best value, over the same queries and weights."""
+"""Means of a metric over queries: null moments and optimum."""
 
 import math
 
