@@ -9,6 +9,8 @@ import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
+from torchrankmetrics.validation import shortened
+
 P = ParamSpec("P")
 R = TypeVar("R")
 _LIBRARY = os.path.dirname(__file__) + os.sep
@@ -92,7 +94,7 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
             except TypeError as misfit:
                 hint = hint_of(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
-                raise TypeError(f"{name}() {misfit}{hint and f'; {hint}'}") from None
+                raise TypeError(f"{name}() {shortened(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
 
     return called
