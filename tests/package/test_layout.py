@@ -15,7 +15,8 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 EXTRAS = ("pytorch_lightning", "lightning", "pykeen", "matplotlib", "numba", "pyarrow", "sklearn")
 # A package imports only packages of earlier lines. The companions come last: the core never imports them.
 LAYERS = [
-    {"errors", "validation", "eager", "files", "version"},
+    {"validation", "eager", "version"},
+    {"errors", "files"},
     {"rendering", "theory"},
     {"ranking", "definitions"},
     {"table", "datasets"},
