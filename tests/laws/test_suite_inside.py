@@ -7,6 +7,8 @@ The first case of every test function, in the long profile (``HYPOTHESIS_PROFILE
 import os
 from pathlib import Path
 
+import pytest
+
 from scripts import forked
 
 TESTS = Path(__file__).parents[1]
@@ -87,6 +89,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.slow
 def test_every_file_passes_inside_inference_mode_and_with_another_default_device() -> None:
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.stem not in LEFT_OUT]
     assert not LEFT_OUT - {path.stem for path in TESTS.rglob("test_*.py")}, "a file that is left out is gone"
