@@ -12,7 +12,6 @@ from torchrankmetrics.kg.facts import KnownFacts, rank_facts
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import RELATION_CATEGORIES, KnownTriples, relation_categories
 from torchrankmetrics.kg.long_tables import rank_long_table, rank_long_tables
-from torchrankmetrics.kg.popularity import weight_by_popularity
 from torchrankmetrics.kg.scorers import EmbeddingScorer
 from torchrankmetrics.kg.triples import rank_triples
 from torchrankmetrics.metrics.collection import RankCollection
@@ -142,5 +141,4 @@ __all__ = [
     "rank_sequentially",
     "rank_triples",
     "relation_categories",
-    "weight_by_popularity",
 ]

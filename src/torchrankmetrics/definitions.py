@@ -1,4 +1,4 @@
-"""The metrics that have a definition of their own, and the transforms that definitions are made of."""
+"""Public definitions of metrics, and the transforms that they are made of."""
 
 from torchrankmetrics.theory.definitions import (
     AUC,

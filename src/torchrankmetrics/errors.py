@@ -1,4 +1,4 @@
-"""The warnings of the package: one category, to silence or escalate, told once per job; keywords that do not fit."""
+"""The warning category of the package, issued once per job, and errors for unexpected keywords."""
 
 import difflib
 import functools
@@ -8,6 +8,8 @@ import sys
 import warnings
 from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
+
+from torchrankmetrics.validation import shortened
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -92,7 +94,7 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
             except TypeError as misfit:
                 hint = hint_of(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
-                raise TypeError(f"{name}() {misfit}{hint and f'; {hint}'}") from None
+                raise TypeError(f"{name}() {shortened(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
 
     return called

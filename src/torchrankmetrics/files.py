@@ -1,4 +1,4 @@
-"""Files that are either whole or not there, and nothing else that stands at a path is lost."""
+"""Write files atomically."""
 
 import errno
 import os

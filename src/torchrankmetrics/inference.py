@@ -1,4 +1,4 @@
-"""p-values of values that you have, intervals and comparisons."""
+"""Public functions for p-values of given values, intervals and comparisons."""
 
 from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.evaluation.comparison import Comparison, Comparisons, PairwiseComparisons

@@ -3,7 +3,6 @@
 import csv
 import io
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from command_line import TRIPLES, output, records, write_files
-from scripts import ROOT, forked
+from scripts import forked
 from torchrankmetrics import ExactExpectation, KnownTriples, adjust
 from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
@@ -37,25 +36,6 @@ COMMANDS = {
     "metrics": (["metrics"], r"(?m)^success_at_<k> +queries +higher .* hit_rate@<k> "),
     "bad": (["report", "none.npz"], r"^error: none\.npz: No such file or directory\n$"),
 }
-
-
-SHOWN = [
-    example
-    for page in sorted((ROOT / "docs").glob("*.md"))
-    for block in re.findall(r"^```bash\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
-    for example in re.findall(r"^\$ torchrankmetrics (.*)\n((?:(?!\$ ).*\n)+)", block, re.MULTILINE)
-]
-
-
-@pytest.mark.parametrize(("command", "shown"), SHOWN, ids=[command for command, _ in SHOWN])
-def test_docs_show_what_commands_print(command, shown, capsys):
-    main(shlex.split(command))
-    printed = capsys.readouterr()
-    assert printed.out + printed.err == shown
-
-
-def test_docs_show_some_commands():
-    assert len(SHOWN) >= 2
 
 
 @pytest.fixture(scope="module")

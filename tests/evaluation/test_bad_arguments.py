@@ -22,7 +22,6 @@ from torchrankmetrics import (
     evaluate,
     rank_scores,
     rank_triples,
-    weight_by_popularity,
 )
 from torchrankmetrics.evaluation.chance import clustered_p_value
 from torchrankmetrics.evaluation.equivalence import equivalence
@@ -75,11 +74,6 @@ RANKS = Ranks([1, 2], [2, 2], 4)
             for wrong in (torch.ones(2), 0, "")
         ),
         (lambda: RankCollection(expectation=torch.ones(2)), TypeError, "expectation must have a method moments"),
-        (
-            lambda: weight_by_popularity([1], [[0, 0, 1]], [[0, 0, 1]]),
-            TypeError,
-            "table must be a RankTable .*, got list",
-        ),
         (lambda: RankAccumulator(torch.ones(2), [0, 1], 3), TypeError, r"shape must be \(B, N\), two ints, got 3"),
         (lambda: RankAccumulator(torch.ones(2), [0, 1], (2, 3.0)), TypeError, "shape must be an int, got 3.0"),
         (lambda: RankTable.from_ranks(RANKS).select(group=torch.ones(3)), TypeError, "group must be an int"),
@@ -270,7 +264,7 @@ def in_a_study(ask):
         (lambda: RankTable.from_numpy(3), TypeError, "^arrays must be a dict of arrays by name, got int"),
         (lambda: MeanRank().moments([4, 4], weight="zzz"), TypeError, "^weight must hold numbers, got str"),
         (lambda: in_a_study(lambda study: study.table(view=3)), ValueError, "^view must be one of 'base'.*got 3"),
-        (lambda: in_a_study(lambda study: study.tasks("y", 1)), ValueError, "^dataset must be one of 'x'; got 'y'"),
+        (lambda: in_a_study(lambda study: study.dataset("y")), ValueError, "^dataset must be one of 'x'; got 'y'"),
         (lambda: in_a_study(lambda study: study.report(title=3)), TypeError, "^title must be a str, got int"),
     ],
 )

@@ -9,10 +9,9 @@ from hypothesis import given
 from fuzzing import cases
 from random_graphs import graph, integers
 from reference_ranks import lines
-from torchrankmetrics import KnownTriples, RankMetric, Ranks, RankTable, evaluate, rank_triples
+from torchrankmetrics import KnownTriples, evaluate, rank_triples
 from torchrankmetrics.kg.complex_queries import rank_complex_queries
 from torchrankmetrics.kg.facts import KnownFacts, rank_facts
-from torchrankmetrics.kg.popularity import weight_by_popularity
 
 E, R, T = 7, 2, 3
 
@@ -153,63 +152,3 @@ class TestFactsWithATime:
             rank_facts(None, None, [[0, 0, 1, 1]], None)
         with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
             KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])
-
-
-class TestPopularity:
-    @pytest.mark.parametrize(("entity", "relation"), [(0.0, 0.0), (1.0, 0.0), (0.5, 1.0), (-1, 2)])
-    def test_values_are_means_weighted_by_inverse_popularity(self, entity, relation):
-        train, test = graph(n=40, columns=(E, R, E)), graph(seed=3, n=12, columns=(E, R, E))
-        table = rank_triples(lambda h, r: integers(E, E)[h], lambda r, t: integers(E, E, seed=2)[t], test, None)
-        weighed = weight_by_popularity(table, test, train, entity_exponent=entity, relation_exponent=relation)
-        seen = {tuple(x) for x in train.tolist()}
-        weights = []
-        for end in (2, 0):
-            for triple in test.tolist():
-                answer = sum((x[0] == triple[end]) + (x[2] == triple[end]) for x in seen)
-                kind = sum(x[1] == triple[1] for x in seen)
-                weights.append(max(answer, 1) ** -entity * max(kind, 1) ** -relation)
-        weights = np.array(weights)
-        rank = table.ranks.realistic.numpy()
-        values = evaluate(weighed, metrics=["mrr", "hits@3"])
-        assert values["mrr"] == pytest.approx((weights / rank).sum() / weights.sum(), rel=1e-12)
-        assert values["hits_at_3"] == pytest.approx(weights[rank <= 3].sum() / weights.sum(), rel=1e-12)
-        assert torch.equal(weighed.ranks.columns, table.ranks.columns)
-        if (entity, relation) == (0, 0):
-            assert values == pytest.approx(evaluate(table, metrics=["mrr", "hits@3"]))
-
-    def test_every_entity_weighs_the_same_where_tests_are_as_popular_as_known_triples(self):
-        answers = torch.tensor([1, 1, 1, 2])
-        test = torch.stack([torch.arange(10, 14), torch.zeros(4, dtype=torch.int64), answers], 1)
-        table = RankTable.from_ranks(Ranks([1, 1, 1, 5], None, 9), side="tail", sample_id=torch.arange(4))
-        weighed = weight_by_popularity(table, test, test)
-        assert evaluate(weighed, metrics=["mrr"])["mrr"] == pytest.approx((1 + 1 / 5) / 2)
-
-    def test_weights_multiply_and_views_follow(self):
-        table = RankTable.from_ranks(Ranks([1, 3], None, 9), side="head", sample_id=[0, 1], weight=[3.0, 1.0])
-        weighed = weight_by_popularity(table, [[0, 0, 1], [2, 0, 1]], [[0, 0, 1], [2, 0, 1], [2, 0, 0]])
-        assert weighed.weight.tolist() == [1.5, 0.5]
-        metric = RankMetric("mrr", view="z_score")
-        metric.update(Ranks([1, 3], None, 9), weight=torch.tensor([1.5, 0.5]))
-        assert evaluate(weighed, metrics=["z_mrr"])["z_mrr"] == pytest.approx(metric.compute().item())
-
-    TRIPLES = ((0, 0, 1), (2, 0, 1))
-
-    @pytest.mark.parametrize(
-        ("options", "known", "keywords", "message"),
-        [
-            ({"side": "tail"}, [TRIPLES], {}, "table must have the side head or tail and the index of one of the 2"),
-            ({"sample_id": [0, 1]}, [TRIPLES], {}, "table must have the side"),
-            ({"side": "tail", "sample_id": [0, 2]}, [TRIPLES], {}, "table must have the side"),
-            ({"side": "tail", "sample_id": [0, 1]}, [], {}, "known is empty"),
-            (
-                {"side": "tail", "sample_id": [0, 1]},
-                [TRIPLES],
-                {"entity_exponent": float("nan")},
-                "entity_exponent must be a finite number",
-            ),
-        ],
-    )
-    def test_bad_input_is_named(self, options, known, keywords, message):
-        table = RankTable.from_ranks(Ranks([1, 3], None, 9), **options)
-        with pytest.raises(ValueError, match=message):
-            weight_by_popularity(table, list(self.TRIPLES), *map(list, known), **keywords)

@@ -84,7 +84,7 @@ print(trm.rank_complex_queries(lambda q: scores[q], [[0], [1, 2]], [[1], []]).ra
 facts, own = [[0, 0, 1, 3]], lambda r, n: (n - r) / (n - 1)
 print(trm.rank_facts(lambda h, r, time: scores[h], None, facts, trm.KnownFacts(facts)).ranks)
 table = trm.rank_triples(None, None, [[0, 0, 1]], known, score_hrt=lambda hrt: hrt[:, 2].numpy().astype(float))
-print(table.ranks, trm.weight_by_popularity(table, [[0, 0, 1]], [[0, 0, 1]]).weight.tolist())
+print(table.ranks)
 print(trm.evaluate(trm.Ranks([1, 3], None, 9), metrics=[trm.RankDefinition("mine", f=trm.WithCandidates(own))]))
 print(trm.rank_alignment([[0, 0]], scores).num_tasks, trm.relation_categories([[0, 0, 1]]).tolist())
 """

@@ -11,6 +11,8 @@ import pytest
 
 from scripts import forked
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 # what starts processes of its own or trains, where neither follows, what knows NumPy only, and what tries many cases
 LEFT_OUT = {
@@ -89,7 +91,6 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.slow
 def test_every_file_passes_inside_inference_mode_and_with_another_default_device() -> None:
     files = [path for path in sorted(TESTS.rglob("test_*.py")) if path.stem not in LEFT_OUT]
     assert not LEFT_OUT - {path.stem for path in TESTS.rglob("test_*.py")}, "a file that is left out is gone"

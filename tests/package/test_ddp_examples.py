@@ -6,6 +6,8 @@ import pytest
 
 from scripts import EXAMPLES, fork_script
 
+pytestmark = pytest.mark.slow
+
 EQUAL = "values equal those of one process: True"
 
 

@@ -10,7 +10,6 @@ import torchrankmetrics as trm
 from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.evaluation.equivalence import equivalence
 from torchrankmetrics.kg.known_triples import relation_categories
-from torchrankmetrics.kg.popularity import weight_by_popularity
 from torchrankmetrics.study import RankStudy
 from torchrankmetrics.theory.definitions import power_mean_rank
 from torchrankmetrics.validation import one_number
@@ -52,10 +51,6 @@ NUMBERS = {  # all of these are exact in every kind
     "level_of_a_study": (lambda x: study().table("mrr", confidence_level=x).to_markdown(), 0.75),
     "margin_of_a_study": (lambda x: study().table("mrr", margin=x).to_markdown(), 0.5),
     "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
-    "popularity": (
-        lambda x: weight_by_popularity(tails, triples[:2], triples, entity_exponent=x).to_numpy()["weight"].tolist(),
-        0.5,
-    ),
     "threshold": (lambda x: relation_categories(triples, threshold=x).tolist(), 1.25),
     "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
     "both_tolerances": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.Tolerance(x, x)), 0.25),

@@ -14,6 +14,8 @@ import torch
 from scripts import EXAMPLES, ROOT, fork_script, load_script
 from torchrankmetrics import KnownTriples
 
+pytestmark = pytest.mark.slow
+
 EXPLORE = os.environ.get("HYPOTHESIS_PROFILE") == "explore"
 ALIGNMENT = EXAMPLES / "entity_alignment.py"
 pytest.importorskip("matplotlib", reason="the studies draw: pip install 'torchrankmetrics[plot]'")

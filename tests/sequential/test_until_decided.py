@@ -25,7 +25,7 @@ from torchrankmetrics import (
     rank_triples,
 )
 from torchrankmetrics.cli import reading
-from torchrankmetrics.sequential.tests import Draws
+from torchrankmetrics.sequential.testing import Draws
 from torchrankmetrics.study import RankStudy
 
 WEAK, STRONG = Model(1.0), Model(3.0, seed=1)

@@ -163,13 +163,13 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     study = study_of(seeds=2)
     study.save(tmp_path / "runs" / PATTERN)
-    study.report(page, ["mrr", "hits@10"], margin=0.1, tasks=1)
+    study.report(page, ["mrr", "hits@10"], margin=0.1)
     manifest = manifest_in(page)
     paths = [path for path in numbers_in(manifest) if path[0] in ("files", "tables")]
     kinds = {tuple(key for key in path if isinstance(key, str)): path for path in paths}
     there = {kind[1] for kind in kinds}
-    assert {"protocol", "values", "values mrr", "averages", "ranks", "differences", "tasks small"} <= there
-    assert len(kinds) > 60
+    assert {"protocol", "values", "values mrr", "averages", "ranks", "differences"} <= there
+    assert len(kinds) > 40
     for path in kinds.values():
         change(manifest, path)
     forge(page, manifest)
@@ -181,7 +181,6 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
     [
         (("options", "confidence_level"), "tables: values: mrr a small: low"),
         (("options", "margin"), "tables: values: mrr a small: p_within"),
-        (("options", "tasks"), "tables: tasks small"),
         (("files", 3, "sha256"), "files: b small 1: sha256"),
         (("versions", "numpy"), "versions: numpy"),
         (("versions", "torchrankmetrics"), "versions: torchrankmetrics"),
@@ -239,8 +238,6 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
         (lambda manifest: manifest["files"][0].update(file="/etc/passwd"), "must be a path below the folder"),
         (lambda manifest: manifest["options"].update(metrics=["own"]), "which has no name here: pass it in metrics="),
         (lambda manifest: manifest["options"].update(confidence_level="0.95"), "confidence_level must be"),
-        (lambda manifest: manifest["options"].update(tasks=-1), "tasks must be"),
-        (lambda manifest: manifest["options"].update(triples=[1]), "is damaged: AttributeError"),
     ],
 )
 def test_damaged_manifests_are_bad_input(

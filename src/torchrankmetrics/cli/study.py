@@ -49,13 +49,6 @@ def study_command(
         bool,
         typer.Option("--across", help="Averages over the data sets, which count once each, and how often models win."),
     ] = False,
-    tasks: Annotated[
-        int, typer.Option("--tasks", help="On the page, how many of the worst and the best tasks of a data set.")
-    ] = 0,
-    triples: Annotated[
-        str | None,
-        typer.Option("--triples", help="Files of the test triples, with {dataset}: they name the tasks of --tasks."),
-    ] = None,
     title: Annotated[str, typer.Option("--title", help="Of the page.")] = "Rank study",
     form: FormatOption = None,
     output: OutputOption = None,
@@ -82,20 +75,18 @@ def study_command(
     suffix = output.suffix.lower() if output is not None else ""
     with busy("study"):
         if across:
-            refuse(
-                given(context, "margin", "rows", "values_only", "tasks", "triples", "title"), "--across writes averages"
-            )
+            refuse(given(context, "margin", "rows", "values_only", "title"), "--across writes averages")
             emit(study.summary(names, **options).tabular(), form, output)
         elif form is Format.html or (form is None and suffix == ".html"):
             refuse(given(context, "rows", "values_only"), "they are of tables, and html is a page")
             try:
-                named: dict[str, Any] = {"title": title, "tasks": tasks, "triples": triples}
+                named: dict[str, Any] = {"title": title}
                 page = study.report(output if to_file else None, names, margin=margin, **named, **options)
             except ImportError as error:
                 raise ValueError(str(error)) from error
             sys.stdout.write(page or "")
         else:
-            refuse(given(context, "tasks", "triples", "title"), "it is of a page: add --format html")
+            refuse(given(context, "title"), "it is of a page: add --format html")
             table = study.table(names, margin=margin, **options)
             programs = form in (Format.csv, Format.json) or (form is None and suffix in (".csv", ".json"))
             shown = table.shown(rows="models" if rows == "models" else "datasets", intervals=not values_only)

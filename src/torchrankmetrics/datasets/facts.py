@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from torchrankmetrics.theory.candidates import CandidateCounts, IntArray
-from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shown
 
 Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]
@@ -116,8 +116,8 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         by_word = {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
         raise ValueError(
-            f"unknown dataset {dataset!r}: its candidate counts are not shipped. Those of {len(dataset_names())} test "
-            "sets are, torchrankmetrics.datasets.dataset_names() lists them; `torchrankmetrics candidates` counts "
+            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped. Those of {len(dataset_names())} "
+            "test sets are, torchrankmetrics.datasets.dataset_names() lists them; `torchrankmetrics candidates` counts "
             "others"
         )
     return _load(by_word[word])

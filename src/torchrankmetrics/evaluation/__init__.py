@@ -1,1 +1,1 @@
-"""What is asked of rows of ranks, without torchmetrics: measures, their values, tables, intervals and comparisons."""
+"""Measures of rows of ranks without torchmetrics: values, tables, intervals and comparisons."""

@@ -1,4 +1,4 @@
-"""adjust: a published number put against chance, after the fact."""
+"""`adjust`: the chance-adjusted value of a published number."""
 
 import math
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from torchrankmetrics.theory.tails.significance import log_p_value
 from torchrankmetrics.theory.transforms import apply_transform
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, view_slope
-from torchrankmetrics.validation import is_int, one_number, probability_text
+from torchrankmetrics.validation import is_int, one_number, probability_text, shown
 
 _NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
 
@@ -108,7 +108,7 @@ def adjust(
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
-            raise ValueError(f"num_candidates is the str {num_candidates!r}, which names no data set: pass an int")
+            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which names no data set: pass an int")
         num_candidates = candidate_counts(num_candidates)
     several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
     if not several:
@@ -117,15 +117,15 @@ def adjust(
     if counts.num_tasks == 0:
         raise ValueError(
             f"num_candidates must hold a count of at least {definition.min_candidates}: with fewer candidates a task "
-            f"has no {definition.name!r}"
+            f"has no {shown(definition.name)}"
         )
     center, half = _read(value)
     low, high = _range(definition, counts)
     if not low <= center + half or not center - half <= high:
         hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
         raise ValueError(
-            f"value of {definition.name!r} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
-            f"got {value!r}"
+            f"value of {shown(definition.name)} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
+            f"got {shown(value)}"
         )
 
     def seen(x: float) -> float:
@@ -168,7 +168,7 @@ def _read(value: object) -> tuple[float, float]:
         except InvalidOperation:
             digits = Decimal("nan")
         if not digits.is_finite():
-            raise ValueError(f'value must be a number or its digits, such as "0.355"; got {value!r}')
+            raise ValueError(f'value must be a number or its digits, such as "0.355"; got {shown(value)}')
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
     if number is None:
@@ -186,7 +186,7 @@ def _check_one_count(definition: RankDefinition, view: View) -> None:
         )
     if not definition.is_mean_of_f:
         raise ValueError(
-            f"num_candidates must have one count per task for {definition.name!r}: its expectation depends on the "
+            f"num_candidates must have one count per task for {shown(definition.name)}: its expectation depends on the "
             "number of tasks; pass [N] * tasks"
         )
 

@@ -1,4 +1,4 @@
-"""What the rows of an evaluation say, worked out once and shared by every metric that asks."""
+"""Samples of the rows of an evaluation, computed once and shared by all metrics."""
 
 import copy
 from collections.abc import Hashable, Iterator, Sequence
@@ -29,7 +29,7 @@ from torchrankmetrics.theory.candidates import FloatArray, IntArray, by_power_of
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.validation import TASK_SIDES, TaskSide
+from torchrankmetrics.validation import TASK_SIDES, TaskSide, shown
 
 Side = Literal["both", TaskSide]
 Average = Literal["micro", "macro"]
@@ -219,10 +219,10 @@ class Analysis:
             return
         self._warned_of_competition = True
         warn(
-            f"relevant items of one query are candidates of each other (number of such queries: {number}), and {key!r} "
-            f"averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, mrr -> rr, "
-            "hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered ranks list "
-            "the relevant items in exclude"
+            f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
+            f"{shown(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
+            "mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
+            "ranks list the relevant items in exclude"
         )
 
     def warn_undefined(self, key: str) -> None:

@@ -1,4 +1,4 @@
-"""Means of f and their null moments for many groups of tasks at once, with the bits that each group has alone."""
+"""Metrics by group of ranking tasks: values and null moments of all groups at once."""
 
 import gc
 import math
@@ -21,7 +21,7 @@ from torchrankmetrics.theory.expectation.exact import ExactExpectation
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.transforms import apply_transform, known
 from torchrankmetrics.theory.views import apply_view_to_each
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.validation import check_choice, shown
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,7 +340,9 @@ def name_of(group: int, names: Names) -> Cell:
     if names is None:
         return group
     if isinstance(names, str):
-        raise TypeError(f"names must be a dict of id -> name, or a sequence of names by id; got the string {names!r}")
+        raise TypeError(
+            f"names must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
+        )
     inside = group in names if isinstance(names, Mapping) else 0 <= group < len(names)
     if not inside:
         raise ValueError(f"names must have a name for every group that occurs; group {group} has none")

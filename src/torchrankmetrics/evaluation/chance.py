@@ -16,6 +16,7 @@ from torchrankmetrics.theory.inference.intervals import degrees_of_freedom
 from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.theory.tails.significance import has_p_value
 from torchrankmetrics.theory.transforms import apply_transform, known
+from torchrankmetrics.validation import shown
 
 
 def clustered_p_value(
@@ -53,7 +54,9 @@ def clustered_p_value(
         or not has_p_value(definition)
         or not is_mean(definition)
     ):
-        raise ValueError(f"metric must be a function of a mean of f over tasks with a direction, got {measure.key!r}")
+        raise ValueError(
+            f"metric must be a function of a mean of f over tasks with a direction, got {shown(measure.key)}"
+        )
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]
     paired = [paired_rows([evaluation], ["evaluation"], kind) for kind in kinds]

@@ -1,4 +1,4 @@
-"""Several models on the same tasks: every pair, or one against the others, as one family of tests."""
+"""`compare`: paired differences of two models, or of all pairs of several models as one family of tests."""
 
 import dataclasses
 import itertools
@@ -26,7 +26,7 @@ from torchrankmetrics.theory.candidates import FloatArray, IntArray
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.testing import holm, max_t_p_values
 from torchrankmetrics.theory.inference.units import is_mean
-from torchrankmetrics.validation import check_int
+from torchrankmetrics.validation import check_int, shown
 
 BEST = "best"
 
@@ -53,13 +53,13 @@ class Family:
     ) -> None:
         self.rows, self.keys, self.measures, self.baseline = dict(rows), keys, measures, baseline
         if baseline not in (None, BEST, *self.rows):
-            known = ", ".join(map(repr, self.rows))
-            raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {baseline!r}")
+            known = ", ".join(map(shown, self.rows))
+            raise ValueError(f"baseline must be None, 'best' or one of the models {known}; got {shown(baseline)}")
         if baseline == BEST and BEST not in self.rows:
             for measure in measures:
                 if measure.higher_is_better is None:
                     raise ValueError(
-                        f"{measure.key!r} has no direction, so that no model is the best: use baseline=None"
+                        f"{shown(measure.key)} has no direction, so that no model is the best: use baseline=None"
                     )
 
     @property
@@ -136,7 +136,7 @@ def named_models(models: Mapping[Any, Any]) -> dict[str, Any]:
     """
     named = {str(name): model for name, model in models.items()}
     if len(named) < 2 or "" in named:
-        raise ValueError(f"models must be at least two, by name; got {', '.join(map(repr, named)) or 'none'}")
+        raise ValueError(f"models must be at least two, by name; got {', '.join(map(shown, named)) or 'none'}")
     return named
 
 
@@ -262,12 +262,12 @@ def _compare_all(
 ) -> PairwiseComparisons:
     confidence_level, n_resamples, permutations, seed = options
     entries = _entries(metric)
-    runs = {name: _runs(model, repr(name)) for name, model in named_models(models).items()}
+    runs = {name: _runs(model, shown(name)) for name, model in named_models(models).items()}
     several = {name for name, of_model in runs.items() if len(of_model) > 1}
     if several and len(several) < len(runs):
         alone = next(name for name in runs if name not in several)
-        raise ValueError(f"all models must be lists of at least 2 runs if one is; {alone!r} has 1")
-    names = [f"{name!r}[{i}]" if several else repr(name) for name, part in runs.items() for i in range(len(part))]
+        raise ValueError(f"all models must be lists of at least 2 runs if one is; {shown(alone)} has 1")
+    names = [f"{shown(name)}[{i}]" if several else shown(name) for name, part in runs.items() for i in range(len(part))]
     flat = [run for part in runs.values() for run in part]
     rows, keys = paired_rows(flat, names, cluster)
     measures = list({(measure := _measure(entry, flat)).key: measure for entry in entries}.values())
@@ -353,7 +353,7 @@ def _warn_of_no_bound(keys: list[str], confidence_level: float) -> None:
     if keys:
         warn(
             f"so few tasks or clusters differ that nothing can be rejected at level {confidence_level:g}: the interval "
-            f"of {', '.join(map(repr, keys))} is all that is possible, on an end or on both. Use more tasks"
+            f"of {', '.join(map(shown, keys))} is all that is possible, on an end or on both. Use more tasks"
         )
 
 
@@ -368,6 +368,6 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         found = asked(name, own[0].expectation if own else None)
     if not found.is_estimate:
         raise ValueError(
-            f"{found.key!r} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
+            f"{shown(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"
         )
     return found

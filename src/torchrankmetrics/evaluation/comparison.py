@@ -1,4 +1,4 @@
-"""What ``compare`` gives: differences with their intervals and p-values, to read or to print."""
+"""Results of `compare`: differences with intervals and p-values, and how they are printed."""
 
 import math
 from collections.abc import Sequence
@@ -22,6 +22,7 @@ from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import apply_view, view_slope
+from torchrankmetrics.validation import shortened, shown
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class Comparisons(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{key!r} was not compared; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shown(key)} was not compared; there are {', '.join(row.metric for row in self.rows)}")
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
@@ -171,13 +172,15 @@ class PairwiseComparisons(Rendered):
         rows = tuple(row for row in self.rows if row.metric == metric)
         if not rows:
             known = ", ".join(dict.fromkeys(row.metric for row in self.rows))
-            raise KeyError(f"{metric!r} was not compared; there are {known}")
+            raise KeyError(f"{shown(metric)} was not compared; there are {known}")
         if not pair:
             return replace(self, rows=rows)
         for row in rows:
             if row.models is not None and set(row.models) == set(pair):
                 return row if row.models == tuple(pair) else row.turned()
-        raise KeyError(f"{' and '.join(map(repr, pair))} were not compared; there are {', '.join(self.models)}")
+        raise KeyError(
+            f"{' and '.join(map(shown, pair))} were not compared; there are {', '.join(map(shortened, self.models))}"
+        )
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
@@ -252,7 +255,7 @@ def paired_measure(measure: Measure, rows: list[Rows], num_a: int, keys: IntArra
         samples = [sample_of(part[used], measure.average) for part in rows]
     if not len(used):
         side = "" if measure.side == "both" else f" of side {measure.side!r}"
-        raise ValueError(f"no tasks{side} to compare {measure.definition.name!r} on")
+        raise ValueError(f"no tasks{side} to compare {shown(measure.definition.name)} on")
     values = [base_value(measure.definition, sample, measure.rank_type) for sample in samples]
     slope = 1.0
     if measure.view != "base":

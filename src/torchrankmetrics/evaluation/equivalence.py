@@ -1,4 +1,4 @@
-"""equivalence: is one model as good as another, to within a margin?"""
+"""`equivalence`: tests whether two models are equal within a margin."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torchrankmetrics.evaluation.intervals import Cluster, check_confidence_leve
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.theory.inference.testing import one_sided
-from torchrankmetrics.validation import check_int, one_number
+from torchrankmetrics.validation import check_int, one_number, shown
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,7 @@ def equivalence(
     """
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number, got {margin!r} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number, got {shown(margin)} of type {type(margin).__name__}")
     margin = number
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {margin}")
@@ -136,7 +136,7 @@ def equivalence(
     found = paired(a, b, metric, cluster)
     slope = found.slope
     if math.isnan(slope) or slope == 0:
-        raise ValueError(f"{found.measure.key!r} is undefined on these tasks: chance leaves no room")
+        raise ValueError(f"{shown(found.measure.key)} is undefined on these tasks: chance leaves no room")
     draws = (n_resamples, permutations, seed)
     runs = found.runs
     interval, _ = runs.difference(2 * confidence_level - 1, *draws)

@@ -1,4 +1,4 @@
-"""Numbers without state: of ranks that are there already, or of scores."""
+"""`evaluate`: metric values without state, from ranks or from scores."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
@@ -24,7 +24,7 @@ from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
-from torchrankmetrics.validation import TaskSide, is_int
+from torchrankmetrics.validation import TaskSide, is_int, shown
 
 
 class Options(TypedDict, total=False):
@@ -107,7 +107,7 @@ def evaluate(
     given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {num_candidates!r}; adjust() and "
+            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; adjust() and "
             "PrecomputedExpectation take the name of a data set"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
@@ -176,7 +176,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
     if num_candidates is None:
         for key, measure in measures.items():
             if measure.view != "base" or measure.definition.uses_candidates:
-                raise ValueError(f"num_candidates is needed for {key!r}; without it only base values are known")
+                raise ValueError(f"num_candidates is needed for {shown(key)}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:
         wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
@@ -188,7 +188,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
         for key, measure in measures.items():
             if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":
                 raise ValueError(
-                    f"{key!r} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
+                    f"{shown(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
     low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)

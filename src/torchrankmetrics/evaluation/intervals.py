@@ -1,4 +1,4 @@
-"""Keys of what is drawn together: tasks of a group, of a triple, of a query."""
+"""Confidence intervals of metrics, and the clusters (group, sample id, query) of ranking tasks."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.views import apply_view
-from torchrankmetrics.validation import check_choice, check_int, one_number
+from torchrankmetrics.validation import check_choice, check_int, one_number, shown
 
 Cluster = Literal["group", "sample_id"] | Integers
 """What is drawn together: a column by its name, or a key for every task."""
@@ -35,10 +35,10 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
         ValueError: if there is no such column, or a task has nothing in it.
     """
     if name not in ("group", "sample_id"):
-        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {name!r}")
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shown(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
-        raise ValueError(f"cluster={name!r} needs a {name} for every task: pass {name}= to every update")
+        raise ValueError(f"cluster={shown(name)} needs a {name} for every task: pass {name}= to every update")
     return keys
 
 
@@ -117,7 +117,7 @@ class Intervals(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{key!r} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shown(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
@@ -177,7 +177,8 @@ def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     few = {key: number for key, number in effective_tasks.items() if number < LEAST_EFFECTIVE_TASKS}
     if few:
         told = ", ".join(
-            f"{key!r} (on {number:.1f})" if number else f"{key!r} (no spread at all)" for key, number in few.items()
+            f"{shown(key)} (on {number:.1f})" if number else f"{shown(key)} (no spread at all)"
+            for key, number in few.items()
         )
         warn(
             f"the interval of {told} may well miss: its error rests on fewer than {LEAST_EFFECTIVE_TASKS:g} tasks or "
@@ -209,7 +210,7 @@ def _clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster 
     if cluster is None or not isinstance(definition, QueryDefinition):
         return None
     if not isinstance(cluster, str) or cluster != "group":
-        raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
+        raise ValueError(f"cluster must be 'group' or None for {shown(measure.key)}: its units are queries, not tasks")
     return analysis.queries.group[analysis.used_queries(definition, measure.side)]
 
 
@@ -217,7 +218,7 @@ def check_confidence_level(confidence_level: float) -> float:
     """Read a confidence level; one outside (0, 1) is a ValueError."""
     number = one_number(confidence_level)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {confidence_level!r}")
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shown(confidence_level)}")
     return number
 
 

@@ -1,4 +1,4 @@
-"""Measure: what is asked of a sample of ranks, a metric with the way it is seen; the noun that a key names."""
+"""Measure: a metric with its view, rank type, side and average, applied to an analysis."""
 
 import math
 from collections.abc import Hashable, Iterator
@@ -18,7 +18,7 @@ from torchrankmetrics.theory.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.theory.values import aggregate_of, base_value, has_expected
 from torchrankmetrics.theory.views import VIEWS, View, apply_view, direction, has_view, value_bounds
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.validation import check_choice, shown
 
 Counts = CandidateCounts | QuerySample
 """What chance depends on: the candidate counts of tasks, or of queries with their numbers of answers."""
@@ -75,7 +75,7 @@ class Measure:
             )
         if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
             raise TypeError(
-                f"expectation must have a method moments(definition, counts, weight), got {self.expectation!r}"
+                f"expectation must have a method moments(definition, counts, weight), got {shown(self.expectation)}"
             )
         check_choice("view", self.view, VIEWS)
         check_choice("rank_type", self.rank_type, RANK_TYPES)
@@ -251,12 +251,12 @@ def lacks_meaning(definition: Definition, view: View, rank_type: RankType) -> st
     if not has_view(definition, view):
         instead = " or ".join(repr(known) for known in VIEWS if has_view(definition, known))
         lacks = "expectation" if not definition.has_null else "best value"
-        return f"view={view!r} has no meaning for {definition.name!r}: it has no {lacks}; use {instead}"
+        return f"view={view!r} has no meaning for {shown(definition.name)}: it has no {lacks}; use {instead}"
     if rank_type == "expected" and not has_expected(definition):
         return (
-            f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "
+            f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {shown(definition.name)}; "
             "use 'realistic', 'optimistic' or 'pessimistic'"
         )
     if view == "p_value" and not has_p_value(definition):
-        return f"view='p_value' is not known for {definition.name!r}: it is no function of a mean of f"
+        return f"view='p_value' is not known for {shown(definition.name)}: it is no function of a mean of f"
     return None

@@ -16,8 +16,11 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+from torchrankmetrics.validation import shown
 
 _PAGE = "docs/coming_from.md translates the words of other fields"
+_LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
+_LONGEST = 200  # characters of a name: patterns take quadratic time
 _CUT = r"(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?"
 _OF_HOSTS = {
     "mrr": "rr",
@@ -49,7 +52,7 @@ def told_of(text: str) -> str | None:
     "; what is filtered is said by exclude= of update, not by a name: ask for 'mrr'"
     """
     if match := re.fullmatch(r"(?:filtered|filt|raw|unfiltered)_(.+)", text):
-        return f"; what is filtered is said by exclude= of update, not by a name: ask for {match[1]!r}"
+        return f"; what is filtered is said by exclude= of update, not by a name: ask for {shown(match[1])}"
     if (match := re.fullmatch(r"(?:retrieval|link_?pred)_?(\w+)", text)) and match[1] in _OF_HOSTS:
         return f": it is {_OF_HOSTS[match[1]]!r} here; {_PAGE}"
     for words, said in _TOLD.items():
@@ -191,10 +194,12 @@ def parse_name(name: str) -> MetricName:
     """
     if not isinstance(name, str):
         raise TypeError(f"a metric name must be a str, got {type(name).__name__}")
+    if len(name) > _LONGEST:
+        raise ValueError(f"unknown metric {shown(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
     result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
     if result is None:
-        raise ValueError(f"unknown metric {name!r}{told_of(rest) or _nearest(rest)}")
+        raise ValueError(f"unknown metric {shown(name)}{told_of(rest) or _nearest(rest)}")
     return result
 
 
@@ -232,7 +237,8 @@ def asked(
         if said is not None and value not in (None, said):
             called = metric if isinstance(metric, str) else asked(metric).key
             raise ValueError(
-                f"{called!r} says {keyword}={said!r} itself, but {keyword}={value!r} was passed: leave one out"
+                f"{shown(called)} says {keyword}={said!r} itself, but {keyword}={shown(value)} was passed: "
+                "leave one out"
             )
     definition = name.definition if isinstance(name, MetricName | Measure) else name
     if not isinstance(definition, RankDefinition | QueryDefinition):
@@ -255,9 +261,11 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     """
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     if name != MetricName(name.definition):
-        raise ValueError(f"metric must name a base metric, such as {name.definition.name!r}; got {metric!r}")
+        raise ValueError(f"metric must name a base metric, such as {shown(name.definition.name)}; got {shown(metric)}")
     if isinstance(name.definition, QueryDefinition):
-        raise ValueError(f"metric must be of single tasks, such as 'mrr'; {name.definition.name!r} is one of queries")
+        raise ValueError(
+            f"metric must be of single tasks, such as 'mrr'; {shown(name.definition.name)} is one of queries"
+        )
     return name.definition
 
 
@@ -341,8 +349,7 @@ def _nearest(text: str) -> str:
     turned = [near for near in words if sorted(near) == sorted(word)]  # ngcd
     close = turned or difflib.get_close_matches(word, words, n=3, cutoff=0.65)
     meant = dict.fromkeys(name for near in close if (name := _seen(view + words[near])))
-    listed = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
-    return f"; did you mean {' or '.join(map(repr, meant))}? {listed}" if meant else f"; {listed}"
+    return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
 
 
 def _seen(name: str) -> str | None:

@@ -1,4 +1,4 @@
-"""The same tasks in the evaluations of several models, row by row."""
+"""Rows of several models aligned on the same ranking tasks or queries."""
 
 from collections.abc import Sequence
 

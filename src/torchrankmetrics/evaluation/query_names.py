@@ -1,10 +1,11 @@
-"""Names of metrics of queries: those of information retrieval, recommendation and image-text retrieval."""
+"""Names of query metrics in retrieval, recommendation and image-text retrieval."""
 
 import re
 from collections.abc import Callable
 
 from torchrankmetrics.theory.queries import definitions as queries
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.validation import shown
 
 CUT: dict[str, Callable[[int], QueryDefinition]] = {
     "recall": queries.recall_at,
@@ -105,4 +106,4 @@ def parse_query_metric(text: str) -> QueryDefinition | None:
 
 def needs_a_number(name: str, example: str) -> str:
     """What is told where the number of first places is missing."""
-    return f"{name!r} needs a number of first places: {example}, for example"
+    return f"{shown(name)} needs a number of first places: {example}, for example"

@@ -1,4 +1,4 @@
-"""RankTable: the rows of an evaluation, apart from any metric."""
+"""`RankTable`: the rows of an evaluation, independent of any metric."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What is asked for by name becomes measures: names multiply with views, rank types and sides."""
+"""From names to measures: metrics multiplied by views, rank types and sides."""
 
 import itertools
 import re
@@ -14,7 +14,7 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
 from torchrankmetrics.theory.views import VIEWS, View
-from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shown
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
 Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
@@ -68,7 +68,9 @@ class Selection:
         if isinstance(metrics, Mapping):
             for key, entry in metrics.items():
                 if not isinstance(key, str) or not _KEY.fullmatch(key):
-                    raise ValueError(f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {key!r}")
+                    raise ValueError(
+                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(key)}"
+                    )
                 yield key, entry if has_measure(entry) else self._one(entry)
             return
         if isinstance(metrics, str) or has_measure(metrics):
@@ -129,7 +131,7 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
             f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) that stand "
-            f"for head and tail, with 'both' or without; got {given!r}"
+            f"for head and tail, with 'both' or without; got {shown(given)}"
         )
     first, second = own
     codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
@@ -141,5 +143,5 @@ def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choic
     if isinstance(listed, Set):  # in an order that is the same on every process
         listed = sorted(listed, key=str)
     if not isinstance(listed, Sequence) or not listed:
-        raise ValueError(f"{name} must be a string or several, not none; got {values!r}")
+        raise ValueError(f"{name} must be a string or several, not none; got {shown(values)}")
     return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))

@@ -1,4 +1,4 @@
-"""What holds the ranks of an evaluation: Ranks, a RankTable, or a collection of metrics that has seen them."""
+"""Protocols of objects that contain the ranks of an evaluation: `Ranks`, `RankTable`, metric collections."""
 
 from collections.abc import Mapping
 from typing import Protocol, runtime_checkable

@@ -1,1 +1,1 @@
-"""Bridges to other libraries; each imports its library lazily or not at all."""
+"""Bridges to other libraries; each imports its library when it is used."""

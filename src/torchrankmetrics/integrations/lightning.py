@@ -1,4 +1,4 @@
-"""What distributed evaluation in Lightning lacks: batches without padding that stay in step."""
+"""Distributed evaluation in Lightning: batch samplers without padding."""
 
 from collections.abc import Iterable, Iterator, Sized
 

@@ -1,4 +1,4 @@
-"""OGB: its link evaluator, with the same numbers and the ranks behind them; OGB itself is not needed."""
+"""OGB's link evaluator with the same values, and the ranks behind them; OGB is not needed."""
 
 from collections.abc import Mapping
 from typing import Unpack

@@ -1,6 +1,6 @@
-"""The evaluator that ranks among sampled candidates."""
+"""Public names for PyKEEN: evaluators, and rank tables from its results."""
 
-from __future__ import annotations  # the reference is built without PyKEEN  # the reference is built without PyKEEN
+from __future__ import annotations  # the reference is built without PyKEEN
 
 from typing import Any
 

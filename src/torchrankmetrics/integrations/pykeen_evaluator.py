@@ -1,6 +1,6 @@
-"""What is no candidate in a batch of PyKEEN: known triples, a restriction, scores that an evaluation loop took away."""
+"""`RankCollectionEvaluator` for PyKEEN, and the candidates that its evaluation filters."""
 
-from __future__ import annotations  # the reference is built without PyKEEN  # the reference is built without PyKEEN
+from __future__ import annotations  # the reference is built without PyKEEN
 
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Names of metrics: what PyKEEN's users write as ours, ours as PyKEEN's keys."""
+"""PyKEEN's metric names, results and sources converted to ours and back."""
 
 from __future__ import annotations  # the reference is built without PyKEEN
 

@@ -1,4 +1,4 @@
-"""rank_alignment: entity alignment in both directions, from embeddings or from a matrix of similarities."""
+"""`rank_alignment`: entity alignment in both directions, from embeddings or similarities."""
 
 from collections.abc import Callable
 from typing import Any, Literal

@@ -1,4 +1,4 @@
-"""The best candidates of every query of an evaluation: what a model answered, for a look at its errors."""
+"""Top-k candidates of every query of an evaluation."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

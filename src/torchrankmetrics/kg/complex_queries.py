@@ -1,4 +1,4 @@
-"""Complex queries: hard answers ranked among non-answers, averaged per query and then per pattern."""
+"""`rank_complex_queries`: hard answers ranked among non-answers, averaged per query and per pattern."""
 
 from collections.abc import Callable, Collection
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Facts with a time: filtered by what is true at the time of the query, or at any time."""
+"""`rank_facts`: temporal facts, filtered at the time of the query or at any time."""
 
 from collections.abc import Callable
 

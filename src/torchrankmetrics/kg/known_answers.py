@@ -1,4 +1,4 @@
-"""Known answers of integer queries, as a CSR index over sorted composite keys: built once, asked per batch."""
+"""Known positives of integer queries as a CSR index over sorted composite keys."""
 
 import hashlib
 import math

@@ -1,4 +1,4 @@
-"""Known triples: what is filtered out on either side, how many candidates remain, and which queries there are."""
+"""`KnownTriples`: known positives of both sides, candidate counts, relation categories."""
 
 import os
 from collections.abc import Mapping, Sequence

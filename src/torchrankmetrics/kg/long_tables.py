@@ -1,4 +1,4 @@
-"""Scores as long tables, a row for each query and candidate: as Spark, Ray, Dask or a database dump them."""
+"""`rank_long_table`: scores as tables with one row per query and candidate."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol

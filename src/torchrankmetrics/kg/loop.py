@@ -1,4 +1,4 @@
-"""How many queries a model is given at once: as many as make each of them cheaper."""
+"""The evaluation loop over unique queries of one side, and the choice of the batch size."""
 
 import copy
 import os

@@ -1,4 +1,4 @@
-"""What models give for scores: of single triples, as arrays, as distances."""
+"""Adapters of models: score functions of triples, arrays, and `EmbeddingScorer`."""
 
 from collections.abc import Callable
 

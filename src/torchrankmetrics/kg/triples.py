@@ -1,4 +1,4 @@
-"""rank_triples: a whole filtered evaluation of any model, each query scored once for all its answers."""
+"""`rank_triples`: filtered evaluation of any model on test triples, each query scored once."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any

@@ -1,1 +1,1 @@
-"""The torchmetrics face: state and synchronisation, no mathematics."""
+"""torchmetrics classes: state and synchronization, without mathematics."""

@@ -1,4 +1,4 @@
-"""RankCollection: many metrics, one store of rows, one pass over the scores, one gather."""
+"""`RankCollection`: many metrics with one state, one pass over the scores and one gather."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a RankCollection is to torchmetrics: members that hold one list of rows, synchronised and saved once for all."""
+"""Members of a RankCollection, which share one list of rows."""
 
 from collections.abc import Iterable, Mapping
 from operator import itemgetter

@@ -1,4 +1,4 @@
-"""What a metric says of itself follows from its measure, on the class too, where torchmetrics reads some of it."""
+"""`RankMetric`: one metric as a torchmetrics Metric; its attributes follow from its measure."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, overload

@@ -1,4 +1,4 @@
-"""Docstrings of the named metrics in torchmetrics' form: what all of them share is written once, and put in here."""
+"""Public classes of ranking-task metrics, with their docstrings."""
 
 import inspect
 import re

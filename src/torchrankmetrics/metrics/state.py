@@ -1,4 +1,4 @@
-"""Rows in a ``state_dict``: what is written beside them, and what is let in again."""
+"""The row state of a metric for torchmetrics: reset, sync, casts and `state_dict`."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence

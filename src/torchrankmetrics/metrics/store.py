@@ -1,4 +1,4 @@
-"""``BootStrapper`` draws rows of tensors: an argument that is none, or has no row per task, would fall out of step."""
+"""The shared list of row blocks, its cached analysis and gather, and `update`."""
 
 import os
 import sys

@@ -1,1 +1,1 @@
-"""Scores become ranks here: the only place that sees scores, ties and NaN."""
+"""From scores to ranks: the only package that reads scores, ties and NaN."""

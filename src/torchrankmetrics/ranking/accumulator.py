@@ -1,4 +1,4 @@
-"""RankAccumulator: ranks of candidates whose scores arrive in chunks of columns."""
+"""`RankAccumulator`: ranks of candidates whose scores arrive in chunks of columns."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, NamedTuple

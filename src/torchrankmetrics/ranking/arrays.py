@@ -1,4 +1,4 @@
-"""Reading what users pass as arrays: lists, NumPy arrays, tensors."""
+"""Convert lists, NumPy arrays, pandas objects and tensors to tensors, with errors that name the argument."""
 
 import math
 from collections.abc import Mapping

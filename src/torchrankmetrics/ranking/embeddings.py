@@ -1,4 +1,4 @@
-"""Ranks of candidates that never stand in one matrix: scores in chunks, or embeddings multiplied tile by tile."""
+"""`rank_embeddings`: ranks from embeddings, multiplied tile by tile without the score matrix."""
 
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What is excluded from a score matrix: slices of columns row by row, cells, or columns of all rows. True = out."""
+"""Candidates that are excluded from a score matrix: slices of columns by row, cells, or whole columns."""
 
 from dataclasses import dataclass, replace
 from typing import NamedTuple

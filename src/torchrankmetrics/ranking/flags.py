@@ -1,4 +1,4 @@
-"""Remarks on single tasks, bits that travel with the rows: made without waiting for the device, told at ``compute``."""
+"""Flags of ranking tasks (NaN, sampled, unfiltered): stored with the rows, reported at `compute`."""
 
 import numpy as np
 import numpy.typing as npt

@@ -1,4 +1,4 @@
-"""Counting among sampled negatives of every form: a matrix, a mask over it, ragged ones, one list for all."""
+"""Counting among sampled negatives: a matrix, a mask, ragged lists, or one list for all queries."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard

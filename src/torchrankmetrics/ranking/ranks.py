@@ -1,4 +1,4 @@
-"""Ranks: what every metric is made of."""
+"""`Ranks`: optimistic and pessimistic ranks with the numbers of candidates."""
 
 from collections.abc import Mapping
 from typing import cast

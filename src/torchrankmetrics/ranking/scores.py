@@ -1,4 +1,4 @@
-"""The true candidates in the forms people have them: a relevance matrix, a list per query, flat scores with indexes."""
+"""`rank_scores`: filtered ranks from a score matrix, and targets as labels, lists or flat scores."""
 
 from typing import Any, NamedTuple
 

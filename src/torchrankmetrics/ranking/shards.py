@@ -1,4 +1,4 @@
-"""The processes of a group: what they tell each other, and that an error of one is an error of all."""
+"""Candidates sharded over processes: communication, and errors that are raised on all ranks."""
 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b

@@ -1,4 +1,4 @@
-"""Scores that differ by no more than a tolerance tie: for scorers whose float noise breaks ties."""
+"""Tolerance: scores that differ by no more than it are ties."""
 
 import math
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""SequentialEvaluation: which tasks to rank next, and when to stop, for loops of one's own."""
+"""`SequentialEvaluation`: which ranking tasks to rank next, and when to stop."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.tests import Looks, Ranked
+from torchrankmetrics.sequential.testing import Looks, Ranked
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.validation import TaskSide, check_int, is_int

@@ -1,4 +1,4 @@
-"""What is asked of a metric of all tasks, on the scale of the values of single tasks."""
+"""Hypotheses about a metric of all ranking tasks, on the scale of single tasks."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""SequentialResult: what is known of all tasks from the part of them that was ranked."""
+"""`SequentialResult`: estimate and interval from the ranking tasks that were ranked."""
 
 import math
 from dataclasses import dataclass

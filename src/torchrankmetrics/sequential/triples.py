@@ -1,4 +1,4 @@
-"""rank_sequentially: a filtered evaluation that ends as soon as what was asked is known."""
+"""`rank_sequentially`: a filtered evaluation that stops as soon as the hypothesis is decided."""
 
 from collections.abc import Callable
 from itertools import accumulate
@@ -18,7 +18,7 @@ from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.tests import Looks, Ranked
+from torchrankmetrics.sequential.testing import Looks, Ranked
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.validation import check_int

@@ -18,7 +18,6 @@ from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_o
 from torchrankmetrics.study.runs import Run, rows_of_source
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS
-from torchrankmetrics.validation import check_int
 
 __all__ = ["RankStudy", "Verification", "verify"]
 
@@ -85,11 +84,9 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     try:
         options, numbers = page["options"], sum(_count(table) for table in page["tables"].values())
         measures = [_measure(key, known) for key in options["metrics"]]
-        named = {name: {int(i): tuple(t) for i, t in found.items()} for name, found in options["triples"].items()}
         runs = [({part: str(one[part]) for part in _LABELS[1:]}, one["file"]) for one in page["files"]]
         names = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
-        level, tasks = check_confidence_level(options["confidence_level"]), check_int("tasks", options["tasks"], 0)
-        plain = level, options["cluster"], options["margin"], tasks
+        plain = check_confidence_level(options["confidence_level"]), options["cluster"], options["margin"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"the manifest of {report} is damaged: {error!r}") from error
     study = RankStudy()
@@ -99,8 +96,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         notes.append("No number was computed again, because files are missing or damaged.")
     else:
         study.arrange(*names)
-        triples = {name: found for name, found in named.items() if found}
-        contents = contents_of(study, measures, *plain, triples)
+        contents = contents_of(study, measures, *plain)
         differing = list(_differences("", page, json.loads(manifest_text(manifest_of(study, contents)))))
         if differing and all(one.where.startswith("versions") for one in differing):
             notes.append("Only versions differ: with the versions of the page the numbers should be the same.")

@@ -17,7 +17,6 @@ from torchrankmetrics.plots.distribution import rank_ecdf
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.rendering.writers import to_html
 from torchrankmetrics.study.across import Differences, Ranking
-from torchrankmetrics.study.cells import HardestTasks
 from torchrankmetrics.study.runs import Read
 from torchrankmetrics.study.tables import WITHIN, StudyTable
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
@@ -65,8 +64,6 @@ class Contents:
         ranking: likewise, of the first metric.
         differences: of the two models with the best mean rank, by the first metric; None where they are not compared.
         protocol: of each data set.
-        hardest: worst and best tasks by data set.
-        num_hardest: how many of either; 0: none is listed.
     """
 
     table: StudyTable
@@ -75,8 +72,6 @@ class Contents:
     ranking: Ranking | None
     differences: Differences | None
     protocol: Rendered
-    hardest: Mapping[str, HardestTasks]
-    num_hardest: int
 
     @property
     def tables(self) -> dict[str, Rendered]:
@@ -84,7 +79,6 @@ class Contents:
         named = {f"values {key}": table for key, table in self.single.items()}
         across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
         named |= {name: table for name, table in across.items() if table is not None}
-        named |= {f"tasks {name}": table for name, table in self.hardest.items()}
         return named | {"protocol": self.protocol}
 
 
@@ -159,7 +153,6 @@ def page_of(study: "RankStudy", contents: Contents, title: str) -> str:
         *_values(contents, figures),
         *_across(contents, figures),
         *_distributions(study, contents, figures),
-        *_hardest(contents),
         "<h2>Protocol</h2>",
         _table("protocol", "What was ranked among what", contents),
         *_method(contents),
@@ -266,12 +259,6 @@ def _distributions(study: "RankStudy", contents: Contents, figures: _Figures) ->
         yield f'<p class="note">Not drawn: {_text("; ".join(left_out))}.</p>'
 
 
-def _hardest(contents: Contents) -> Iterable[str]:
-    if contents.hardest:
-        yield "<h2>Worst and best tasks</h2>"
-        yield from (_table(f"tasks {name}", name, contents) for name in contents.hardest)
-
-
 def _method(contents: Contents) -> Iterable[str]:
     table = contents.table
     drawn = "every task by itself" if table.cluster is None else f"tasks of one {table.cluster} together"
@@ -318,11 +305,6 @@ def manifest_of(study: "RankStudy", contents: Contents) -> dict[str, object]:
             "confidence_level": table.confidence_level,
             "cluster": table.cluster,
             "margin": table.margin,
-            "tasks": contents.num_hardest,
-            "triples": {
-                name: {row.sample_id: row.triple for row in found.rows if row.triple is not None}
-                for name, found in contents.hardest.items()
-            },
         },
         "models": study.models,
         "datasets": study.datasets,

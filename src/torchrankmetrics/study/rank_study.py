@@ -2,7 +2,7 @@
 
 import os
 from collections import OrderedDict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypedDict, Unpack, overload
@@ -12,16 +12,15 @@ from torchrankmetrics.evaluation.measure import Measure
 from torchrankmetrics.evaluation.names import Asked
 from torchrankmetrics.evaluation.selection import Metrics, Selection
 from torchrankmetrics.files import natural, write_whole
-from torchrankmetrics.kg.answers import Names
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
-from torchrankmetrics.study.cells import HardestTasks, Measured, Triples, hardest, measured
+from torchrankmetrics.study.cells import Measured, measured
 from torchrankmetrics.study.page import Contents, OfOneMetric, page_of, protocol_of
 from torchrankmetrics.study.runs import DataSet, Given, Run, find_files, paths_of, rows_of_source, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS, View
-from torchrankmetrics.validation import check_choice, check_int
+from torchrankmetrics.validation import check_choice
 
 CLUSTERS = (None, "group", "sample_id")
 
@@ -57,8 +56,6 @@ class _Page(TypedDict, total=False):
     confidence_level: float
     cluster: str | None
     margin: float | None
-    tasks: int
-    triples: str | Mapping[str, Triples] | None
     title: str
 
 
@@ -302,33 +299,6 @@ class RankStudy:
         """
         return ranking(self.table([metric], view, confidence_level=confidence_level))
 
-    def tasks(
-        self,
-        dataset: str,
-        number: int = 5,
-        *,
-        triples: Triples | None = None,
-        entities: Names = None,
-        relations: Names = None,
-    ) -> HardestTasks:
-        """The tasks of a data set that its models rank worst and best, with what they answered where that was kept.
-
-        Args:
-            dataset: name.
-            number: how many of either.
-            triples: head, relation and tail of each sample id: the file of the test triples, or an (n, 3) array or
-                sequence of ids or names; None: tasks are called by their sample id and group.
-            entities: names of the ids in ``triples``, a dict or a sequence.
-            relations: likewise.
-
-        The first answers of a model are shown where its table is of ``rank_triples(..., top_k=...)`` in this process.
-
-        Raises:
-            OSError: if a file cannot be read.
-            ValueError: if there is no such data set, or a triple or a name is missing.
-        """
-        return hardest(self.dataset(dataset), check_int("number", number, 1), triples, entities, relations)
-
     @overload
     def report(
         self, path: None = None, metrics: Metrics = ..., view: View | None = None, **page: Unpack[_Page]
@@ -350,8 +320,6 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
         margin: float | None = None,
-        tasks: int = 0,
-        triples: str | Mapping[str, Triples] | None = None,
         title: str = "Rank study",
     ) -> str | None:
         """Write a page of tables and figures that needs no other file; ``verify`` checks it against the ranks.
@@ -363,25 +331,17 @@ class RankStudy:
             confidence_level: as in ``table``.
             cluster: as in ``table``.
             margin: as in ``table``.
-            tasks: how many of the worst and the best tasks of each data set are listed.
-            triples: what these are called, by data set as in ``tasks``; or the pattern of the files, with {dataset}.
             title: of the page.
 
         Raises:
             ImportError: without matplotlib.
             OSError, ValueError: as ``table``, and if the path, or any cache directory of matplotlib, is not writable.
         """
-        check_int("tasks", tasks, 0)
         if not isinstance(title, str):
             raise TypeError(f"title must be a str, got {type(title).__name__}")
-        if triples is not None and not tasks:
-            raise ValueError("triples are names of tasks: pass tasks=, how many are to be listed")
-        names = triples or {}
-        if isinstance(names, str):
-            names = {name: names.replace("{dataset}", name) for name in self.datasets}
         measures = measures_of(metrics, view)
         pyplot()  # raises now instead of after the computation
-        content = page_of(self, contents_of(self, measures, confidence_level, cluster, margin, tasks, names), title)
+        content = page_of(self, contents_of(self, measures, confidence_level, cluster, margin), title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
@@ -405,8 +365,6 @@ def contents_of(
     confidence_level: float,
     cluster: str | None,
     margin: float | None,
-    tasks: int,
-    triples: Mapping[str, Triples],
 ) -> Contents:
     """Compute all that a page shows."""
     table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
@@ -427,6 +385,4 @@ def contents_of(
         except ValueError:  # too few data sets with all models, or models that share no tasks
             pass
     single = {one.key: OfOneMetric(table, one.key) for one in table.measures}
-    shown = study.datasets if tasks else []
-    found = {name: hardest(study.dataset(name), tasks, triples.get(name)) for name in shown}
-    return Contents(table, single, averages, ranking, differences, protocol_of(study, table), found, tasks)
+    return Contents(table, single, averages, ranking, differences, protocol_of(study, table))

@@ -1,4 +1,4 @@
-"""What an update is given (scores, ranks, or a whole table of ranks) as one block of rows, nine int64 columns each."""
+"""One update (scores, ranks or a table) as one block of rows with nine int64 columns."""
 
 from functools import cache
 from typing import Any

@@ -1,4 +1,4 @@
-"""The columns of a row of state: where each fact of a ranking task stands, and how it is read."""
+"""Columns of a row of state, and identities (sample ids, queries) made from content."""
 
 import math
 from typing import Generic, Literal, TypeVar

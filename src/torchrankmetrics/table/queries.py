@@ -1,4 +1,4 @@
-"""Rows of answers as queries: the places of all answers of a query in its one list of candidates."""
+"""Rows of one query as places of its relevant items in one list of candidates."""
 
 from dataclasses import dataclass, fields
 from typing import Literal

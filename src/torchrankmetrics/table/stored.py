@@ -1,4 +1,4 @@
-"""Tables in files of either kind: .npz and Parquet are told apart by what they hold, and written as their name says."""
+"""Read and write rank files: the content tells .npz and Parquet apart."""
 
 import os
 from pathlib import Path

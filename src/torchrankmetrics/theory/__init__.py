@@ -1,1 +1,1 @@
-"""Mathematics on ranks and candidate counts; knows torch, NumPy and SciPy, nothing of scores or torchmetrics."""
+"""Mathematics of ranks and candidate counts, independent of scores and torchmetrics."""

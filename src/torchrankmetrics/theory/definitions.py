@@ -14,7 +14,7 @@ from torch import Tensor
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, Transform, known
-from torchrankmetrics.validation import check_choice, check_function, check_int, one_number
+from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shown
 
 # the transforms belong to this module's names
 __all__ = ["AUC", "IDENTITY", "AtMost", "Exponential", "Log", "Power", "RankTransform", "Transform", "WithCandidates"]
@@ -58,12 +58,12 @@ class RankDefinition:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
+            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
         check_choice("aggregation", self.aggregation, get_args(Aggregation))
         for part, transform in (("f", self.f), ("g", self.g)):
             check_function(part, transform, "a float64 tensor -> one of the same shape")
         if self.optimum is not None and one_number(self.optimum) is None:
-            raise TypeError(f"optimum must be a number or None, got {self.optimum!r}")
+            raise TypeError(f"optimum must be a number or None, got {shown(self.optimum)}")
         if self.aggregation in ("count", "tie_rate"):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
@@ -78,14 +78,16 @@ class RankDefinition:
                 near = self.g(self.f_at(self.min_candidates + 1)(torch.ones(1, dtype=torch.float64, device="cpu")))
                 if not math.isclose(at_one, near.item(), abs_tol=1e-12):
                     raise ValueError(
-                        f"f of {self.name!r} must give rank 1 the same value for every number of candidates; scale it "
-                        "by its best value, or pass optimum=None"
+                        f"f of {shown(self.name)} must give rank 1 the same value for every number of candidates; "
+                        "scale it by its best value, or pass optimum=None"
                     )
             if math.isnan(self.optimum):
                 object.__setattr__(self, "optimum", at_one)
             if self.higher_is_better is None:
                 if at_one == far:
-                    raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
+                    raise ValueError(
+                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                    )
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
     @cached_property
@@ -181,7 +183,7 @@ def power_mean_rank(p: float) -> RankDefinition:
     """
     number = one_number(p)
     if number is None:
-        raise TypeError(f"p must be a real number, got {p!r} of type {type(p).__name__}")
+        raise TypeError(f"p must be a real number, got {shown(p)} of type {type(p).__name__}")
     p = number
     if math.isnan(p):
         raise ValueError("p must be a real number or an infinity, got nan")
@@ -233,7 +235,9 @@ def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> Fl
             return weighted_mean((x - weighted_mean(x, mass)) ** 2, mass)
         case "mad":
             return weighted_median(np.abs(x - weighted_median(x, mass)), mass) / _NORMAL_QUARTILE
-    raise ValueError(f"{definition.name!r} aggregates by {definition.aggregation!r}, which is no function of f(r_i)")
+    raise ValueError(
+        f"{shown(definition.name)} aggregates by {definition.aggregation!r}, which is no function of f(r_i)"
+    )
 
 
 def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The transforms that have a closed form for something, each with its mathematics in one place."""
+"""Protocols of transforms that have closed forms."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The ranks of a set of tasks, as mathematics sees them: entries with weights and multiplicities."""
+"""Ranks of ranking tasks with weights and counts, as mathematics reads them."""
 
 from dataclasses import dataclass
 from functools import cached_property

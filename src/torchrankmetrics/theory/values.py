@@ -12,6 +12,7 @@ from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.sums import panel_means
 from torchrankmetrics.theory.transforms import apply_transform, known
+from torchrankmetrics.validation import shown
 
 
 def has_expected(definition: Definition) -> bool:
@@ -34,7 +35,7 @@ def value_over_tie_orders(definition: RankDefinition, sample: RankSample) -> flo
     """
     if not has_expected(definition):
         raise ValueError(
-            f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {definition.name!r}; "
+            f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {shown(definition.name)}; "
             "use 'realistic', 'optimistic' or 'pessimistic'"
         )
     if definition.uses_candidates:

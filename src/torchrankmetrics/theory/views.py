@@ -1,4 +1,4 @@
-"""Views of a base value: affine maps that put it against chance, from value, moments, optimum and direction."""
+"""Views of a base value: normalized, adjusted index and z-score as affine maps."""
 
 import math
 from typing import Literal, TypeVar

@@ -1,4 +1,4 @@
-"""Compiled code on several threads: it holds no lock of the interpreter."""
+"""Counting compiled by Numba on several threads, for scores on the CPU."""
 
 import os
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Counting in plain torch, on any device: comparisons into a small float buffer, summed while it is in the cache.
+"""Counting in plain torch, on any device: comparisons into a small float buffer, summed while it is cached.
 
 Nothing of the size of the scores is allocated. float32 sums of ones are exact below 2^24 columns a tile.
 """

@@ -1,4 +1,4 @@
-"""What makes candidates tie by the thousand, looked for when they do: equal rows, and numbers that are multiples."""
+"""`Candidates`: embeddings prepared once for many calls, with duplicate rows and lattice numbers."""
 
 import math
 from collections.abc import Iterable, Sequence

@@ -1,4 +1,4 @@
-"""What is no candidate of a query, tile by tile: the cells that are never counted, and how many candidates remain."""
+"""Excluded candidates of each tile, and the number of remaining candidates."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""In which precisions products are worth it: a rule, and for the lowest a measurement, once per machine and width."""
+"""The levels of exact ranks: the precisions that pay, and the counts that each one decides."""
 
 import time
 from abc import ABC, abstractmethod

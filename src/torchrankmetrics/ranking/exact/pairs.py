@@ -1,4 +1,4 @@
-"""The last level: comparisons of scores as rational numbers, which need no bound."""
+"""The last level: single pairs compared in float64 and as rational numbers."""
 
 from fractions import Fraction
 

@@ -1,4 +1,4 @@
-"""Queries in each precision, with the norms that error bounds are made of."""
+"""Queries in each precision with their norms, and what a level of exact ranks reads."""
 
 from functools import cached_property
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""Upper bounds of the norms of vectors, which cost one read of them."""
+"""Tiles of candidates in each precision, with upper bounds of their norms."""
 
 from functools import cached_property
 from typing import Any, NamedTuple

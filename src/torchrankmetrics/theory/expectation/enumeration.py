@@ -1,4 +1,4 @@
-"""A definition on many outcomes of the ranks at once: what enumeration and Monte Carlo average."""
+"""Null moments by enumerating all ranks of a few ranking tasks."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Null moments of any metric by simulation, on request only: what no exact law serves, with a stated error."""
+"""Null moments of any metric by simulation, on request, with a standard error."""
 
 import functools
 from typing import Any

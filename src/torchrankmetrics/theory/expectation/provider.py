@@ -1,4 +1,4 @@
-"""What gives expectations: the protocol, and the error when nobody can."""
+"""The protocol of expectation providers, and the error when no moments are known."""
 
 import functools
 import math
@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.theory.candidates import CandidateCounts, Moments
 from torchrankmetrics.theory.definitions import RankDefinition
+from torchrankmetrics.validation import shown
 
 
 @runtime_checkable
@@ -83,8 +84,10 @@ def unavailable(definition: RankDefinition, why: str = "has no exact expectation
     """Build the error that names the metric and what would help."""
     if not definition.has_null:
         return ExpectationUnavailableError(
-            f"{definition.name!r} has no null distribution given by candidate counts; only view='base' has a meaning"
+            f"{shown(definition.name)} has no null distribution given by candidate counts; "
+            "only view='base' has a meaning"
         )
     return ExpectationUnavailableError(
-        f"{definition.name!r} {why}; pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
+        f"{shown(definition.name)} {why}; "
+        "pass expectation=MonteCarloExpectation(samples=10_000, seed=0) for an estimate"
     )

@@ -18,6 +18,7 @@ from torchrankmetrics.theory.sample import RankSample, RankType, TieBlocks
 from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
 from torchrankmetrics.theory.values import base_value, on_first_ranks
 from torchrankmetrics.theory.views import View, apply_view, value_bounds, view_slope
+from torchrankmetrics.validation import shown
 
 _FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 3
 
@@ -269,8 +270,8 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
     """
     if definition.is_extreme:
         raise ValueError(
-            f"{definition.name!r} has no interval: the extreme of a sample says nothing of ranks beyond it. Ask for a "
-            "finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
+            f"{shown(definition.name)} has no interval: the extreme of a sample says nothing of ranks beyond it. Ask "
+            "for a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
         )
     x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)
     if definition.aggregation == "variance":

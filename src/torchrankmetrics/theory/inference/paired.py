@@ -26,6 +26,7 @@ from torchrankmetrics.theory.queries.sample import QuerySample
 from torchrankmetrics.theory.sample import RankSample, RankType
 from torchrankmetrics.theory.transforms import apply_transform, known, transform_slopes
 from torchrankmetrics.theory.values import on_first_ranks
+from torchrankmetrics.validation import shown
 
 _ROUNDING = 1e-12  # of a level of confidence
 
@@ -375,8 +376,8 @@ class PairedRuns:
     def _replicates(self, n_resamples: int, seed: int) -> FloatArray:
         if len(self.samples) > 2:
             raise ValueError(
-                f"{self.definition.name!r} over several seeds has no variance formula: compare single runs, or a mean "
-                "of f"
+                f"{shown(self.definition.name)} over several seeds has no variance formula: compare single runs, or a "
+                "mean of f"
             )
         # equal seeds draw equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys

@@ -1,4 +1,4 @@
-"""Several training runs per model: how much of an estimate is luck of the seeds, how much of the test tasks."""
+"""Several training runs per model: variance between seeds and between ranking tasks."""
 
 import math
 import sys

@@ -1,4 +1,4 @@
-"""Independent units of an evaluation, tasks or clusters of tasks, as the sums that a weighted mean of f is made of."""
+"""Independent units of an evaluation (ranking tasks or clusters) with their influences."""
 
 from dataclasses import dataclass
 from functools import cached_property

@@ -1,4 +1,4 @@
-"""What a metric of queries is: a name, a kind, a direction; values, null moments and optimum follow from the kind."""
+"""`QueryDefinition`: name, kind and direction of a query metric."""
 
 import functools
 import re
@@ -25,7 +25,7 @@ from torchrankmetrics.theory.queries.binary import (
 from torchrankmetrics.theory.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.theory.queries.sample import QueryRankType, QuerySample, check_pairs
 from torchrankmetrics.theory.transforms import KnownTransform, RankTransform, apply_transform, known
-from torchrankmetrics.validation import check_int
+from torchrankmetrics.validation import check_int, shown
 
 
 @dataclass(frozen=True)
@@ -64,20 +64,22 @@ class QueryDefinition:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {self.name!r}")
+            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
         if self.f is None and self.kind is None:
-            raise ValueError(f"{self.name!r} needs f=, a transform of ranks whose mean over the answers it is")
+            raise ValueError(f"{shown(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
         if self.f is not None:
             f = known(self.f)
             if self.kind not in (None, MeanOf(f)):
                 raise ValueError(
-                    f"{self.name!r} is either the mean of f= over the answers or of another kind=, not both"
+                    f"{shown(self.name)} is either the mean of f= over the answers or of another kind=, not both"
                 )
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
                 if best == worst:
-                    raise ValueError(f"higher_is_better cannot be derived for {self.name!r}: f(1) == f(2**20); pass it")
+                    raise ValueError(
+                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                    )
                 object.__setattr__(self, "higher_is_better", best > worst)
             object.__setattr__(self, "kind", MeanOf(f))
         elif self.higher_is_better is None:

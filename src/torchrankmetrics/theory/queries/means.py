@@ -1,4 +1,4 @@
-"""The mean of a metric over queries, what it is by chance, and its best value, over the same queries and weights."""
+"""Means of a metric over queries: null moments and optimum."""
 
 import math
 
@@ -11,6 +11,7 @@ from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableE
 from torchrankmetrics.theory.queries.definitions import QueryDefinition
 from torchrankmetrics.theory.queries.sample import QuerySample, query_rank_type
 from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.validation import shown
 
 
 def query_value(definition: QueryDefinition, sample: QuerySample, rank_type: RankType = "expected") -> float:
@@ -40,7 +41,7 @@ def query_moments(definition: QueryDefinition, sample: QuerySample) -> Moments:
         weight = sample.weight[used]
         if weight.min() != weight.max():
             raise ExpectationUnavailableError(
-                f"{definition.name!r} has no exact expectation for queries of different weights: use view='base'"
+                f"{shown(definition.name)} has no exact expectation for queries of different weights: use view='base'"
             )
         (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)

@@ -1,4 +1,4 @@
-"""The ranks of the answers of queries, as mathematics sees them: blocks of tied candidates, query after query."""
+"""Ranks of the relevant items of queries, as blocks of tied candidates."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property

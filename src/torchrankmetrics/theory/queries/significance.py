@@ -18,6 +18,7 @@ from torchrankmetrics.theory.tails.joint import JointLaw
 from torchrankmetrics.theory.tails.laws import Law, ListedSumLaw, SumLaw
 from torchrankmetrics.theory.tails.significance import log_p_value, sum_law
 from torchrankmetrics.theory.tails.upper import log_upper_tail
+from torchrankmetrics.validation import shown
 
 _BUDGET = 1 << 25  # ranks drawn in all
 _FEWEST = 99  # outcomes, however many ranks they take
@@ -135,7 +136,7 @@ def query_p_value(
         raise ValueError(f"samples must be at least 1, got {samples}")
     value, moments = query_value(definition, sample, "pessimistic"), query_moments(definition, sample)
     if math.isnan(value):
-        raise ValueError(f"{definition.name!r} needs a query that has a value to have a p-value")
+        raise ValueError(f"{shown(definition.name)} needs a query that has a value to have a p-value")
     if moments.variance == 0:
         return QueryPValue(0.0)
     (N, m, weight), count = _merged(definition, sample)

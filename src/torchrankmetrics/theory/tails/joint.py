@@ -1,4 +1,4 @@
-"""The law of a sum of independent parts with laws of their own: an f that depends on N is another f for every N."""
+"""Distribution of a sum of independent parts, each with its own distribution."""
 
 from collections.abc import Sequence
 

@@ -21,6 +21,7 @@ from torchrankmetrics.theory.tails.laws import MOST_GROUPS, MOST_WEIGHTS, AucSum
 from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
 from torchrankmetrics.theory.tails.upper import log_upper_tail
 from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.validation import shown
 
 _RELATIVE = 2.0**-21  # four units in the last place of float32
 _MOST_UNITS = 1000  # in the largest weight
@@ -139,18 +140,19 @@ def log_p_value(
     """
     if not has_p_value(definition):
         raise ValueError(
-            f"{definition.name!r} has no p-value: the law is known for a mean of f under a monotone g that has a "
+            f"{shown(definition.name)} has no p-value: the law is known for a mean of f under a monotone g that has a "
             "direction, and for the largest and smallest rank"
         )
     value = float(value)
     if math.isnan(value):
-        raise ValueError(f"value of {definition.name!r} must be a number, got nan")
+        raise ValueError(f"value of {shown(definition.name)} must be a number, got nan")
     if not 0 <= tolerance <= 1e-3:
         raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
     counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
-            f"{definition.name!r} needs a task with at least {definition.min_candidates} candidates to have a p-value"
+            f"{shown(definition.name)} needs a task with at least {definition.min_candidates} candidates "
+            "to have a p-value"
         )
     if definition.is_extreme:
         return _log_extreme(definition, value, counts)

@@ -1,4 +1,4 @@
-"""The order in which queries are drawn: at random, each with the odds of its number of tasks."""
+"""Anytime-valid tests, and the random order in which queries are ranked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,0 +1,68 @@
+"""Messages stay short, whatever an argument holds."""
+
+import pytest
+import torch
+
+from torchrankmetrics import RankDefinition, Ranks, adjust, compare, evaluate
+from torchrankmetrics.definitions import QueryDefinition, power_mean_rank
+from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.inference import equivalence
+from torchrankmetrics.theory.candidates import integers
+
+LONG = "ab_" * 33_333 + "c"
+RANKS = Ranks([1, 2, 5], None, 9)
+OTHERS = Ranks([1, 2, 5] * 20, None, 9), Ranks([2, 1, 4] * 20, None, 9)
+MODELS = dict(zip("ab", OTHERS, strict=True))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [LONG, "_" * 100_000, "1" * 100_000 + "x", "hits@" + "9" * 100_000, "filtered_" + LONG, "power_mean_rank_" + LONG],
+    ids=lambda name: name[:20],
+)
+def test_unknown_names_are_shortened(name):
+    with pytest.raises(ValueError, match="unknown metric") as error:
+        parse_name(name)
+    assert len(str(error.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: evaluate([1, 2], 9, metrics=[LONG]),
+        lambda: evaluate([1, 2], 9, metrics={LONG + "-": "mr"}),
+        lambda: evaluate([1, 2], 9, metrics=["mr"], views=LONG),
+        lambda: evaluate([1, 2], 9, metrics=["mr"], sides=[LONG + "-", LONG + "+"]),
+        lambda: evaluate([1, 2], 9, metrics=["mr"], expectation=LONG),
+        lambda: evaluate([1, 2], LONG, metrics=["mr"]),
+        lambda: evaluate([1.5], metrics=[RankDefinition(LONG, f=lambda r: 1 / r)], views="z_score"),
+        lambda: evaluate(torch.rand(2, 9), LONG),
+        lambda: evaluate([1, 2], 9, **{LONG: 1}),
+        lambda: adjust(LONG, "mr", 14),
+        lambda: adjust("3.5", LONG, 14),
+        lambda: adjust("3.5", "mr", LONG),
+        lambda: adjust("3.5", "mr", "9" * 100_000),
+        lambda: compare(RANKS, RANKS, LONG),
+        lambda: compare(RANKS, RANKS, "mrr", cluster=LONG),
+        lambda: compare(RANKS, RANKS, "mrr", confidence_level=LONG),
+        lambda: compare(RANKS, LONG, "mrr"),
+        lambda: compare(MODELS, "mrr", baseline=LONG),
+        lambda: compare({LONG: RANKS}, "mrr"),
+        lambda: compare({LONG: RANKS, "b": [RANKS, RANKS]}, "mrr"),
+        lambda: compare({LONG: RANKS, "b": Ranks([1], None, 9)}, "mrr"),
+        lambda: compare(MODELS, ["mrr", "mr"])[LONG],
+        lambda: compare(MODELS, "mrr")["mrr", "a", LONG],
+        lambda: equivalence(RANKS, RANKS, "mrr", margin=LONG),
+        lambda: integers(LONG, "num_candidates"),
+        lambda: power_mean_rank(LONG),
+        lambda: RankDefinition(LONG + "-"),
+        lambda: RankDefinition("x", optimum=LONG),
+        lambda: RankDefinition(LONG, f=lambda r: r * 0 + 1),
+        lambda: RankDefinition("x", aggregation=LONG),
+        lambda: QueryDefinition(LONG),
+    ],
+)
+def test_values_of_the_user_are_shortened(call):
+    with pytest.raises((ValueError, TypeError, KeyError)) as error:
+        call()
+    assert len(str(error.value)) < 1000
