@@ -186,7 +186,13 @@ def test_queries_that_are_missing_are_told_of():
     [
         ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' stands in qrels, 'q1' in run"),
         ({"q": {"a": 1}}, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
-        ({"q": {"a": 1}}, {"q": {"b": 1.0, "c": 2.0}}, 2, ValueError, "2 in its list and 1 answers beside it, got 2"),
+        (
+            {"q": {"a": 1}},
+            {"q": {"b": 1.0, "c": 2.0}},
+            2,
+            ValueError,
+            "2 in its list and 1 relevant documents outside, got 2",
+        ),
         ({"q": {"a": 0.5}}, {"q": {"a": 1.0}}, 5, TypeError, "integers, got 0.5 for 'a' of query 'q'"),
         ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
         ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),

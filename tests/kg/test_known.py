@@ -131,7 +131,7 @@ def test_copies_for_devices_are_made_once():
 
 def test_lookups_do_not_wait_for_the_device(monkeypatch):
     # a meta tensor has no values: code that reads one fails, as it would wait on an accelerator
-    monkeypatch.setattr(torch.Tensor, "is_meta", False)
+    monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
     ids = torch.empty(4, dtype=torch.int64, device="meta")
     known = KnownTriples(as_tensor([(0, 0, 1), (0, 0, 5), (1, 0, 2)]))
     for exclusion in (known.tails(ids, ids), known.heads(ids, ids)):

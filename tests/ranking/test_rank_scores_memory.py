@@ -91,7 +91,7 @@ class TestAcceleratorPaths:
 
     def test_nothing_waits_for_the_device(self, monkeypatch):
         # a meta tensor has no values: code that reads one (item, bool, nonzero, a shape from data) fails
-        monkeypatch.setattr(torch.Tensor, "is_meta", False)
+        monkeypatch.setattr(torch.Tensor, "is_meta", property(lambda _: False))
         scores = torch.empty(4, 9, device="meta")
         target = torch.empty(4, dtype=torch.int64, device="meta")
         pairs = torch.empty(2, 6, dtype=torch.int64, device="meta")

@@ -16,6 +16,7 @@ from torchrankmetrics.evaluation.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.definitions import AtMost
 from torchrankmetrics.theory.sample import RANK_TYPES, RankType
+from torchrankmetrics.validation import shown
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]
 Answer = Tensor | dict[str, float]  # ranks (B,) float64, or values of metrics
@@ -118,7 +119,7 @@ class Asked:
             if self.metrics is None:
                 raise ShapeError("a dict", "ranks, as before")
             if missing := [key for key in self.metrics if key not in answer]:
-                raise ShapeError(f"no {missing[0]!r}", "the keys of before")
+                raise ShapeError(f"no {shown(missing[0])}", "the keys of before")
             return {key: float(answer[key]) for key in self.metrics}
         if self.metrics is not None:
             raise ShapeError(type(answer).__name__, "a dict, as before")

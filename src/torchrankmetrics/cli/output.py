@@ -13,7 +13,7 @@ import typer
 
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular, writers
-from torchrankmetrics.validation import Choice, check_choice
+from torchrankmetrics.validation import Choice, check_choice, shown
 
 if TYPE_CHECKING:
     from torchrankmetrics.evaluation.rank_table import RankTable
@@ -185,7 +185,7 @@ def split_list(text: str, option: str) -> list[str]:
     """
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise ValueError(f"{option} must be names separated by commas, such as mrr,hits@10; got {text!r}")
+        raise ValueError(f"{option} must be names separated by commas, such as mrr,hits@10; got {shown(text)}")
     return parts
 
 

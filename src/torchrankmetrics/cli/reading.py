@@ -25,7 +25,7 @@ from torchrankmetrics.theory.candidates import CandidateCounts
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.inference.intervals import Method
 from torchrankmetrics.theory.views import View
-from torchrankmetrics.validation import ENTITY_SIDES, EntitySide
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, shown
 
 Side = Literal["both", EntitySide]
 SIDES: tuple[Side, ...] = get_args(Side)
@@ -66,7 +66,7 @@ def counts_of_file(path: Path, split: str, side: str, entities: str) -> tuple[Ca
             numbers.append(int(line[3]))
             counts.append(int(line[4]))
     if not numbers:
-        raise ValueError(f"{path} has no tasks of split {split!r}, side {side!r}, entities {entities!r}")
+        raise ValueError(f"{path} has no tasks of split {shown(split)}, side {shown(side)}, entities {shown(entities)}")
     found = CandidateCounts.of(numbers, count=counts)
     return found, describe(str(path), split, side, entities, found)
 
@@ -107,7 +107,9 @@ def null_moments(tasks: list[Task], metrics: list[str]) -> Tabular:
     for metric in metrics:
         definition = base_definition(metric)
         if not definition.has_null:
-            raise ValueError(f"--metric must name metrics with an expectation, such as mrr or hits@10; got {metric!r}")
+            raise ValueError(
+                f"--metric must name metrics with an expectation, such as mrr or hits@10; got {shown(metric)}"
+            )
         definitions.append(definition)
     rows: list[tuple[Cell, ...]] = []
     pairs = list(product(tasks, definitions))
@@ -181,7 +183,7 @@ def analysis_of(path: Path, measures: Measures, max_bytes: int) -> Analysis:
     analysis = Analysis([table.rows])
     for side in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
         there = " and ".join(analysis.sides) or "no"
-        raise ValueError(f"{path} has no ranks of side {side!r}: it has {there} sides; use --side both")
+        raise ValueError(f"{path} has no ranks of side {shown(side)}: it has {there} sides; use --side both")
     return analysis
 
 
@@ -195,7 +197,7 @@ def read_names(path: Path) -> dict[int, str]:
     named: dict[int, str] = {}
     for number, part in enumerate(parts, 1):
         if len(part) != 2 or not re.fullmatch(r"\s*-?\d{1,19}\s*", part[0]):
-            raise ValueError(f"{path} line {number}: {expected}; got {chr(9).join(part)[:60]!r}")
+            raise ValueError(f"{path} line {number}: {expected}; got {shown(chr(9).join(part)[:60])}")
         if named.setdefault(int(part[0]), part[1]) != part[1]:
             raise ValueError(f"{path} line {number}: group {int(part[0])} has another name above")
     return named

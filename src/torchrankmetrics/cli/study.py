@@ -21,7 +21,7 @@ from torchrankmetrics.cli.output import (
     split_list,
 )
 from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.validation import check_choice, shown
 
 FAILED = 1  # exit code
 _ROWS = ("models", "datasets")
@@ -165,16 +165,18 @@ def audit_command(
 def _load(name: str) -> Any:
     module, _, path = name.partition(":")
     if not module or not path:
-        raise ValueError(f"evaluator must be package.module:function, got {name!r}")
+        raise ValueError(f"evaluator must be package.module:function, got {shown(name)}")
     folder = os.getcwd()
     if folder not in sys.path:  # the console script, unlike python -m, does not look there
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module)
     except ImportError as error:
-        raise ValueError(f"evaluator {name!r} cannot be imported: {error}") from error
+        raise ValueError(f"evaluator {shown(name)} cannot be imported: {error}") from error
     for part in path.split("."):
         if not hasattr(found, part):
-            raise ValueError(f"evaluator {name!r} is not there: no {part!r} in {getattr(found, '__name__', module)}")
+            raise ValueError(
+                f"evaluator {shown(name)} is not there: no {shown(part)} in {getattr(found, '__name__', module)}"
+            )
         found = getattr(found, part)
     return found

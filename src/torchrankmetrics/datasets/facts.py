@@ -85,7 +85,7 @@ def candidate_counts(
     check_choice("side", side, (None, *ENTITY_SIDES))
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
-        raise ValueError(f"split {split!r} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
+        raise ValueError(f"split {shown(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
     wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))

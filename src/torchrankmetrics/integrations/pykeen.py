@@ -25,6 +25,7 @@ from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.validation import shown
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
@@ -86,7 +87,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         exclude: Tensor | tuple[Tensor, Tensor] | None,
     ) -> Ranks:
         if target not in self.negative_samples:
-            raise ValueError(f"candidates are sampled for head and tail; got target {target!r}")
+            raise ValueError(f"candidates are sampled for head and tail; got target {shown(target)}")
         if self._filter.is_restricted:
             raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
         candidates = self.negative_samples[target][self._index(hrt_batch.cpu())].to(own.device)
@@ -222,5 +223,5 @@ def _directed(metric: str, evaluator: RankCollectionEvaluator | None) -> tuple[s
     key = find_key(computed, metric, "is not computed by the evaluator (yours goes in as evaluator=)")
     higher = computed[key][1].higher_is_better
     if higher is None:
-        raise ValueError(f"{metric!r} has no direction: neither a high nor a low value is better")
+        raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
     return ".".join(key), higher

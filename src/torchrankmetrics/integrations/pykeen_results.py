@@ -28,6 +28,7 @@ from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.theory.candidates import IntArray
 from torchrankmetrics.theory.sample import RankType
+from torchrankmetrics.validation import shown
 
 THEIR_NAMES = {
     "mr": "arithmetic_mean_rank",
@@ -251,7 +252,7 @@ def find_key(
     key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
     if key not in known:
         there = sorted({one.metric for one in known})
-        raise ValueError(f"{name!r} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
+        raise ValueError(f"{shown(name)} ({'.'.join(key)}) {fault}; there are {', '.join(there)}")
     return key
 
 

@@ -19,7 +19,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
-from torchrankmetrics.validation import check_int, is_int
+from torchrankmetrics.validation import check_int, is_int, shown
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query -> document -> relevance."""
@@ -152,7 +152,7 @@ def _read(path: str | os.PathLike[str], width: int, read: Any) -> dict[str, dict
                     raise ValueError(f"{len(parts)} fields in the place of {width}")
                 query, document, value = read(parts)
                 if document in found.get(query, ()):
-                    raise ValueError(f"document {document!r} of query {query!r} is there already")
+                    raise ValueError(f"document {shown(document)} of query {shown(query)} is there already")
             except ValueError as error:
                 raise ValueError(f"{os.fspath(path)}, line {number}: {error}") from None
             found.setdefault(query, {})[document] = value
@@ -164,8 +164,8 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
     lists = _as_dict(run, "run")
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {next(iter(relevant))!r} stands in qrels, "
-            f"{next(iter(lists), None)!r} in run"
+            f"qrels and run have no query in common: {shown(next(iter(relevant)))} stands in qrels, "
+            f"{shown(next(iter(lists), None))} in run"
         )
     _tell("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     _tell(
@@ -177,7 +177,7 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
         if relevant[query]:
             total = num_candidates.get(query) if isinstance(num_candidates, Mapping) else num_candidates
             if total is None:
-                raise ValueError(f"num_candidates by query must hold every query of qrels; {query!r} is missing")
+                raise ValueError(f"num_candidates by query must hold every query of qrels; {shown(query)} is missing")
             total = check_int("num_candidates", total, 1)
             rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
     return _Answers(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)
@@ -189,12 +189,12 @@ def _of_query(
     """The six numbers of every answer of a query."""
     scores = np.fromiter(found.values(), np.float64, len(found))
     if np.isnan(scores).any():
-        raise ValueError(f"run holds a score of query {query!r} that is NaN")
+        raise ValueError(f"run holds a score of query {shown(query)} that is NaN")
     num_missed = sum(answer not in found for answer in answers)
     if len(found) + num_missed > total:
         raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {query!r} has {len(found)} in its list and "
-            f"{num_missed} answers beside it, got {total}"
+            f"num_candidates must count all documents, listed or not: query {shown(query)} has {len(found)} in its "
+            f"list and {num_missed} relevant documents outside, got {total}"
         )
     rows: list[tuple[int, ...]] = []
     missed = 0
@@ -227,7 +227,9 @@ def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict
     for query, judged in qrels.items():
         for document, grade in judged.items():
             if not is_int(grade):
-                raise TypeError(f"qrels must hold integers, got {grade!r} for {document!r} of query {query!r}")
+                raise TypeError(
+                    f"qrels must hold integers, got {shown(grade)} for {shown(document)} of query {shown(query)}"
+                )
             highest = max(highest, int(grade))
     if level is None and highest > 1:
         raise ValueError(
@@ -247,7 +249,7 @@ def _as_dict(given: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
 
 def _tell(what: str, queries: list[str]) -> None:
     if queries:
-        warn(f"{len(queries)} queries {what}; the first is {queries[0]!r}")
+        warn(f"{len(queries)} queries {what}; the first is {shown(queries[0])}")
 
 
 def _same(one: float, two: float) -> bool:

@@ -16,7 +16,7 @@ from torchrankmetrics.ranking.exact.candidates import Candidates
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.validation import EntitySide, check_choice
+from torchrankmetrics.validation import EntitySide, check_choice, shown
 
 _QUERIES, _SCORES = 4096, 1 << 22
 
@@ -73,7 +73,7 @@ def rank_alignment(
     check_choice("candidates", candidates, ("test", "all"))
     for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):
         if right is None and option is not None:
-            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {option!r}")
+            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {shown(option)}")
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchrankmetrics.evaluation.rank_table import RankTable
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.validation import shown
 
 Names = Mapping[int, str] | Sequence[str] | None
 
@@ -55,7 +56,9 @@ class TopAnswers(Rendered):
         """
         for name, given in (("entities", entities), ("relations", relations)):
             if isinstance(given, str):
-                raise TypeError(f"{name} must be a dict of id -> name, or a sequence by id; got the string {given!r}")
+                raise TypeError(
+                    f"{name} must be a dict of id -> name, or a sequence by id; got the string {shown(given)}"
+                )
         return replace(self, entities=entities, relations=relations)
 
     def __len__(self) -> int:

@@ -15,7 +15,15 @@ from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.theory.candidates import IntArray
-from torchrankmetrics.validation import ENTITY_SIDES, QUERY_AND_ANSWER, EntitySide, check_choice, check_int, one_number
+from torchrankmetrics.validation import (
+    ENTITY_SIDES,
+    QUERY_AND_ANSWER,
+    EntitySide,
+    check_choice,
+    check_int,
+    one_number,
+    shown,
+)
 
 
 class KnownTriples:
@@ -264,7 +272,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     known = unique_rows(as_triples(triples, "triples"))[0]
     least = one_number(threshold)
     if least is None or not least > 1:
-        raise ValueError(f"threshold must be a number above 1, the least mean; got {threshold!r}")
+        raise ValueError(f"threshold must be a number above 1, the least mean; got {shown(threshold)}")
     largest = int(known[:, 1].max()) if len(known) else -1
     num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
     if largest >= num_relations:

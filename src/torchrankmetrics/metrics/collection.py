@@ -26,6 +26,7 @@ from torchrankmetrics.theory.expectation.provider import ExpectationProvider
 from torchrankmetrics.theory.inference.intervals import Method
 from torchrankmetrics.theory.sample import RankType
 from torchrankmetrics.theory.views import View
+from torchrankmetrics.validation import shown
 
 One = Asked | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
@@ -177,10 +178,10 @@ class RankCollection(HoldingCollection):
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
-            raise ValueError(f"{metric!r} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+            raise ValueError(f"{shown(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better
         if higher is None:
-            raise ValueError(f"{metric!r} has no direction: neither a high nor a low value is better")
+            raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
         return "max" if higher else "min"
 
     def table(self) -> RankTable:

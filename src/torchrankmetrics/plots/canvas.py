@@ -14,7 +14,7 @@ from torchrankmetrics.evaluation.names import base_definition
 from torchrankmetrics.evaluation.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.validation import check_choice
+from torchrankmetrics.validation import check_choice, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes as Axes
@@ -125,7 +125,7 @@ def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = Non
         fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
         return fig, [tidy(one) for one in new]
     if hasattr(axes, "get_xlim") or len(axes) != number:
-        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {axes!r}")
+        raise ValueError(f"ax must be {number} axes, as in fig, ax = plt.subplots(1, {number}); got {shown(axes)}")
     pairs = [canvas(one) for one in axes]
     return pairs[0][0], [one for _, one in pairs]
 
@@ -138,7 +138,7 @@ def definition_of_ranks(metric: str) -> RankDefinition:
     """
     definition = base_definition(metric)
     if definition.aggregation in ("count", "tie_rate"):
-        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {metric!r}")
+        raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shown(metric)}")
     return definition
 
 

@@ -31,7 +31,7 @@ from torchrankmetrics.theory.inference.units import is_mean
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.values import base_value
 from torchrankmetrics.theory.views import View, apply_view, has_view
-from torchrankmetrics.validation import check_choice, check_int
+from torchrankmetrics.validation import check_choice, check_int, shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -226,7 +226,7 @@ def by_dataset(
     confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
     if not has_view(definition, "adjusted_index"):
-        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {metric!r} has none")
+        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shown(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of data set -> evaluation, got {type(evaluations).__name__}")
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
@@ -350,7 +350,7 @@ def groups(
 def _samples(name: str, models: Runs | Mapping[str, Runs]) -> dict[str, list[RankSample]]:
     if isinstance(models, Mapping):
         if not models:
-            raise ValueError(f"data set {name!r} has no evaluation: leave it out, or pass at least one")
+            raise ValueError(f"data set {shown(name)} has no evaluation: leave it out, or pass at least one")
         return {str(model): _runs(f"{name}, {model}", one) for model, one in models.items()}
     return {"": _runs(name, models)}
 
@@ -358,7 +358,7 @@ def _samples(name: str, models: Runs | Mapping[str, Runs]) -> dict[str, list[Ran
 def _runs(name: str, runs: Runs) -> list[RankSample]:
     if isinstance(runs, list | tuple):
         if not runs:
-            raise ValueError(f"{name!r} is an empty list: pass at least one run")
+            raise ValueError(f"{shown(name)} is an empty list: pass at least one run")
         return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
     return [sample_of_model(cast("Evaluation", runs), name)]
 
@@ -367,7 +367,7 @@ def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> Ca
     counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
     if len({one.digest for one in counts}) > 1:
         raise ValueError(
-            f"the models of data set {name!r} were ranked among different candidates, so that chance is not the same "
-            "for all; evaluate them on the same tasks with the same filter"
+            f"the models of dataset {shown(name)} were ranked among different candidates, so that chance differs "
+            "between them; evaluate them on the same tasks with the same filter"
         )
     return counts[0]

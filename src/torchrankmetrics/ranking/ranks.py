@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.negatives import Negatives, Predictions, count_negatives, read_predictions
-from torchrankmetrics.validation import is_int
+from torchrankmetrics.validation import is_int, shown
 
 _MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
@@ -52,7 +52,7 @@ class Ranks:
         filtered: bool | None = None,
     ) -> None:
         if not isinstance(filtered, bool | None):
-            raise TypeError(f"filtered must be True, False or None, got {filtered!r}")
+            raise TypeError(f"filtered must be True, False or None, got {shown(filtered)}")
         if num_candidates is None:
             raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
         low = _integer_vector(optimistic, "optimistic")

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import Count
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.validation import one_number
+from torchrankmetrics.validation import one_number, shown
 
 _TAKEN = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CELLS = 1 << 20
@@ -40,7 +40,9 @@ def check_tolerance(tolerance: Any, dtype: torch.dtype) -> Tolerance:
     given = tolerance if isinstance(tolerance, Tolerance) else Tolerance(tolerance)
     numbers = [number for number in map(one_number, given) if number is not None and 0 <= number < math.inf]
     if len(numbers) < len(given):
-        raise ValueError(f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {tolerance!r}")
+        raise ValueError(
+            f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {shown(tolerance)}"
+        )
     given = Tolerance(*numbers)
     if given != (0, 0) and dtype not in _TAKEN:
         raise TypeError(f"tolerance is for scores in floats of 16 bits or more, which carry noise; got {dtype}")

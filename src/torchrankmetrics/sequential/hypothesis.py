@@ -14,7 +14,7 @@ from torchrankmetrics.theory.definitions import RankDefinition
 from torchrankmetrics.theory.inference.units import task_values
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import KnownTransform, apply_transform, known
-from torchrankmetrics.validation import check_int, one_number
+from torchrankmetrics.validation import check_int, one_number, shown
 
 _TABLED = 1 << 22
 _WORK = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'auc'"
@@ -53,12 +53,12 @@ class Question:
         """Check what is asked; arguments and errors as ``SequentialEvaluation``."""
         level = one_number(alpha)
         if level is None or not 0 < level < 1:
-            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {alpha!r}")
+            raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shown(alpha)}")
         threshold, half_width = _finite("threshold", threshold), _finite("half_width", half_width)
         if threshold is not None and half_width is not None:
             raise ValueError("threshold and half_width are two questions: pass one of them")
         if half_width is not None and half_width <= 0:
-            raise ValueError(f"half_width must be above 0, got {half_width!r}")
+            raise ValueError(f"half_width must be above 0, got {shown(half_width)}")
         if not paired and threshold is None and half_width is None:
             raise ValueError("nothing is asked: pass baseline, threshold or half_width")
         measure = _measure_of(metric)
@@ -67,7 +67,7 @@ class Question:
         if threshold is not None and not low <= threshold <= high:
             what = "differences of " if paired else "values of "
             raise ValueError(
-                f"threshold must lie in [{low:g}, {high:g}], as {what}{measure.key!r} do; got {threshold!r}"
+                f"threshold must lie in [{low:g}, {high:g}], as {what}{measure.key!r} do; got {shown(threshold)}"
             )
         if paired and threshold is None and half_width is None and measure.higher_is_better is None:
             raise ValueError(f"{measure.key!r} has no direction, so that none is better: pass threshold or half_width")
@@ -164,7 +164,7 @@ def _ends(f: KnownTransform, num_candidates: int | None) -> FloatArray | None:
 def _finite(name: str, value: float | None) -> float | None:
     number = one_number(value)
     if value is not None and (number is None or not math.isfinite(number)):
-        raise ValueError(f"{name} must be a finite number or None, got {value!r}")
+        raise ValueError(f"{name} must be a finite number or None, got {shown(value)}")
     return number
 
 

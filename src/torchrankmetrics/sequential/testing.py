@@ -19,7 +19,7 @@ from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
 from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.validation import check_int
+from torchrankmetrics.validation import check_int, shown
 
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
@@ -97,7 +97,7 @@ class Ranked:
         index = columns.sample_id
         if begin is not None:
             if not set(columns.side.tolist()) <= set(begin):
-                raise ValueError(f"baseline has tasks of sides that are not ranked here: {table!r}")
+                raise ValueError(f"baseline has tasks of sides that are not ranked here: {shown(table)}")
             index = index + np.array([begin.get(code, 0) for code in range(max(begin) + 1)])[columns.side]
             ends = sorted([*begin.values(), size])[1:]
             last = np.array([min(end for end in ends if end > begin[code]) for code in columns.side.tolist()])

@@ -18,6 +18,7 @@ from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_o
 from torchrankmetrics.study.runs import Run, rows_of_source
 from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.theory.views import VIEWS
+from torchrankmetrics.validation import shown
 
 __all__ = ["RankStudy", "Verification", "verify"]
 
@@ -77,7 +78,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
     """
     base = Path(folder)
     if not base.is_dir():
-        raise ValueError(f"folder must be a directory with files of ranks, got {os.fspath(folder)!r}")
+        raise ValueError(f"folder must be a directory with files of ranks, got {shown(os.fspath(folder))}")
     page = _manifest(Path(report))
     selection = Selection(VIEWS, "realistic", "both", DEFAULT_EXPECTATION)  # the page names the view
     known = {one.key: one for one in selection.measures(metrics).values()}
@@ -88,7 +89,7 @@ def verify(report: str | os.PathLike[str], folder: str | os.PathLike[str], *, me
         names = [str(name) for name in page["models"]], [str(name) for name in page["datasets"]]
         plain = check_confidence_level(options["confidence_level"]), options["cluster"], options["margin"]
     except (KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ValueError(f"the manifest of {report} is damaged: {error!r}") from error
+        raise ValueError(f"the manifest of {report} is damaged: {shown(error)}") from error
     study = RankStudy()
     differing = [found for run, file in runs if (found := _add_file(study, run, file, base)) is not None]
     notes = ["Only the manifest of the page is verified, not the text and the figures that it displays."]
@@ -117,7 +118,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the manifest of {path} is damaged: {error}") from error
     if version != VERSION:
-        raise ValueError(f"the manifest of {path} has version {version!r}; this library reads {VERSION}")
+        raise ValueError(f"the manifest of {path} has version {shown(version)}; this library reads {VERSION}")
     return content
 
 
@@ -128,7 +129,7 @@ def _add_file(study: RankStudy, names: dict[str, str], file: Any, base: Path) ->
         return Difference(where, "in memory", "no file")
     inside = PurePosixPath(str(file))
     if inside.is_absolute() or ".." in inside.parts:
-        raise ValueError(f"the manifest names the file {file!r}: it must be a path below the folder")
+        raise ValueError(f"the manifest names the file {shown(file)}: it must be a path below the folder")
     try:
         study._add(Run(**names, source=base / inside, file=str(file), num_rows=rows_of_source(base / inside)))
     except (OSError, ValueError) as error:

@@ -22,6 +22,7 @@ from torchrankmetrics.theory.inference.intervals import mean_limits
 from torchrankmetrics.theory.inference.testing import holm
 from torchrankmetrics.theory.sample import RankSample
 from torchrankmetrics.theory.transforms import apply_transform
+from torchrankmetrics.validation import shown
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
@@ -64,7 +65,7 @@ class Averages(Rendered):
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
         if place not in self.rows:
-            raise KeyError(f"{place!r} is not there; there are {', '.join(map(str, self.rows))}")
+            raise KeyError(f"{shown(place)} is not there; there are {', '.join(map(str, self.rows))}")
         return self.rows[place]
 
     def tabular(self) -> Tabular:
@@ -346,7 +347,7 @@ class Differences(Rendered):
         for row in self.rows:
             if row.dataset == dataset:
                 return row
-        raise KeyError(f"{dataset!r} is not there; there are {', '.join(row.dataset for row in self.rows)}")
+        raise KeyError(f"{shown(dataset)} is not there; there are {', '.join(row.dataset for row in self.rows)}")
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
@@ -380,8 +381,8 @@ def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], con
             pairs[name] = _Pair(*turned, error, freedom, float(part.p_values[place]))
     if not pairs:
         raise ValueError(
-            f"{a!r} and {b!r} can be compared by {one.key!r} on no data set: it takes a mean over tasks that has a "
-            "direction, and runs of both on the same tasks"
+            f"{shown(a)} and {shown(b)} can be compared by {one.key!r} on no dataset: it takes a mean over tasks that "
+            "has a direction, and runs of both on the same tasks"
         )
     adjusted = holm([pair.p_value for pair in pairs.values()]).tolist()
     rows = [

@@ -17,7 +17,7 @@ from torchrankmetrics.study.runs import DataSet
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.theory.candidates import FloatArray
 from torchrankmetrics.theory.inference.testing import holm, one_sided
-from torchrankmetrics.validation import check_choice, one_number
+from torchrankmetrics.validation import check_choice, one_number, shown
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
@@ -91,7 +91,7 @@ def check_margin(margin: float | None) -> float | None:
         return None
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number or None, got {margin!r} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number or None, got {shown(margin)} of type {type(margin).__name__}")
     if not 0 < number < math.inf:
         raise ValueError(f"margin must be above 0 and finite, in the units of the metrics; got {margin}")
     return float(number)

@@ -164,7 +164,7 @@ def check_version(version: object, names: Collection[str]) -> None:
         raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
     if version < (needed := version_of(names)):
         what = "partial" if "partial" in names else "query"
-        raise ValueError(f"it has {what!r}, which a file of {VERSION_FIELD} below {needed} has not")
+        raise ValueError(f"it has {shown(what)}, which a file of {VERSION_FIELD} below {needed} has not")
 
 
 def version_of(names: Collection[str]) -> int:
@@ -234,7 +234,7 @@ def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, 
     if start == _NPY:
         raise ValueError("it is a single array, no .npz")
     if not start.startswith(b"PK"):
-        raise ValueError(f"it is no .npz, it starts with {start!r}" if start else "it is empty")
+        raise ValueError(f"it is no .npz, it starts with {shown(start)}" if start else "it is empty")
     if not file.seekable():
         content = start + file.read(max_bytes)
         if len(content) > max_bytes:
