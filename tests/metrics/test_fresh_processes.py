@@ -10,10 +10,7 @@ import pytest
 
 from scripts import ROOT
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="each program runs in a fork")
 KINDS = ("metric", "counts", "collection", "plain")
 COMPILED = [
     *(f"compile.{step}.{kind}" for step in ("update", "forward", "compute") for kind in ("collection", "plain")),
@@ -23,6 +20,7 @@ COMPILED = [
 ]
 LIGHTNING = ["compile.lightning", "script.lightning", "cast.lightning"]
 OTHER = [f"{host}.{kind}" for host in ("script", "cast") for kind in KINDS]
+QUICK = ["script.collection", "cast.collection", "compile.update.plain"]  # the others take more than a minute
 
 
 def run(*arguments: str) -> dict[str, dict[str, Any]]:
@@ -36,7 +34,12 @@ def run(*arguments: str) -> dict[str, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def results() -> dict[str, dict[str, Any]]:
-    return run(*COMPILED, *OTHER)
+    return run(*sorted({*COMPILED, *OTHER} - {*QUICK}))
+
+
+@pytest.fixture(scope="module")
+def quick_results() -> dict[str, dict[str, Any]]:
+    return run(*QUICK)
 
 
 def check(result: dict[str, Any]) -> None:
@@ -44,16 +47,24 @@ def check(result: dict[str, Any]) -> None:
     assert result["converted"] == result["alone"]
 
 
-@pytest.mark.parametrize("program", [*COMPILED, *OTHER])
+@pytest.mark.parametrize("program", QUICK)
+def test_a_quick_host_changes_no_value(program: str, quick_results: dict[str, dict[str, Any]]) -> None:
+    check(quick_results[program])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", sorted({*COMPILED, *OTHER} - {*QUICK}))
 def test_a_host_changes_no_value(program: str, results: dict[str, dict[str, Any]]) -> None:
     check(results[program])
 
 
+@pytest.mark.slow
 def test_torch_compile_changes_no_value_without_numba() -> None:
     (result,) = run("--without-numba", "compile.everything.all").values()
     check(result)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", LIGHTNING)
 def test_lightning_changes_no_value(program: str) -> None:
     pytest.importorskip("pytorch_lightning", reason="needs the extra 'lightning'")
