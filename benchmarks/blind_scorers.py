@@ -24,8 +24,8 @@ from benchmarks.timing import parser_of, sizes, write_json
 from torch import Tensor
 
 from torchrankmetrics import KnownTriples, evaluate, rank_scores
-from torchrankmetrics.theory.definitions import MEAN_RECIPROCAL_RANK
-from torchrankmetrics.theory.tails.significance import p_value
+from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
+from torchrankmetrics.null.tails.significance import p_value
 
 LEVEL = 0.05
 

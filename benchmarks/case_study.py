@@ -25,8 +25,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, dropout
 
 from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
-from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK
-from torchrankmetrics.theory.tails.significance import log_p_value
+from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
+from torchrankmetrics.null.tails.significance import log_p_value
 
 MODELS = ("ComplEx", "RotatE", "TransE", "TuckER")
 UNTRAINED = "untrained"

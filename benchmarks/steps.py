@@ -17,7 +17,7 @@ from benchmarks.timing import after, arguments, report, together
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
 from torchrankmetrics.ranking.embeddings import rank_embeddings
-from torchrankmetrics.theory.expectation.exact import ExactExpectation
+from torchrankmetrics.null.expectation.exact import ExactExpectation
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None

@@ -2,10 +2,10 @@
 
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.evaluation.adjust import adjust
-from torchrankmetrics.evaluation.compare import compare
-from torchrankmetrics.evaluation.evaluate import evaluate
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.metrics.adjust import adjust
+from torchrankmetrics.inference.compare import compare
+from torchrankmetrics.metrics.evaluate import evaluate
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.alignment import rank_alignment
 from torchrankmetrics.kg.complex_queries import rank_complex_queries
 from torchrankmetrics.kg.facts import KnownFacts, rank_facts
@@ -63,12 +63,12 @@ from torchrankmetrics.sequential.evaluation import SequentialEvaluation
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.triples import rank_sequentially
 from torchrankmetrics.study.rank_study import RankStudy
-from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.definitions import RankDefinition, WithCandidates
-from torchrankmetrics.theory.expectation.exact import ExactExpectation
-from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.queries.definitions import QueryDefinition
+from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.definitions.tasks import RankDefinition, WithCandidates
+from torchrankmetrics.null.expectation.exact import ExactExpectation
+from torchrankmetrics.null.expectation.monte_carlo import MonteCarloExpectation
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.queries.definitions import QueryDefinition
 
 __all__ = [
     "RELATION_CATEGORIES",

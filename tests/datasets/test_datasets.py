@@ -20,7 +20,7 @@ from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_n
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS
 from torchrankmetrics.datasets.triple_files import number_triples, read_triples
 from torchrankmetrics.kg.known_triples import candidate_histogram
-from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 
 # data set, entities: test triples, distinct counts over both sides, least, mean to 3 places, largest
 TEST = {

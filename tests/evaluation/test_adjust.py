@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fuzzing import cases
 from scripts import EXAMPLES, fork_script
 from torchrankmetrics import ExactExpectation, RankDefinition, RankMetricWarning, adjust, evaluate
-from torchrankmetrics.theory.candidates import Moments
+from torchrankmetrics.definitions.candidates import Moments
 
 RANKS = [1, 4, 2, 9, 1, 30, 3, 3]
 COUNTS = [40, 40, 38, 14, 35, 40, 12, 31]

@@ -23,8 +23,8 @@ from torchrankmetrics import (
     rank_scores,
     rank_triples,
 )
-from torchrankmetrics.evaluation.chance import clustered_p_value
-from torchrankmetrics.evaluation.equivalence import equivalence
+from torchrankmetrics.inference.clustered import clustered_p_value
+from torchrankmetrics.inference.equivalence import equivalence
 from torchrankmetrics.study import RankStudy
 
 NAN, INF = float("nan"), float("inf")

@@ -22,12 +22,12 @@ from torchrankmetrics import (
     compare,
     evaluate,
 )
-from torchrankmetrics.theory.definitions import IDENTITY, Exponential
-from torchrankmetrics.theory.inference.paired import paired_difference
-from torchrankmetrics.theory.inference.seeds import seeded_difference
-from torchrankmetrics.theory.inference.shares import _conditional, _tango, share_difference
-from torchrankmetrics.theory.inference.testing import holm
-from torchrankmetrics.theory.inference.units import units_of
+from torchrankmetrics.definitions.tasks import IDENTITY, Exponential
+from torchrankmetrics.inference.paired import paired_difference
+from torchrankmetrics.inference.seeds import seeded_difference
+from torchrankmetrics.inference.shares import _conditional, _tango, share_difference
+from torchrankmetrics.inference.testing import holm
+from torchrankmetrics.inference.units import units_of
 
 A = [1, 2, 1, 3, 1, 2, 9, 4, 1, 30]
 B = [4, 2, 3, 9, 5, 8, 7, 4, 2, 11]

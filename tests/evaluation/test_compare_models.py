@@ -7,7 +7,7 @@ import pytest
 
 from flips import sign_flip_p_value
 from torchrankmetrics import Ranks, RankTable, compare
-from torchrankmetrics.theory.inference.testing import holm, max_t_p_values
+from torchrankmetrics.inference.testing import holm, max_t_p_values
 
 
 def models(skills=(0.5, 0.3, 0.0), tasks=200, seed=0, sides=False):

@@ -5,9 +5,9 @@ import pytest
 import torch
 
 from torchrankmetrics import MonteCarloExpectation, RankCollection, RankDefinition, Ranks, WithCandidates
-from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.breakdown import Groups, Runs
-from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.breakdown import Groups, Runs
+from torchrankmetrics.metrics.measure import Measure
 
 SQUARE = RankDefinition("square_share", f=WithCandidates(lambda r, n: ((n - r) / (n - 1)) ** 2, min_candidates=2))
 CUBES = RankDefinition("cube", f=lambda r: r**-3.0)

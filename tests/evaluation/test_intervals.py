@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
-from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.inference.intervals import (
+from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.inference.standard_errors import (
     estimate,
     replicate_values,
     share_interval,
@@ -21,8 +21,8 @@ from torchrankmetrics.theory.inference.intervals import (
     studentised_interval,
     wilson,
 )
-from torchrankmetrics.theory.inference.units import effective_tasks_of, units_of
-from torchrankmetrics.theory.sample import RankSample
+from torchrankmetrics.inference.units import effective_tasks_of, units_of
+from torchrankmetrics.definitions.sample import RankSample
 
 # ten tasks with a long tail: most of what is computed here is warned of, which has tests of its own below
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")

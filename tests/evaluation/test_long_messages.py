@@ -5,9 +5,9 @@ import torch
 
 from torchrankmetrics import RankDefinition, Ranks, adjust, compare, evaluate
 from torchrankmetrics.definitions import QueryDefinition, power_mean_rank
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.inference import equivalence
-from torchrankmetrics.theory.candidates import integers
+from torchrankmetrics.definitions.candidates import integers
 
 LONG = "ab_" * 33_333 + "c"
 RANKS = Ranks([1, 2, 5], None, 9)

@@ -6,8 +6,8 @@ import pytest
 
 import torchrankmetrics
 from torchrankmetrics import HitsAtK, MeanRank, PowerMeanRank, RankCollection, RankMetric
-from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.theory.definitions import power_mean_rank
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.definitions.tasks import power_mean_rank
 
 SYNONYMS = {
     "mrr": "mrr mean_reciprocal_rank inverse_harmonic_mean_rank ihmr",

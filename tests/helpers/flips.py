@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from torchrankmetrics.theory.inference.testing import sign_flips
+from torchrankmetrics.inference.testing import sign_flips
 
 
 def sign_flip_p_value(differences, permutations=9999, seed=0):

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import query_laws as exact
-from torchrankmetrics.theory.definitions import Power
-from torchrankmetrics.theory.queries import definitions as d
-from torchrankmetrics.theory.queries.sample import QuerySample
+from torchrankmetrics.definitions.tasks import Power
+from torchrankmetrics.queries import definitions as d
+from torchrankmetrics.queries.sample import QuerySample
 
 CUT = [
     (d.recall_at, exact.recall),

@@ -5,9 +5,9 @@ import torch
 
 from reference import METRICS
 from torchrankmetrics import RankCollection, Ranks, evaluate
-from torchrankmetrics.evaluation import analysis as analysis_module
+from torchrankmetrics.metrics import analysis as analysis_module
 from torchrankmetrics.table import blocks as blocks_module
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 
 def calls_of(monkeypatch, module, name):

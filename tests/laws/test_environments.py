@@ -10,8 +10,8 @@ import torch
 
 from scripts import ROOT, forked
 from torchrankmetrics import ExactExpectation, MonteCarloExpectation, RankCollection, Ranks
-from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.definitions import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
 
 
 def run(code, *anew, **environment):

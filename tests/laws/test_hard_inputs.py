@@ -27,10 +27,10 @@ from torchrankmetrics import (
     rank_scores,
     relation_categories,
 )
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.ranking import ranks as ranks_module
-from torchrankmetrics.theory import candidates as candidates_module
-from torchrankmetrics.theory.candidates import CandidateCounts
+from torchrankmetrics.definitions import candidates as candidates_module
+from torchrankmetrics.definitions.candidates import CandidateCounts
 
 
 def collection(ranks, *names, candidates=50, **columns):

@@ -17,9 +17,9 @@ from bits import bits
 from fuzzing import cases
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
-from torchrankmetrics.evaluation.names import parse_name
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics import metric as metric_module
-from torchrankmetrics.theory.definitions import WithCandidates, power_mean_rank
+from torchrankmetrics.definitions.tasks import WithCandidates, power_mean_rank
 
 # user-defined f that a metric of the package has too; the one of AUC is undefined for a single candidate
 TWINS = {

@@ -11,8 +11,8 @@ from scipy.stats import binom
 
 from torchrankmetrics import QueryDefinition, RankCollection, RankDefinition, Ranks
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
-from torchrankmetrics.evaluation.names import _DEFINITIONS
-from torchrankmetrics.evaluation.query_names import CUT, WHOLE
+from torchrankmetrics.metrics.names import _DEFINITIONS
+from torchrankmetrics.metrics.query_names import CUT, WHOLE
 from torchrankmetrics.inference import clustered_p_value, has_p_value
 
 OWN = [

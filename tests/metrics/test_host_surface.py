@@ -36,10 +36,10 @@ from torchrankmetrics import (
     evaluate,
     rank_scores,
 )
-from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics import named, of_queries
 from torchrankmetrics.metrics import named as adjusted
-from torchrankmetrics.theory.definitions import MEAN_RANK
+from torchrankmetrics.definitions.tasks import MEAN_RANK
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)

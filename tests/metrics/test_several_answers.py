@@ -32,7 +32,7 @@ from torchrankmetrics import (
     rank_embeddings,
     rank_scores,
 )
-from torchrankmetrics.evaluation.names import all_names, parse_name
+from torchrankmetrics.metrics.names import all_names, parse_name
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
 

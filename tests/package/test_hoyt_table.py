@@ -18,8 +18,8 @@ import torch
 import reference
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, Ranks
-from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 DIRECTED = [(name, view) for name, view in METRIC_VIEWS if METRICS[name].better is not None]
 ids = pytest.mark.parametrize(("name", "view"), DIRECTED, ids=[reference.key(*pair) for pair in DIRECTED])

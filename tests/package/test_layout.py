@@ -45,7 +45,7 @@ CLOSURES = {
     ("ranking/scores.py", "rank_scores"): 16,
     ("metrics/metric.py", "RankMetric"): 75,
     ("metrics/collection.py", "RankCollection"): 77,
-    ("evaluation/compare.py", "compare"): 78,
+    ("inference/compare.py", "compare"): 78,
 }
 
 

@@ -8,10 +8,10 @@ import torch
 
 import torchrankmetrics as trm
 from torchrankmetrics import Ranks, RankTable
-from torchrankmetrics.evaluation.equivalence import equivalence
+from torchrankmetrics.inference.equivalence import equivalence
 from torchrankmetrics.kg.known_triples import relation_categories
 from torchrankmetrics.study import RankStudy
-from torchrankmetrics.theory.definitions import power_mean_rank
+from torchrankmetrics.definitions.tasks import power_mean_rank
 from torchrankmetrics.validation import one_number
 
 KINDS = [np.float32, np.float64, np.float16, np.longdouble, np.array, torch.tensor, Fraction]

@@ -22,8 +22,8 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.inference import holm
 from torchrankmetrics.study import RankStudy
-from torchrankmetrics.theory.inference.seeds import SeededModels
-from torchrankmetrics.theory.inference.units import units_of
+from torchrankmetrics.inference.seeds import SeededModels
+from torchrankmetrics.inference.units import units_of
 
 
 @pytest.mark.parametrize("metric", ["mrr", "hits@10", "amri", "adjusted_mrr", "z_mr", "median_rank", "tie_rate"])

@@ -27,11 +27,11 @@ from torchrankmetrics import (
     compare,
     evaluate,
 )
-from torchrankmetrics.theory.definitions import MEAN_AUC, MEAN_RANK
-from torchrankmetrics.theory.expectation.enumeration import enumeration
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.tails.significance import log_p_value, p_value
-from torchrankmetrics.theory.transforms import known
+from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK
+from torchrankmetrics.null.expectation.enumeration import enumeration
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.tails.significance import log_p_value, p_value
+from torchrankmetrics.definitions.transforms import known
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
@@ -113,7 +113,7 @@ def test_simulation_and_enumeration_agree_with_the_exact_answer(definition):
     simulated = MonteCarloExpectation(samples=40_000).moments(definition, N, weights)
     assert simulated.mean == pytest.approx(exact.mean, abs=5 * math.sqrt(exact.variance / 40_000))
     assert simulated.variance == pytest.approx(exact.variance, rel=0.05)
-    from torchrankmetrics.theory.candidates import CandidateCounts
+    from torchrankmetrics.definitions.candidates import CandidateCounts
 
     counts = CandidateCounts.of(N, weights).at_least(definition.min_candidates)
     counted = enumeration(definition, counts)

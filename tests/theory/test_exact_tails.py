@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 import torchrankmetrics as trm
 from exact_laws import sum_law, upper_tails
-from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.tails import transform_law
-from torchrankmetrics.theory.tails.inversion import away_from_pole, log_tail_by_inversion
-from torchrankmetrics.theory.tails.laws import RankSumLaw
-from torchrankmetrics.theory.tails.significance import log_p_value, p_value
-from torchrankmetrics.theory.tails.transform_law import TransformSumLaw, by_weight
-from torchrankmetrics.theory.tails.upper import log_tail_by_convolution, log_tail_on_grid
+from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.null.tails import transform_law
+from torchrankmetrics.null.tails.inversion import away_from_pole, log_tail_by_inversion
+from torchrankmetrics.null.tails.laws import RankSumLaw
+from torchrankmetrics.null.tails.significance import log_p_value, p_value
+from torchrankmetrics.null.tails.transform_law import TransformSumLaw, by_weight
+from torchrankmetrics.null.tails.upper import log_tail_by_convolution, log_tail_on_grid
 
 MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
@@ -145,8 +145,8 @@ def test_what_a_line_cannot_resolve_counts(n, value, monkeypatch):
     exact = log_tail_by_convolution(law, value, t0)
     law.span = None
     for terms in (1 << 12, 1 << 16, 1 << 20):
-        monkeypatch.setattr("torchrankmetrics.theory.tails.inversion._MOST_TERMS", terms)
-        monkeypatch.setattr("torchrankmetrics.theory.tails.inversion._WATCHED", terms)
+        monkeypatch.setattr("torchrankmetrics.null.tails.inversion._MOST_TERMS", terms)
+        monkeypatch.setattr("torchrankmetrics.null.tails.inversion._WATCHED", terms)
         above = log_tail_by_inversion(law, value)
         assert log_tail_by_inversion(law, value, below=True) - 1e-9 <= exact <= above + 1e-9
     assert above == pytest.approx(exact, abs=0.02)

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from exact_laws import enumerated
 from torchrankmetrics.datasets.precomputed import PrecomputedExpectation
-from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.expectation.enumeration import enumeration
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
-from torchrankmetrics.theory.expectation.monte_carlo import MonteCarloExpectation
-from torchrankmetrics.theory.expectation.power import power_mean, power_mean_by_gauss
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider, ExpectationUnavailableError
-from torchrankmetrics.theory.expectation.variance import rank_standard_deviation
+from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.null.expectation.enumeration import enumeration
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
+from torchrankmetrics.null.expectation.monte_carlo import MonteCarloExpectation
+from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
+from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError
+from torchrankmetrics.null.expectation.variance import rank_standard_deviation
 
 ENTRIES = json.loads((Path(__file__).parents[1] / "data" / "moments.json").read_text())
 

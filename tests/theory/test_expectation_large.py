@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
-from torchrankmetrics.theory.expectation.power import power_mean, power_mean_by_gauss
-from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
+from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.metrics.values import base_value
 
 mpmath.mp.dps = 50
 
@@ -123,7 +123,7 @@ def test_even_median_of_uniform_continuum():
 
 def test_standard_deviation_routes_meet(monkeypatch):
     """By its first moments and by the double integral, where both are good."""
-    from torchrankmetrics.theory.expectation import variance as standard_deviation
+    from torchrankmetrics.null.expectation import variance as standard_deviation
 
     counts = filtered_counts(40, 300, 500, 700)
     by_moments = standard_deviation.rank_standard_deviation(d.RANK_STANDARD_DEVIATION, counts)

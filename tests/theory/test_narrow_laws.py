@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.tails.significance import log_p_value, p_value
-from torchrankmetrics.theory.tails.upper import RangeSumLaw, RankRanges
+from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.null.tails.significance import log_p_value, p_value
+from torchrankmetrics.null.tails.upper import RangeSumLaw, RankRanges
 
 MRR, GMR, SQUARES = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK, d.power_mean_rank(2)
 SIZES = [65_535, 65_536, 65_537, 10**6, 10**9]

@@ -6,10 +6,10 @@ import pytest
 
 import query_laws as exact
 from query_metrics import METRICS, every_metric
-from torchrankmetrics.theory.queries import definitions as d
-from torchrankmetrics.theory.queries.distributions import log_miss
-from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.queries.significance import random_subsets
+from torchrankmetrics.queries import definitions as d
+from torchrankmetrics.queries.distributions import log_miss
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.queries.significance import random_subsets
 
 LARGE = [(10, 3), (300, 299), (2_000, 1), (54_321, 2), (10**6, 1_000), (10**7, 3), (10**7, 60_000), (10**7, 5 * 10**6)]
 LARGE += [(10**7, 10**7 - 1), (4, 2), (3, 2), (2, 1), (10**7, 1)]

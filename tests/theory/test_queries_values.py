@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import query_laws as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
-from torchrankmetrics.theory.definitions import (
+from torchrankmetrics.definitions.tasks import (
     MEAN_AUC,
     MEAN_RANK,
     MEAN_RECIPROCAL_RANK,
@@ -20,14 +20,14 @@ from torchrankmetrics.theory.definitions import (
     RankDefinition,
     hits_at,
 )
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.kinds import AtMost, WithCandidates
-from torchrankmetrics.theory.queries import definitions as d
-from torchrankmetrics.theory.queries.kind import Cut, Discount
-from torchrankmetrics.theory.queries.means import query_moments, query_value
-from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.definitions.kinds import AtMost, WithCandidates
+from torchrankmetrics.queries import definitions as d
+from torchrankmetrics.queries.kind import Cut, Discount
+from torchrankmetrics.queries.means import query_moments, query_value
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.metrics.values import base_value
 
 RR_AT_3 = RankDefinition("rr_at_3", f=Cut(Power(-1), 3), optimum=1.0, higher_is_better=True)
 GAIN = RankDefinition("gain", f=Discount())

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from fuzzing import cases
 from torchrankmetrics import evaluate
-from torchrankmetrics.theory import definitions as d
-from torchrankmetrics.theory.candidates import CandidateCounts
-from torchrankmetrics.theory.tails.inversion import log_tail_by_inversion, saddlepoint
-from torchrankmetrics.theory.tails.significance import has_p_value, log_p_value, p_value
-from torchrankmetrics.theory.tails.transform_law import TransformSumLaw
-from torchrankmetrics.theory.tails.upper import log_tail_by_convolution
+from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.null.tails.inversion import log_tail_by_inversion, saddlepoint
+from torchrankmetrics.null.tails.significance import has_p_value, log_p_value, p_value
+from torchrankmetrics.null.tails.transform_law import TransformSumLaw
+from torchrankmetrics.null.tails.upper import log_tail_by_convolution
 
 DCG = d.RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
 DCG_AT_2 = d.RankDefinition("dcg_at_2", f=lambda r: torch.where(r <= 2, 1 / torch.log2(1 + r), 0.0))

@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 import reference
 from reference import METRIC_VIEWS, METRICS, Task
 from torchrankmetrics import RankCollection, Ranks
-from torchrankmetrics.evaluation.names import parse_name
-from torchrankmetrics.theory.definitions import power_mean_rank
-from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.values import base_value
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.definitions.tasks import power_mean_rank
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.metrics.values import base_value
 
 RANK_TYPES = ("realistic", "optimistic", "pessimistic")
 
@@ -101,7 +101,7 @@ def test_views(average, tasks):
 
 
 def test_every_definition_has_a_reference():
-    from torchrankmetrics.evaluation import names
+    from torchrankmetrics.metrics import names
 
     assert set(names._DEFINITIONS) <= {*METRICS, "count", "tie_rate"}
 

@@ -64,11 +64,11 @@ def adjust_command(
     """
     from torchrankmetrics.cli.reading import SIDES, counts_of_dataset, counts_of_file
     from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
-    from torchrankmetrics.evaluation.adjust import adjust
-    from torchrankmetrics.evaluation.measure import Measure
-    from torchrankmetrics.evaluation.names import base_definition
-    from torchrankmetrics.theory.candidates import CandidateCounts
-    from torchrankmetrics.theory.views import VIEWS
+    from torchrankmetrics.metrics.adjust import adjust
+    from torchrankmetrics.metrics.measure import Measure
+    from torchrankmetrics.metrics.names import base_definition
+    from torchrankmetrics.definitions.candidates import CandidateCounts
+    from torchrankmetrics.metrics.views import VIEWS
 
     asked = choices_of(views, "--view", VIEWS[1:])
     tasks = (
@@ -254,9 +254,9 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
 
     `torchrankmetrics metrics`
     """
-    from torchrankmetrics.evaluation.measure import VIEW_PREFIXES
-    from torchrankmetrics.evaluation.names import all_names, asked, synonyms_of
-    from torchrankmetrics.theory.definitions import RankDefinition
+    from torchrankmetrics.metrics.measure import VIEW_PREFIXES
+    from torchrankmetrics.metrics.names import all_names, asked, synonyms_of
+    from torchrankmetrics.definitions.tasks import RankDefinition
 
     rows: list[tuple[Cell, ...]] = []
     for name in all_names():

@@ -16,7 +16,7 @@ from torchrankmetrics.rendering import Tabular, writers
 from torchrankmetrics.validation import Choice, check_choice, shown
 
 if TYPE_CHECKING:
-    from torchrankmetrics.evaluation.rank_table import RankTable
+    from torchrankmetrics.table.rank_table import RankTable
 
 
 def input_path(path: Path | None) -> Path | None:
@@ -72,7 +72,7 @@ def files_of(path: Path) -> list[Path]:
 
 def load(path: Path, max_bytes: int) -> "RankTable | list[RankTable]":
     """Load a table, or every table of a folder."""
-    from torchrankmetrics.evaluation.rank_table import RankTable
+    from torchrankmetrics.table.rank_table import RankTable
 
     files = files_of(path)
     tables = [RankTable.load(file, max_bytes=max_bytes) for file in files]

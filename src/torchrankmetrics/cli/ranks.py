@@ -86,15 +86,15 @@ def report_command(
     `torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv`
     """
     from torchrankmetrics.cli import reading
-    from torchrankmetrics.evaluation.breakdown import break_down
-    from torchrankmetrics.evaluation.intervals import check_confidence_level
-    from torchrankmetrics.evaluation.measure import SIDES
-    from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Selection
-    from torchrankmetrics.evaluation.summary import sampled_notes, tasks_note
-    from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-    from torchrankmetrics.theory.inference.intervals import METHODS
-    from torchrankmetrics.theory.sample import RANK_TYPES
-    from torchrankmetrics.theory.views import VIEWS
+    from torchrankmetrics.metrics.breakdown import break_down
+    from torchrankmetrics.inference.intervals import check_confidence_level
+    from torchrankmetrics.metrics.measure import SIDES
+    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+    from torchrankmetrics.inference.standard_errors import METHODS
+    from torchrankmetrics.definitions.sample import RANK_TYPES
+    from torchrankmetrics.metrics.views import VIEWS
 
     if confidence_level is not None:
         confidence_level = check_confidence_level(confidence_level)
@@ -176,8 +176,8 @@ def compare_command(
 
     `torchrankmetrics compare new.npz old.npz -m mrr --margin 0.01`
     """
-    from torchrankmetrics.evaluation.compare import compare
-    from torchrankmetrics.evaluation.equivalence import equivalence, equivalences
+    from torchrankmetrics.inference.compare import compare
+    from torchrankmetrics.inference.equivalence import equivalence, equivalences
 
     paths = [a, b, *(others or [])]
     if len(paths) == 2:

@@ -64,7 +64,7 @@ def study_command(
     `torchrankmetrics study "runs/{dataset}.{model}.npz" -m amri --format latex`
     """
     from torchrankmetrics.study import RankStudy
-    from torchrankmetrics.theory.views import VIEWS
+    from torchrankmetrics.metrics.views import VIEWS
 
     check_choice("--view", view, VIEWS[:-1])
     check_choice("--rows", rows, _ROWS)

@@ -3,10 +3,10 @@
 import numpy.typing as npt
 
 from torchrankmetrics.datasets import candidate_counts
-from torchrankmetrics.theory.candidates import CandidateCounts, Moments
-from torchrankmetrics.theory.definitions import RankDefinition
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider
+from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
 
 
 class PrecomputedExpectation:
@@ -25,7 +25,7 @@ class PrecomputedExpectation:
     Raises:
         TypeError, ValueError: as ``CandidateCounts.of``, or for an unknown data set.
 
-    >>> from torchrankmetrics.theory.definitions import MEAN_RANK
+    >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> PrecomputedExpectation([14, 13], count=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
     7.375
     >>> round(PrecomputedExpectation("fb15k237").moments(MEAN_RANK, [2, 2]).mean, 2)

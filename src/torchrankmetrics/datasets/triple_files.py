@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from torchrankmetrics.theory.candidates import IntArray
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.validation import shown
 
 Triple = tuple[str, str, str]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.evaluation.evaluate import Options, evaluate
-from torchrankmetrics.evaluation.selection import Metrics
+from torchrankmetrics.metrics.evaluate import Options, evaluate
+from torchrankmetrics.metrics.selection import Metrics
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks

@@ -16,9 +16,9 @@ from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode,
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.evaluation.analysis import Average
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.metrics.analysis import Average
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.integrations.pykeen_results import (
     Keywords,
     Known,
@@ -35,9 +35,9 @@ from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.validation import one_number
 
 

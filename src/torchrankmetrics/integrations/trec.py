@@ -11,14 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.evaluate import evaluate
-from torchrankmetrics.evaluation.rank_table import RankTable
-from torchrankmetrics.evaluation.selection import Metrics, Selection
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.evaluate import evaluate
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.metrics.selection import Metrics, Selection
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.validation import check_int, is_int, shown
 
 Qrels = Mapping[str, Mapping[str, int]]

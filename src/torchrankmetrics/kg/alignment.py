@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import told
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows

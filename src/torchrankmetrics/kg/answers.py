@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.validation import shown

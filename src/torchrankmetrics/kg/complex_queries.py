@@ -6,7 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.loop import QuerySide
 from torchrankmetrics.kg.scorers import Scores

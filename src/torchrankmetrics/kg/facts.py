@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import as_facts, asked_of
 from torchrankmetrics.kg.scorers import Scores

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
 from torchrankmetrics.ranking.scores import rank_listed

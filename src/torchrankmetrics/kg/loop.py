@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.answers import Best, SideAnswers
 from torchrankmetrics.kg.known_triples import excluded_by
 from torchrankmetrics.kg.scorers import EmbeddingScorer, score_queries

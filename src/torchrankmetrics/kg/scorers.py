@@ -21,7 +21,7 @@ from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.ranking.shards import Part
-from torchrankmetrics.theory.views import looks_reversed
+from torchrankmetrics.metrics.views import looks_reversed
 from torchrankmetrics.validation import check_int
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, asked_of
 from torchrankmetrics.kg.loop import QuerySide

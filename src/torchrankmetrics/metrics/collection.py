@@ -10,22 +10,22 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.eager import eager
-from torchrankmetrics.evaluation.analysis import Average
-from torchrankmetrics.evaluation.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.evaluation.intervals import Cluster, Intervals, confidence_intervals
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import Asked, all_names, parse_name
-from torchrankmetrics.evaluation.rank_table import RankTable
-from torchrankmetrics.evaluation.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.evaluation.summary import Summary, summarize
+from torchrankmetrics.metrics.analysis import Average
+from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import Asked, all_names, parse_name
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.metric import RankMetric, Storage
 from torchrankmetrics.metrics.store import RowStore, as_values
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.inference.intervals import Method
-from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.inference.standard_errors import Method
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.validation import shown
 
 One = Asked | MetricCollection

@@ -10,8 +10,8 @@ from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.eager import eager
-from torchrankmetrics.evaluation.analysis import Analysis
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.state import KEY, sign
 from torchrankmetrics.metrics.store import REWRITING, TakesBatches, as_values

@@ -12,22 +12,22 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.eager import eager
-from torchrankmetrics.evaluation.analysis import Analysis, Average, Side
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import MetricName, asked
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.metrics.analysis import Analysis, Average, Side
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import MetricName, asked
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.state import RowState, checked
 from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
-from torchrankmetrics.theory.candidates import Moments
-from torchrankmetrics.theory.expectation.provider import ExpectationProvider
-from torchrankmetrics.theory.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.sample import RankType
-from torchrankmetrics.theory.views import View
+from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.validation import TaskSide, check_choice
 
 Fact = TypeVar("Fact")

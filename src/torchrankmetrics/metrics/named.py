@@ -5,11 +5,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.names import MetricName
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import MetricName
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.theory import definitions
-from torchrankmetrics.theory.queries.definitions import Definition
+from torchrankmetrics.definitions import tasks as definitions
+from torchrankmetrics.queries.definitions import Definition
 
 _EXAMPLE = """\
 Example:

@@ -6,9 +6,9 @@ and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), unless another rank type is 
 
 from typing import Any
 
-from torchrankmetrics.evaluation.measure import Measure
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.named import NamedMetric, NamedMetricAtK
-from torchrankmetrics.theory.queries import definitions
+from torchrankmetrics.queries import definitions
 
 
 class QueryMetricUpToK(NamedMetricAtK):  # noqa: D101  # its doc would be read as that of a metric

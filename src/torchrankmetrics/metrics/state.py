@@ -11,7 +11,7 @@ from lightning_utilities import apply_to_collection
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.store import REWRITING, RowStore
 from torchrankmetrics.table.queries import check_queries
 

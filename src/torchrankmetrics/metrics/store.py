@@ -15,7 +15,7 @@ from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
-from torchrankmetrics.evaluation.analysis import Analysis
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.scores import Target

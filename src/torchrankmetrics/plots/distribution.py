@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.evaluation.analysis import Side
-from torchrankmetrics.evaluation.intervals import check_confidence_level
+from torchrankmetrics.metrics.analysis import Side
+from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -19,9 +19,9 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     samples_of,
 )
-from torchrankmetrics.theory.candidates import CandidateCounts, FloatArray
-from torchrankmetrics.theory.sample import RankSample, RankType
-from torchrankmetrics.theory.values import base_value, has_expected
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.metrics.values import base_value, has_expected
 from torchrankmetrics.validation import TASK_SIDES, check_choice
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.evaluation.names import Asked
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.metrics.names import Asked
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.scores import Target

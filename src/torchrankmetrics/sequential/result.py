@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 
-from torchrankmetrics.evaluation.rank_table import RankTable
+from torchrankmetrics.table.rank_table import RankTable
 
 
 @dataclass(frozen=True, eq=False)

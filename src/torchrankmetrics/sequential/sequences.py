@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from torchrankmetrics.theory.candidates import FloatArray
+from torchrankmetrics.definitions.candidates import FloatArray
 
 # shares of all that is at stake, bet side by side: one of them is near the best for any difference that can be seen
 FRACTIONS = 0.9 * 0.5 ** np.arange(8.0)

@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from torchrankmetrics.evaluation.intervals import check_confidence_level
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.selection import Metrics, Selection
+from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.selection import Metrics, Selection
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.study.page import MANIFEST, VERSION, manifest_of, manifest_text
 from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_of
 from torchrankmetrics.study.runs import Run, rows_of_source
-from torchrankmetrics.theory.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.theory.views import VIEWS
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.validation import shown
 
 __all__ = ["RankStudy", "Verification", "verify"]

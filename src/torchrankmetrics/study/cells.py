@@ -8,23 +8,23 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.evaluation.analysis import sample_of
-from torchrankmetrics.evaluation.intervals import named_clusters
-from torchrankmetrics.evaluation.measure import Measure
-from torchrankmetrics.evaluation.pairing import paired_queries
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.inference.intervals import named_clusters
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.inference.pairing import paired_queries
 from torchrankmetrics.study.runs import DataSet, Read
 from torchrankmetrics.table.columns import used
-from torchrankmetrics.theory.candidates import FloatArray, IntArray
-from torchrankmetrics.theory.expectation.provider import ExpectationUnavailableError
-from torchrankmetrics.theory.inference.intervals import Method, estimate, mean_limits, wilson_ends
-from torchrankmetrics.theory.inference.seeds import SeededModels, smooth_of
-from torchrankmetrics.theory.inference.shares import share_difference_p_value
-from torchrankmetrics.theory.inference.units import is_mean, task_values, units_of
-from torchrankmetrics.theory.queries.definitions import QueryDefinition
-from torchrankmetrics.theory.queries.sample import QuerySample
-from torchrankmetrics.theory.sample import RankSample
-from torchrankmetrics.theory.transforms import apply_transform
-from torchrankmetrics.theory.views import apply_view, view_slope
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
+from torchrankmetrics.inference.standard_errors import Method, estimate, mean_limits, wilson_ends
+from torchrankmetrics.inference.seeds import SeededModels, smooth_of
+from torchrankmetrics.inference.shares import share_difference_p_value
+from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.metrics.views import apply_view, view_slope
 
 _RESAMPLES = 2000  # of metrics that have a bootstrap only
 _Sample = RankSample | QuerySample

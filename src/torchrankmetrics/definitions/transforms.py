@@ -1,0 +1,241 @@
+"""Transforms of ranks and of aggregates, written in torch: each knows what has a closed form for it, on NumPy arrays.
+
+A user's function is a ``Custom`` transform: everything works with it, by sums in place of closed forms.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from scipy.optimize import brentq
+from torch import Tensor
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sums import panel_means, panel_ratio, prefix_rule
+from torchrankmetrics.validation import shown
+
+Transform = Callable[[Tensor], Tensor]
+_BLOCK = 1 << 14
+_MOST_RANKS = 1 << 24  # of a user-defined f: a table of them takes 128 MiB
+_MOST_VALUES = 10**9  # of f(r, N), for all distinct N together
+
+
+class KnownTransform:
+    """A transform and what has a closed form for it; the methods here serve any transform.
+
+    Attributes:
+        exponent: p of x -> x^p; NaN for others.
+        direction: 1 if it increases for x > 0, -1 if it decreases; 0: to be found out.
+        inverse_error: what rounding costs the inverse beside a relative error: absolute, and as a share of the range.
+        smooth: monotone, and smooth on panels of ranks that double; others are summed rank by rank.
+        constant_from: the rank from which on all values are equal.
+        is_share: its mean is a share of tasks.
+        has_limit: its formula holds at infinity too.
+        uses_candidates: whether it depends on the number of candidates.
+        min_candidates: the fewest candidates with which a task has a value.
+        closed_moments: null moments among N candidates do not depend, to the last bit, on what other N are asked for.
+    """
+
+    __call__: Callable[..., Tensor]
+    exponent: float = math.nan
+    direction: int = 0
+    inverse_error: ClassVar[tuple[float, float]] = (0.0, 1e-12)
+    smooth: ClassVar[bool] = False
+    constant_from: int = 1 << 62
+    is_share: ClassVar[bool] = False
+    has_limit: ClassVar[bool] = True
+    uses_candidates: ClassVar[bool] = False
+    min_candidates: int = 1
+    closed_moments: bool = False
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether it gives what it gets."""
+        return self.exponent == 1
+
+    def at(self, num_candidates: int) -> "KnownTransform":
+        """The transform of ranks among so many candidates."""
+        return self
+
+    def values(self, x: FloatArray) -> FloatArray:
+        """Values (m,) at x (m,), infinities and NaN among them."""
+        result: FloatArray = self(torch.from_numpy(x)).to(torch.float64).numpy()
+        return result
+
+    def inverse(self, value: float, low: float, high: float) -> float:
+        """The x that has this value; where there is no closed form, sought in [low, high]."""
+        gaps: Callable[[float], float] = lambda x: float(self.values(np.array([x]))[0]) - value  # noqa: E731
+        if gaps(low) * gaps(high) >= 0:
+            return low if abs(gaps(low)) < abs(gaps(high)) else high
+        return float(brentq(gaps, low, high, xtol=1e-15 * max(abs(low), abs(high)), rtol=1e-14))
+
+    def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance >= 0 of f(r), r uniform on {1..N}: (u,) int64, ascending, in, (u,) float64 each out.
+
+        The variance of a constant is exactly zero.
+
+        Raises:
+            ValueError: if f is not finite, changes the shape, or is user-defined and N is above 2^24.
+
+        Source: Hoyt et al. 2022 (arXiv 2203.07544), appendix, for ranks, reciprocal ranks and hits.
+        """
+        if not self.smooth:
+            return range_moments(rank_table(self, int(N[-1])), np.zeros_like(N), N)
+        rule = prefix_rule(N.tobytes(), panel_ratio(1.0 if math.isnan(self.exponent) else self.exponent))
+        values = apply_transform(self, rule.nodes)
+        return rule.means(values), rule.variances(values)
+
+    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+        """Mean of f over {low..high} for each block: (b,) int64 >= 1 twice or thrice in, (b,) float64 out."""
+        if self.smooth:
+            return panel_means(lambda rank, _: apply_transform(self, rank), low, high)
+        return range_moments(rank_table(self, int(high.max())), low - 1, high)[0]
+
+
+@dataclass(frozen=True)
+class Custom(KnownTransform):
+    """A user-defined function."""
+
+    function: Transform
+    has_limit = False
+    closed_moments = True
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return self.function(x)
+
+
+RankTransform = Transform | KnownTransform
+
+
+def known(f: RankTransform) -> KnownTransform:
+    """The transform with what is known of it."""
+    return f if isinstance(f, KnownTransform) else Custom(f)
+
+
+def apply_transform(
+    f: RankTransform, x: FloatArray, name: str = "f", num_candidates: IntArray | None = None
+) -> FloatArray:
+    """Apply a transform elementwise, in blocks of fixed size: the same bits for any number of threads.
+
+    Args:
+        f: a transform.
+        x: (m,) float64, ranks or what became of them.
+        name: what errors call the transform.
+        num_candidates: (m,) int64, for a transform that depends on them; others do not look.
+
+    Returns:
+        (m,) float64, finite; ``x`` itself for the identity.
+
+    Raises:
+        ValueError: if the transform changes the shape, gives a value that is not finite, or lacks candidate counts.
+    """
+    f = known(f)
+    if f.is_identity:
+        return _finite(x, x, name)
+    result = np.empty(len(x))
+    for begin in range(0, len(x), _BLOCK):
+        block = torch.from_numpy(x[begin : begin + _BLOCK])
+        if f.uses_candidates:
+            if num_candidates is None:
+                raise ValueError(f"{name} depends on the number of candidates: num_candidates is needed")
+            value = f(block, torch.from_numpy(num_candidates[begin : begin + _BLOCK].astype(np.float64)))
+        else:
+            value = f(block)
+        if value.shape != block.shape:
+            raise ValueError(f"{name} must keep the shape of its input, {tuple(block.shape)}; got {tuple(value.shape)}")
+        result[begin : begin + _BLOCK] = value.to(torch.float64).numpy()
+    return _finite(result, x, name)
+
+
+def transform_slopes(g: Transform, x: FloatArray) -> FloatArray:
+    """Derivative of a transform, elementwise: (m,) float64 in, (m,) float64 out.
+
+    Raises:
+        ValueError: if torch cannot differentiate the transform.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        point = torch.tensor(x, dtype=torch.float64, device="cpu", requires_grad=True)
+        value = g(point)
+        if not value.requires_grad:
+            raise ValueError(f"g must be made of differentiable torch operations for an error estimate, got {shown(g)}")
+        (slope,) = torch.autograd.grad(value.sum(), point)
+    result: FloatArray = slope.numpy()
+    return result
+
+
+def _finite(result: FloatArray, x: FloatArray, name: str) -> FloatArray:
+    if not np.isfinite(result).all():
+        bad = float(x[~np.isfinite(result)][0])
+        raise ValueError(f"{name} must be finite on every rank >= 1; at rank {bad:g} it is not")
+    return result
+
+
+def rank_table(f: KnownTransform, num_ranks: int) -> FloatArray:
+    """Values of f at the ranks 1..num_ranks, float64.
+
+    Raises:
+        ValueError: if there are more than 2^24 ranks.
+    """
+    if num_ranks > _MOST_RANKS:
+        raise _too_many(f, f"at most {_MOST_RANKS:,}", f"{num_ranks:,}")
+    table = np.empty(num_ranks)
+    for begin in range(0, num_ranks, _BLOCK):
+        ranks = np.arange(begin + 1, min(begin + _BLOCK, num_ranks) + 1, dtype=np.float64)
+        table[begin : begin + len(ranks)] = apply_transform(f, ranks)
+    return table
+
+
+def check_evaluations(f: KnownTransform, num_candidates: IntArray) -> None:
+    """Check that f(r, N) is affordable at all ranks for these distinct N.
+
+    Raises:
+        ValueError: if they sum to more than 1e9.
+    """
+    if (total := float(num_candidates.sum(dtype=np.float64))) > _MOST_VALUES:
+        got = f"{len(num_candidates):,} distinct counts with a sum of {total:,.0f}"
+        raise _too_many(f, f"distinct counts with a sum of at most {_MOST_VALUES:,}", got)
+
+
+def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
+    function = getattr(f, "function", f)
+    return ValueError(
+        f"num_candidates must be {most}, to sum the user-defined f={getattr(function, '__qualname__', function)!s:.80} "
+        f"over all ranks; got {got}. Use a metric of the package, or rank_type='realistic' and "
+        "expectation=MonteCarloExpectation(samples=10_000, seed=0)"
+    )
+
+
+def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Mean and variance of values[start:stop] for many ranges, each not empty: (b,) float64 twice.
+
+    The ranges are merged from nodes of a binary tree over all values, so that nothing cancels, equal values have no
+    variance at all, and the bits of a range do not depend on the other ranges.
+
+    Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
+    """
+    start, stop, size, squares = start.copy(), stop.copy(), 1, np.zeros_like(values)
+    count, total, mean, square = np.zeros((4, len(start)))
+
+    def add(ranges: IntArray, node: IntArray) -> None:
+        before = count[ranges]
+        count[ranges] += size
+        apart = values[node] / size - mean[ranges]
+        total[ranges] += values[node]
+        mean[ranges] += apart * (size / count[ranges])
+        square[ranges] += squares[node] + apart**2 * (before * size / count[ranges])
+
+    while (left := np.flatnonzero(start < stop)).size:
+        odd = left[start[left] % 2 == 1]
+        add(odd, start[odd])
+        start[odd] += 1
+        odd = left[(stop[left] % 2 == 1) & (start[left] < stop[left])]
+        stop[odd] -= 1
+        add(odd, stop[odd])
+        first, second = (values[i : len(values) // 2 * 2 : 2] for i in (0, 1))
+        squares = squares[: 2 * len(first) : 2] + squares[1 : 2 * len(first) : 2] + (first - second) ** 2 / (2 * size)
+        values, size, start, stop = first + second, 2 * size, start // 2, stop // 2
+    return total / count, square / count

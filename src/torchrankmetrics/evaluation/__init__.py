@@ -1,1 +1,0 @@
-"""Measures of rows of ranks without torchmetrics: values, tables, intervals and comparisons."""

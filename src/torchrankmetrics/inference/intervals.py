@@ -1,0 +1,240 @@
+"""Confidence intervals of metrics, and the clusters (group, sample id, query) of ranking tasks."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
+from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, in_view
+from torchrankmetrics.inference.units import clusters_of, is_mean
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.metrics.views import apply_view
+from torchrankmetrics.validation import check_choice, check_int, one_number, shown
+
+Cluster = Literal["group", "sample_id"] | Integers
+"""What is drawn together: a column by its name, or a key for every task."""
+
+
+def named_clusters(rows: Rows, name: str) -> IntArray:
+    """Cluster of every row (n,) from a column.
+
+    Raises:
+        ValueError: if there is no such column, or a task has nothing in it.
+    """
+    if name not in ("group", "sample_id"):
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shown(name)}")
+    keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
+    if (keys == ABSENT).any():
+        raise ValueError(f"cluster={shown(name)} needs a {name} for every task: pass {name}= to every update")
+    return keys
+
+
+def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
+    """Cluster of every row (size,) from an array.
+
+    Raises:
+        TypeError: if the keys are not integers.
+        ValueError: if there is not one per row.
+    """
+    array = as_ids(keys, "cluster").cpu().numpy()
+    if array.shape != (size,):
+        raise ValueError(
+            f"cluster must have one key per row of {of}, shape ({size},); got {array.shape}. "
+            "With sample ids: cluster = query_of[collection.table().sample_id]"
+        )
+    return array
+
+
+def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
+    """Clusters given for rows with sample ids, in the order that canonical rows of them have, repeats dropped.
+
+    Raises:
+        TypeError: if the keys are not integers.
+        ValueError: if there is not one per row, or repeats of a task differ.
+    """
+    weighed = weights(rows) > 0
+    own = given_clusters(keys, len(rows), of)[weighed]
+    tasks = np.column_stack([Columns(rows).side, Columns(rows).sample_id])[weighed]
+    _, first, index = np.unique(tasks, axis=0, return_index=True, return_inverse=True)
+    if (own != own[first][index.reshape(-1)]).any():
+        raise ValueError(f"cluster must be the same for all repeats of a task of {of}")
+    return np.asarray(own[first])
+
+
+# below it 95 % intervals were seen to cover less than 93 %: python -m benchmarks.calibration
+LEAST_EFFECTIVE_TASKS = 5.0
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A metric with its confidence interval; ``standard_error`` is in the units of ``value``.
+
+    ``effective_tasks`` is the number of tasks (or clusters) that the error rests on: n over the kurtosis of their
+    influences, infinite for intervals that need none, such as Wilson's. Below 5 the interval misses more often than
+    it says.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+    standard_error: float
+    effective_tasks: float = math.inf
+
+    def __str__(self) -> str:
+        return f"{self.metric} {self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+@dataclass(frozen=True)
+class Intervals(Rendered):
+    """Intervals by metric key: read ``intervals["mrr"].low``, iterate over ``rows``, or print.
+
+    ``effective_clusters`` is the number of clusters of equal weight that would be worth as much; well below 100 the
+    intervals cover less often than they say.
+    """
+
+    rows: tuple[Interval, ...]
+    confidence_level: float
+    method: Method
+    num_tasks: int
+    num_clusters: int | None
+    effective_clusters: float | None
+
+    def __getitem__(self, key: str) -> Interval:
+        for row in self.rows:
+            if row.metric == key:
+                return row
+        raise KeyError(f"{shown(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        columns = (
+            Column("metric", key=True),
+            Column("value"),
+            Column("low"),
+            Column("high"),
+            Column("standard_error", audience="programs"),
+            Column("effective_tasks", audience="programs"),
+        )
+        clusters = "" if self.num_clusters is None else in_clusters(self.num_clusters, self.effective_clusters)
+        note = f"{100 * self.confidence_level:g} % ({self.method}), {self.num_tasks} tasks{clusters}"
+        return Tabular(columns, [dataclasses.astuple(row) for row in self.rows], (note,))
+
+
+def confidence_intervals(
+    analysis: Analysis,
+    measures: Mapping[str, Measure],
+    confidence_level: float,
+    method: Method,
+    cluster: Cluster | None,
+    n_resamples: int,
+    seed: int,
+) -> Intervals:
+    """See ``RankCollection.confidence_intervals``."""
+    confidence_level = check_confidence_level(confidence_level)
+    check_choice("method", method, METHODS)
+    check_int("n_resamples", n_resamples, 100)
+    keys = _clusters(analysis.rows, cluster)
+    asked = {key: measure for key, measure in measures.items() if measure.is_estimate}
+    if method == "normal":
+        _check_normal(asked)
+    found: dict[Measure, Estimate] = {}
+    rows = []
+    for key, measure in asked.items():
+        sample = measure.sample(analysis)
+        base = dataclasses.replace(measure, view="base")
+        if base not in found:
+            own = _clusters_of_queries(analysis, measure, cluster)
+            if keys is not None and isinstance(measure.definition, RankDefinition):
+                own = keys[used(analysis.rows, measure.side, measure.definition.min_candidates)]
+            found[base] = estimate(
+                measure.definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
+            )
+        rows.append(_interval(key, measure, measure.base(analysis), found[base], sample))
+    warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
+    sample, number, effective = analysis.sample(), None, None
+    if keys is not None:
+        clusters = clusters_of(sample, keys[used(analysis.rows, "both")])
+        number, effective = clusters.size, clusters.effective
+    return Intervals(tuple(rows), confidence_level, method, sample.num_tasks, number, effective)
+
+
+def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
+    """Warn of the metrics whose error rests on too few tasks or clusters."""
+    few = {key: number for key, number in effective_tasks.items() if number < LEAST_EFFECTIVE_TASKS}
+    if few:
+        told = ", ".join(
+            f"{shown(key)} (on {number:.1f})" if number else f"{shown(key)} (no spread at all)"
+            for key, number in few.items()
+        )
+        warn(
+            f"the interval of {told} may well miss: its error rests on fewer than {LEAST_EFFECTIVE_TASKS:g} tasks or "
+            "clusters. A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: "
+            "use more tasks, or a metric that the tail does not rule, such as hits@10"
+        )
+
+
+def in_clusters(number: int, effective: float | None) -> str:
+    """Say how many clusters there are, and how many of equal size they are worth."""
+    return f" in {number} clusters (worth {effective:.0f} of equal size)"
+
+
+def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
+    if cluster is None or isinstance(cluster, str):
+        return None if cluster is None else named_clusters(rows, cluster)
+    keys = given_clusters(cluster, len(rows), "table()")
+    if (Columns(rows).sample_id == ABSENT).any():
+        raise ValueError(
+            "cluster as an array needs a sample_id for every task: rows without one are sorted and merged, and "
+            "nothing tells which task is which; pass sample_id= to every update, or cluster='group'"
+        )
+    return keys
+
+
+def _clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray | None:
+    """Clusters of the queries of a measure; None: every query is on its own, or it is a measure of tasks."""
+    definition = measure.definition
+    if cluster is None or not isinstance(definition, QueryDefinition):
+        return None
+    if not isinstance(cluster, str) or cluster != "group":
+        raise ValueError(f"cluster must be 'group' or None for {shown(measure.key)}: its units are queries, not tasks")
+    return analysis.queries.group[analysis.used_queries(definition, measure.side)]
+
+
+def check_confidence_level(confidence_level: float) -> float:
+    """Read a confidence level; one outside (0, 1) is a ValueError."""
+    number = one_number(confidence_level)
+    if number is None or not 0 < number < 1:
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shown(confidence_level)}")
+    return number
+
+
+def _check_normal(measures: Mapping[str, Measure]) -> None:
+    refused = [key for key, measure in measures.items() if not is_mean(measure.definition, measure.rank_type)]
+    if refused:
+        raise ValueError(
+            f"method='normal' has no standard error for {', '.join(map(repr, refused))}: only means of a transform of "
+            "ranks have a formula; use method='bootstrap'"
+        )
+
+
+def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample | QuerySample) -> Interval:
+    found = base
+    if measure.view != "base" and not math.isnan(value):
+        moments = measure.moments(sample.candidate_counts)
+        found = in_view(base, measure.definition, measure.view, moments)
+        value = apply_view(measure.definition, measure.view, value, moments)
+    return Interval(key, value, found.low, found.high, found.standard_error, found.effective_tasks)

@@ -1,0 +1,187 @@
+"""Rows of several models aligned on the same ranking tasks or queries."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from torchrankmetrics.metrics.analysis import Analysis, Average, Side, query_sample_of
+from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, weights
+from torchrankmetrics.table.queries import Queries, queries_of
+from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
+
+_SHOWN = 3
+
+
+def paired_rows(
+    runs: list[Evaluation], names: list[str], cluster: Cluster | None = None
+) -> tuple[list[Rows], IntArray | None]:
+    """Rows of every run in one common order of tasks, and the cluster of each task.
+
+    By (side, sample id) where the tasks have sample ids, else by order.
+
+    Args:
+        runs: each a ``RankTable``, ``RankCollection`` or ``Ranks``.
+        names: what to call them in errors.
+        cluster: None, "group", "sample_id", or int64 keys aligned with the tasks of the first run: the rows of its
+            ``table()`` for a collection with sample ids, else the tasks in their order.
+
+    Raises:
+        TypeError: if the keys are not integers.
+        ValueError: if the runs are not of the same tasks (the first that are missing are told), or the order is lost.
+    """
+    given = [_rows(run, name) for run, name in zip(runs, names, strict=True)]
+    named = [bool((Columns(rows).sample_id != ABSENT).any()) for rows in given]
+    if any(named):
+        for rows, name in zip(given, names, strict=True):
+            if (Columns(rows).sample_id == ABSENT).any():
+                raise ValueError(
+                    f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
+                )
+    # an analysis tells of NaN scores, of repeats that differ, and of what an accelerator has flagged
+    analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
+    if any(named):
+        ordered = [analysis.table_rows for analysis in analyses]
+        _check_same_ids(ordered, names)
+    else:
+        ordered = given
+        for run, rows, name in zip(runs, ordered, names, strict=True):
+            _check_order(run, rows, name)
+            if len(rows) != len(ordered[0]):
+                raise ValueError(
+                    f"{name} has {len(rows)} tasks, {names[0]} has {len(ordered[0])}; without sample ids tasks are "
+                    "aligned by order: pass sample_id= to every update, or ranks of the same tasks in the same order"
+                )
+    for rows, name in zip(ordered[1:], names[1:], strict=True):
+        check_same_tasks(ordered[0], rows, names[0], name)
+    keys = _clusters(cluster, runs[0], given[0], ordered[0], names[0])
+    return ordered, keys
+
+
+def _rows(run: Evaluation, name: str) -> Rows:
+    table = as_table(run.local_table() if isinstance(run, Collected) else run)
+    check_complete(table, name)
+    return table.rows.cpu().numpy()
+
+
+def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
+    if isinstance(run, Ranks):
+        return
+    merged = bool((Columns(rows).count != 1).any())
+    stored = isinstance(run, Collected) and run.storage == "counts"
+    # rows sorted as compact() and table() sort them have lost the order of tasks
+    sorted_ = isinstance(run, RankTable) and len(rows) > 1 and np.array_equal(canonical_rows(rows)[0], rows)
+    if merged or stored or sorted_:
+        raise ValueError(
+            f"{name} has no sample ids and its rows are sorted or merged (by table(), compact() or storage='counts'): "
+            "nothing tells which task is which. Pass sample_id= to every update, or compare Ranks or the collections"
+        )
+
+
+def _check_same_ids(ordered: list[Rows], names: list[str]) -> None:
+    first = _ids(ordered[0])
+    for rows, name in zip(ordered[1:], names[1:], strict=True):
+        other = _ids(rows)
+        missing = [(names[0], other - first), (name, first - other)]
+        parts = [f"{where} lacks {len(lost)}: {_listed(lost)}" for where, lost in missing if lost]
+        if parts:
+            raise ValueError(f"{names[0]} and {name} are not of the same tasks (side, sample_id): {'; '.join(parts)}")
+
+
+def _ids(rows: Rows) -> set[tuple[int, int]]:
+    return set(zip(Columns(rows).side.tolist(), Columns(rows).sample_id.tolist(), strict=True))
+
+
+def _listed(lost: set[tuple[int, int]]) -> str:
+    shown = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
+    return shown + (", ..." if len(lost) > _SHOWN else "")
+
+
+def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
+    """Refuse tasks that are not the same in all but their ranks; rows (n, 9) of both, in one order."""
+    for what, x, y in (
+        ("side", Columns(a).side, Columns(b).side),
+        ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),
+        ("group", Columns(a).group, Columns(b).group),
+        ("weight", weights(a), weights(b)),
+    ):
+        different = np.flatnonzero(x != y)
+        if len(different):
+            at = int(different[0])
+            sample = Columns(a).sample_id[at]
+            task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(Columns(a).side[at]), int(sample))})}"
+            raise ValueError(
+                f"{name_a} and {name_b} differ in {what} at {len(different)} tasks, first {task}: {x[at]} and {y[at]}; "
+                "models can be compared on the same tasks only, filtered and weighted the same way"
+            )
+
+
+def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Rows, name: str) -> IntArray | None:
+    if cluster is None or isinstance(cluster, str):
+        return None if cluster is None else named_clusters(ordered, cluster)
+    # a collection shows its rows through table(), where repeats are dropped and the rest sorted
+    if ordered is given or isinstance(run, Collected):
+        return given_clusters(cluster, len(ordered), name)
+    return canonical_clusters(cluster, given, name)
+
+
+def paired_queries(
+    rows: Sequence[Rows], definition: QueryDefinition, side: Side, average: Average
+) -> tuple[list[QuerySample], IntArray]:
+    """Queries of every run in one common order, as far as the metric has a value, and a row of each.
+
+    Args:
+        rows: of every run, in one order of tasks.
+        definition: the metric.
+        side: of the queries.
+        average: how they are weighed.
+
+    Returns:
+        A sample per run, and the index (q,) of a row of each query.
+
+    Raises:
+        ValueError: if the runs differ in which tasks are answers of one query, or as ``queries_of``.
+    """
+    weighed = np.flatnonzero(weights(rows[0]) > 0)
+    parts = [run[weighed] for run in rows]
+    names = np.stack([Columns(part).query for part in parts], 1)
+    alone = names == ABSENT
+    if (alone.any(1) != alone.all(1)).any():
+        raise _differing()
+    # queries without names of their own are told apart by group and weight, too
+    about = Columns(parts[0])
+    facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
+    label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
+    found = [_queries(part, label) for part in parts]
+    first = found[0]
+    for other in found[1:]:
+        same = len(other) == len(first) and np.array_equal(other.count, first.count)
+        if not same or not np.array_equal(other.num_answers, first.num_answers):
+            raise _differing()
+    used = definition.has_value(first.num_candidates, first.num_answers) & first.of_side(side)
+    samples = [query_sample_of(queries.take(used), average) for queries in found]
+    return samples, weighed[first.row[used]]
+
+
+def _queries(rows: Rows, label: IntArray) -> Queries:
+    """Queries by a label that is at least as fine as their names; equal ones without a name may be apart in it."""
+    query = Columns(rows).query
+    named = query >= 0
+    pairs = np.stack([Columns(rows).side, query, label], 1)[named]
+    if len(np.unique(pairs, axis=0)) != len(np.unique(pairs[:, :2], axis=0)):
+        raise _differing()
+    return queries_of(rows, label)
+
+
+def _differing() -> ValueError:
+    return ValueError(
+        "the models differ in which tasks are answers of one query: rank the same queries with both, in the same form, "
+        "or name them with query="
+    )

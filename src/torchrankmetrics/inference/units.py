@@ -1,0 +1,159 @@
+"""Independent units of an evaluation (ranking tasks or clusters) with their influences."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.queries.means import query_values
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.null.tails.significance import has_p_value
+from torchrankmetrics.definitions.transforms import apply_transform, known
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What is drawn independently: k weighted means over u distinct units.
+
+    Attributes:
+        weight: (u,) float64, sum of the weights w in a unit.
+        sums: (u, k) float64, sums of w f.
+        count: (u,) int64, how many equal units an entry stands for.
+        clustered: whether a unit may hold several tasks.
+    """
+
+    weight: FloatArray
+    sums: FloatArray
+    count: IntArray
+    clustered: bool = False
+
+    @property
+    def size(self) -> int:
+        """Number of units."""
+        return int(self.count.sum())
+
+    def require_two(self) -> None:
+        """Refuse what has no spread to estimate an error from.
+
+        Raises:
+            ValueError: if there are fewer than two units.
+        """
+        if self.size < 2:
+            raise ValueError(
+                f"at least 2 independent tasks or clusters are needed for an error estimate, got {self.size}"
+            )
+
+    @cached_property
+    def total(self) -> float:
+        """Sum W of all weights."""
+        return float(self.count @ self.weight)
+
+    @cached_property
+    def mean(self) -> FloatArray:
+        """(k,) means, sum of w f over W."""
+        return np.asarray(self.count @ self.sums / self.total, dtype=np.float64)
+
+    @cached_property
+    def influence(self) -> FloatArray:
+        """(u, k) what each unit adds to the error of the mean, sum of v (f - M).
+
+        Over 1 - share of a cluster's weight (the jackknife): a large cluster draws the mean to itself.
+        """
+        plain = (self.sums - self.weight[:, None] * self.mean) / self.total
+        return plain / (1 - self.weight[:, None] / self.total) if self.clustered and self.size > 1 else plain
+
+    @property
+    def factor(self) -> float:
+        """What the sum of squared influences is short of the variance: n / (n - 1); in the jackknife (n - 1) / n.
+
+        Raises:
+            ValueError: if there are fewer than two units.
+        """
+        self.require_two()
+        return (self.size - 1) / self.size if self.clustered else self.size / (self.size - 1)
+
+    @cached_property
+    def covariance(self) -> FloatArray:
+        """(k, k) covariance of the means."""
+        square = self.influence.T @ (self.count[:, None] * self.influence)
+        return np.asarray(self.factor * square, dtype=np.float64)
+
+    @cached_property
+    def effective(self) -> float:
+        """Number of units of equal weight that would be as many, W^2 over the sum of squared weights."""
+        return self.total**2 / float(self.count @ self.weight**2)
+
+
+def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
+    """Number of tasks or clusters that an error rests on: (sum of u^2)^2 over sum of u^4, in [1, n]; 0 without spread.
+
+    It is n over the kurtosis of the influences. Where it is small, a few tasks of a long tail are all that is known of
+    the error, and those that the sample has missed are not in it.
+
+    Args:
+        influence: (u,) float64, what each unit adds to the error of the estimate.
+        count: (u,) int64, how many equal units an entry stands for.
+    """
+    largest = float(np.abs(influence).max(initial=0.0))
+    if largest == 0:
+        return 0.0
+    square = (influence / largest) ** 2
+    return float(count @ square) ** 2 / float(count @ square**2)
+
+
+def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray | None = None) -> Units:
+    """Collect values f of tasks into units: the tasks themselves, or clusters of them.
+
+    Args:
+        values: (m,) or (m, k) float64.
+        weight: (m,) float64 > 0, of one task.
+        count: (m,) int64, how many tasks an entry stands for.
+        cluster: (m,) int64 keys; None: every task is a unit.
+    """
+    values = values[:, None] if values.ndim == 1 else values
+    if cluster is None:
+        return Units(weight, weight[:, None] * values, count)
+    return _in_clusters(values, weight, count, cluster)
+
+
+def clusters_of(sample: RankSample, cluster: IntArray) -> Units:
+    """Clusters of the tasks of a sample by their weights alone (k = 0): how many there are, and are worth."""
+    return _in_clusters(np.empty((len(sample.weight), 0)), sample.weight, sample.count, cluster)
+
+
+def _in_clusters(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray) -> Units:
+    key, index = np.unique(cluster, return_inverse=True)
+    mass = weight * count
+    sums = np.empty((len(key), values.shape[1]))
+    for column, total in zip(values.T, sums.T, strict=True):
+        total[:] = np.bincount(index, mass * column, minlength=len(key))
+    of_cluster = np.bincount(index, mass, minlength=len(key)).astype(np.float64)
+    return Units(of_cluster, sums, np.ones(len(key), dtype=np.int64), clustered=True)
+
+
+def is_mean(definition: Definition, rank_type: RankType = "realistic") -> bool:
+    """Whether a metric is a monotone function of a mean over tasks, so that its error has a formula."""
+    if definition.aggregation == "tie_rate":
+        return True
+    if definition.aggregation != "mean" or not has_p_value(definition):
+        return False
+    return rank_type != "expected" or definition.is_mean_of_f
+
+
+def task_values(definition: Definition, sample: RankSample | QuerySample, rank_type: RankType) -> FloatArray:
+    """Values of f at every entry of a sample, or of every query, (m,) float64; "expected": means over tie orders.
+
+    The metric must have ``is_mean``; the values of the tie rate are 1 for a tied entry and 0 for others.
+    """
+    if isinstance(definition, QueryDefinition):
+        assert isinstance(sample, QuerySample)
+        return query_values(definition, sample, rank_type)
+    assert isinstance(sample, RankSample)
+    if definition.aggregation == "tie_rate":
+        return (sample.pessimistic > sample.optimistic).astype(np.float64)
+    if rank_type == "expected":
+        return known(definition.f).block_means(sample.optimistic, sample.pessimistic, sample.num_candidates)
+    return apply_transform(definition.f, sample.rank(rank_type), num_candidates=sample.num_candidates)

@@ -1,0 +1,200 @@
+"""`adjust`: the chance-adjusted value of a published number."""
+
+import math
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import overload
+
+import numpy as np
+
+from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import base_definition
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.null.tails.significance import log_p_value
+from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.metrics.values import base_value
+from torchrankmetrics.metrics.views import View, view_slope
+from torchrankmetrics.validation import is_int, one_number, probability_text, shown
+
+_NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
+
+
+@dataclass(frozen=True)
+class Rounded:
+    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give.
+
+    ``sampling`` bounds another error, that of so many tasks as an estimate for others of their kind: the half-width of
+    the normal 95 % interval is at most that, for independent tasks; for hits it is that. NaN where it is not known.
+    ``log10_p``: for the view "p_value" log10 of value, low and high, which says how small they are where a float is 0.
+    """
+
+    value: float
+    low: float
+    high: float
+    sampling: float = math.nan
+    log10_p: tuple[float, float, float] | None = None
+
+    def __float__(self) -> float:
+        return self.value
+
+    def __str__(self) -> str:
+        if self.log10_p is not None:
+            value, low, high = map(probability_text, self.log10_p)
+            return f"{value} [{low}, {high}]"
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
+@overload
+def adjust(
+    value: float,
+    metric: str | RankDefinition,
+    num_candidates: str | Integers | CandidateCounts,
+    *,
+    view: View = ...,
+    expectation: ExpectationProvider | None = ...,
+) -> float: ...
+@overload
+def adjust(
+    value: str,
+    metric: str | RankDefinition,
+    num_candidates: str | Integers | CandidateCounts,
+    *,
+    view: View = ...,
+    expectation: ExpectationProvider | None = ...,
+) -> Rounded: ...
+def adjust(
+    value: float | str,
+    metric: str | RankDefinition,
+    num_candidates: str | Integers | CandidateCounts,
+    *,
+    view: View = "adjusted_index",
+    expectation: ExpectationProvider | None = None,
+) -> float | Rounded:
+    """Put a published base value against chance, from the candidate counts of its test set alone.
+
+    Args:
+        value: the base value; as a string with its digits, such as "0.355", it stands for all that round to it.
+        metric: a base metric by name, or a ``RankDefinition``.
+        num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
+            tasks serves the index and ratio of means of f, where the number of tasks does not matter. A str names a
+            data set: the filtered test tasks of both sides; ``candidate_counts`` of its other splits and sides.
+        view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
+            pessimistic ranks, or from scores without ties.
+        expectation: what gives null moments; None: exact.
+
+    Returns:
+        A float; for a string a ``Rounded`` with the interval that the rounding leaves, and a bound on sampling error.
+
+    Raises:
+        TypeError, ValueError: for bad options, and values that no ranks among so many candidates give.
+
+    Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv 2203.07544), section 3.
+
+    >>> adjust(3.5, "mr", 14)
+    0.6153846153846154
+    >>> print(adjust("3.5", "mr", 14))
+    0.6154 [0.6077, 0.6231]
+    >>> print(adjust("0.355", "mrr", "fb15k237"))
+    0.3545 [0.3540, 0.3550]
+    """
+    definition = base_definition(metric)
+    measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
+    if isinstance(num_candidates, str):
+        if num_candidates.isdecimal():
+            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which names no data set: pass an int")
+        num_candidates = candidate_counts(num_candidates)
+    several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
+    if not several:
+        _check_one_count(definition, view)
+    counts = CandidateCounts.of(num_candidates).at_least(definition.min_candidates)
+    if counts.num_tasks == 0:
+        raise ValueError(
+            f"num_candidates must hold a count of at least {definition.min_candidates}: with fewer candidates a task "
+            f"has no {shown(definition.name)}"
+        )
+    center, half = _read(value)
+    low, high = _range(definition, counts)
+    if not low <= center + half or not center - half <= high:
+        hint = " (as a share, not in percent)" if high <= 1 < center <= 100 else ""
+        raise ValueError(
+            f"value of {shown(definition.name)} must lie in [{low:g}, {high:g}] for these candidate counts{hint}, "
+            f"got {shown(value)}"
+        )
+
+    def seen(x: float) -> float:
+        return measure.in_view(min(max(x, low), high), counts)
+
+    result = seen(center)
+    if math.isnan(result):
+        warn(f"{measure.key} is undefined (NaN): under random ranking its value is a constant")
+    if not isinstance(value, str):
+        return result
+    lower, upper = sorted((seen(center - half), seen(center + half)))
+    if view != "p_value":
+        return Rounded(result, lower, upper, _sampling(measure, center, counts) if several else math.nan)
+    logs = [
+        log_p_value(definition, min(max(x, low), high), counts) / math.log(10)
+        for x in (center, center - half, center + half)
+    ]
+    return Rounded(result, lower, upper, log10_p=(logs[0], min(logs), max(logs)))
+
+
+def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
+    """Largest half-width of a 95 % interval: numbers in [a, b] of mean m have at most the variance (m - a)(b - m).
+
+    Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
+    """
+    definition = measure.definition
+    if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
+        return math.nan
+    last = int(counts.num_candidates[-1])
+    a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())
+    slope = view_slope(definition, measure.view, measure.moments(counts))
+    return abs(slope) * _NORMAL * math.sqrt(max((value - a) * (b - value), 0.0) / counts.num_tasks)
+
+
+def _read(value: object) -> tuple[float, float]:
+    """Number and half a unit of its last printed digit."""
+    if isinstance(value, str):
+        try:
+            digits = Decimal(value.strip())
+        except InvalidOperation:
+            digits = Decimal("nan")
+        if not digits.is_finite():
+            raise ValueError(f'value must be a number or its digits, such as "0.355"; got {shown(value)}')
+        return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
+    number = one_number(value)
+    if number is None:
+        raise TypeError(f"value must be a float or a str of its digits, got {type(value).__name__}")
+    if not math.isfinite(number):
+        raise ValueError(f"value must be finite, got {value}")
+    return float(number), 0.0
+
+
+def _check_one_count(definition: RankDefinition, view: View) -> None:
+    if view in ("z_score", "p_value"):
+        raise ValueError(
+            f"num_candidates must have one count per task for view={view!r}: evidence grows with the number of tasks; "
+            "pass [N] * tasks"
+        )
+    if not definition.is_mean_of_f:
+        raise ValueError(
+            f"num_candidates must have one count per task for {shown(definition.name)}: its expectation depends on the "
+            "number of tasks; pass [N] * tasks"
+        )
+
+
+def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, float]:
+    """Values when every rank is 1 and when every rank is N; all numbers where there is no best value."""
+    if definition.optimum is None:
+        return 0.0, math.inf
+    N = counts.num_candidates
+    ends = [base_value(definition, RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
+    return min(ends), max(ends)

@@ -1,0 +1,263 @@
+"""Samples of the rows of an evaluation, computed once and shared by all metrics."""
+
+import copy
+from collections.abc import Hashable, Iterator, Sequence
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.query_names import query_counterpart
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDE_CODES,
+    Columns,
+    Rows,
+    empty_rows,
+    weights,
+    without_flag,
+    without_queries,
+)
+from torchrankmetrics.table.queries import Queries, queries_of
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.validation import TASK_SIDES, TaskSide, shown
+
+Side = Literal["both", TaskSide]
+Average = Literal["micro", "macro"]
+
+
+class Analysis:
+    """Canonical rows, samples by side and average, base values: each computed on first use, kept while the rows stay.
+
+    Args:
+        blocks: int64 (n_i, 9) blocks of rows, on any device.
+
+    Attributes:
+        table_rows: all of them in canonical form, (n, 9) int64.
+        rows: what metrics of tasks see: the same, but tasks that differ in their query alone are counted together.
+        has_queries: whether some query may have several answers.
+
+    Raises:
+        IndexError: for ids out of range that an accelerator could only flag.
+        ValueError: for ranks, weights or targets that an accelerator could only flag; and for a sample of tasks
+            that ended where something was decided, unless ``partial``: who asks then tells of it.
+    """
+
+    def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
+        blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
+        # one copy to the host, here and nowhere before; by columns, as they are read from here on
+        rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
+        seen = fault.raise_faults(Columns(rows).flags)
+        repeated = bool(seen & fault.REPEATED)
+        if repeated:
+            rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
+        self.table_rows, differing = canonical_rows(rows)
+        self.table_rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
+        self._queries: Queries | None = None
+        self.rows = self.table_rows
+        self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
+        if self.has_queries:
+            self.rows = canonical_rows(without_queries(self.table_rows))[0]
+            self.rows.flags.writeable = False
+        self._samples: dict[tuple[Side, Average, int], RankSample] = {}
+        self._query_samples: dict[Hashable, QuerySample] = {}
+        self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
+        self.p_values: dict[Hashable, tuple[float, float]] = {}  # logarithm and standard error
+        self._warned = self._warned_of_competition = False
+        if seen & fault.PARTIAL and not partial and self.num_partial:
+            raise ValueError(
+                f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
+                "them are not those of all tasks. Ask the SequentialResult, or the table for its summary(); or rank "
+                "all tasks"
+            )
+        if repeated:
+            warn(
+                "sample_id repeats within one update, and repeats count once: resampled rows (BootStrapper) or several "
+                "tasks under one id are lost. Give each task its own id or none; for intervals there is "
+                "RankCollection.confidence_intervals"
+            )
+        if differing:
+            warn(
+                f"{differing} repeated (side, sample_id) came with different ranks; the smallest row of each "
+                "is kept. Repeats should be the same task scored by the same model"
+            )
+        if seen & fault.NAN and self.num_nan:
+            warn(
+                f"{self.num_nan} of {int(Columns(self.rows).count.sum())} ranking tasks have NaN scores; "
+                "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
+            )
+
+    @property
+    def num_nan(self) -> int:
+        """Number of tasks with a NaN among their scores."""
+        return self._num_flagged(fault.NAN)
+
+    @property
+    def num_sampled(self) -> int:
+        """Number of tasks that were ranked among sampled candidates."""
+        return self._num_flagged(fault.SAMPLED)
+
+    @property
+    def num_partial(self) -> int:
+        """Number of tasks of a sample that ended where something was decided."""
+        return self._num_flagged(fault.PARTIAL)
+
+    @property
+    def sides(self) -> list[Side]:
+        """The sides that occur: a subset of head, tail, relation."""
+        present = np.unique(Columns(self.rows).side)
+        return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
+
+    def sample(self, side: Side = "both", average: Average = "micro", min_candidates: int = 1) -> RankSample:
+        """Tasks of a side, with weights that sum to one per group if the average is macro.
+
+        Args:
+            side: "both", "head", "tail" or "relation".
+            average: "micro" or "macro".
+            min_candidates: tasks with fewer are left out, before groups are weighed.
+
+        Raises:
+            ValueError: if a macro average is asked for and a task has no group.
+        """
+        key = (side, average, min_candidates)
+        if (sample := self._samples.get(key)) is None:
+            rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
+            if min_candidates > 1:
+                rows = rows[Columns(rows).num_candidates >= min_candidates]
+            sample = self._samples[key] = sample_of(rows, average)
+        return sample
+
+    @property
+    def queries(self) -> Queries:
+        """All queries with the places of their answers, equal ones as one entry.
+
+        Raises:
+            ValueError: if the rows do not say them, see ``table.queries.queries_of``.
+        """
+        if self._queries is None:
+            self._queries = queries_of(self.table_rows).merged()
+        return self._queries
+
+    def query_sample(self, definition: QueryDefinition, side: Side = "both", average: Average = "micro") -> QuerySample:
+        """Queries of a side on which a metric has a value, with weights that sum to one per group if it is macro.
+
+        Raises:
+            ValueError: as ``queries``; and if a macro average is asked for and a query has no group.
+        """
+        used = self.used_queries(definition, side)
+        key = (average, used.tobytes())
+        if key not in self._query_samples:
+            self._query_samples[key] = query_sample_of(self.queries.take(used), average)
+        return self._query_samples[key]
+
+    def used_queries(self, definition: QueryDefinition, side: Side = "both") -> npt.NDArray[np.bool_]:
+        """Which of the queries are of a side and have a value of a metric."""
+        queries = self.queries
+        return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
+
+    @property
+    def group(self) -> IntArray:
+        """Groups of the rows, (m,) int64; ValueError if a task has none."""
+        group = Columns(self.rows).group
+        if (group == ABSENT).any():
+            raise ValueError("a breakdown needs a group for every task: pass group= to every update")
+        return group
+
+    def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
+        """The tasks of each group apart, by ascending id.
+
+        Raises:
+            ValueError: if a task has no group.
+        """
+        group = self.group
+        order = np.argsort(group, kind="stable")
+        ids, first = np.unique(group[order], return_index=True)
+        with_queries = self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
+        ends = np.searchsorted(Columns(with_queries).group, ids, side="right").tolist()
+        for i, (one, left) in enumerate(zip(ids.tolist(), first.tolist(), strict=True)):
+            part = copy.copy(self)
+            vars(part).pop("num_competing", None)
+            right = first[i + 1] if i + 1 < len(ids) else len(order)
+            part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
+            part.p_values = {}
+            part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
+            yield one, part
+
+    def _num_flagged(self, flag: int) -> int:
+        rows = Columns(self.rows)
+        return int(rows.count[rows.flags & flag > 0].sum())
+
+    @cached_property
+    def num_competing(self) -> dict[Side, int]:
+        """Number of queries by side ("both": all) whose relevant items are candidates of each other's ranking tasks."""
+        columns = Columns(self.table_rows)
+        rows = Columns(self.table_rows[columns.query != ABSENT])
+        order = np.lexsort((rows.query, rows.side))
+        keys = np.stack([rows.side, rows.query], 1)[order]
+        first = np.flatnonzero(np.r_[True, (keys[1:] != keys[:-1]).any(1)][: len(keys)])
+        if not len(first):
+            return {}
+        raw = np.logical_or.reduceat(rows.flags[order] & fault.RAW > 0, first)
+        competing = raw & (np.add.reduceat(rows.count[order], first) > 1)
+        side = keys[first, 0]
+        number: dict[Side, int] = {name: int((competing & (side == SIDE_CODES[name])).sum()) for name in TASK_SIDES}
+        return {**number, "both": int(competing.sum())}
+
+    def warn_of_competition(self, name: str, key: str, side: Side) -> None:
+        """Warn once of a metric of tasks that has a counterpart of queries, where relevant items of a query compete."""
+        instead = query_counterpart(name)
+        if self._warned_of_competition or instead is None or not (number := self.num_competing.get(side, 0)):
+            return
+        self._warned_of_competition = True
+        warn(
+            f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
+            f"{shown(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
+            "mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
+            "ranks list the relevant items in exclude"
+        )
+
+    def warn_undefined(self, key: str) -> None:
+        """Tell once that a view is NaN because chance leaves it no room."""
+        if not self._warned:
+            self._warned = True
+            warn(
+                f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
+                "task has a single candidate, or k is not below any number of candidates"
+            )
+
+
+def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
+    """Read canonical rows as a sample of ranks."""
+    columns = Columns(rows)
+    weight = _averaged(weights(rows), columns.count, columns.group, average)
+    optimistic, pessimistic, num_candidates = columns.ranks.T
+    return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
+
+
+def query_sample_of(queries: Queries, average: Average = "micro") -> QuerySample:
+    """Read queries as a sample of them."""
+    weight = in_range(_averaged(queries.weight, queries.count, queries.group, average))
+    blocks = (queries.optimistic, queries.pessimistic, queries.answers)
+    return QuerySample(queries.starts, *blocks, queries.num_candidates, weight, queries.count)
+
+
+def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Average) -> FloatArray:
+    """Weights as they are, or scaled so that those of every group sum to one."""
+    if average == "micro":
+        return weight
+    if (group == ABSENT).any():
+        raise ValueError("average='macro' needs a group for every task: pass group= to every update")
+    _, index = np.unique(group, return_inverse=True)
+    largest = np.zeros(index.max(initial=-1) + 1)
+    np.maximum.at(largest, index, weight)
+    weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
+    return np.asarray(weight / np.bincount(index, weight * count)[index])

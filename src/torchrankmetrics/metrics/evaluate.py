@@ -1,0 +1,199 @@
+"""`evaluate`: metric values without state, from ranks or from scores."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, cast
+
+import numpy.typing as npt
+from torch import Tensor
+
+from torchrankmetrics.eager import eager
+from torchrankmetrics.errors import told, warn
+from torchrankmetrics.metrics.analysis import Analysis, Average
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.metrics.summary import REVERSED, is_reversed
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
+from torchrankmetrics.ranking.exclude import Exclude
+from torchrankmetrics.ranking.negatives import Predictions
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.metrics.views import View
+from torchrankmetrics.validation import TaskSide, is_int, shown
+
+
+class Options(TypedDict, total=False):
+    """Keywords of ``evaluate`` for ranks that are there already."""
+
+    side: TaskSide | None
+    weight: Numbers | None
+    group: Integers | None
+    sample_id: Integers | None
+    query: Integers | None
+    views: View | Sequence[View]
+    rank_types: RankType | Sequence[RankType]
+    sides: str | Sequence[str]
+    average: Average
+    expectation: ExpectationProvider | None
+
+
+@eager
+@told
+def evaluate(
+    ranks: Numbers | Ranks | RankTable | Predictions | None = None,
+    num_candidates: Integers | Target | None = None,
+    metrics: Metrics | None = None,
+    *,
+    scores: Numbers | None = None,
+    target: Integers | Target | None = None,
+    exclude: Exclude | npt.ArrayLike = None,
+    side: TaskSide | None = None,
+    weight: Numbers | None = None,
+    group: Integers | None = None,
+    sample_id: Integers | None = None,
+    query: Integers | None = None,
+    indexes: Integers | None = None,
+    views: View | Sequence[View] = ("base",),
+    rank_types: RankType | Sequence[RankType] = ("realistic",),
+    sides: str | Sequence[str] = ("both",),
+    average: Average = "micro",
+    expectation: ExpectationProvider | None = None,
+    backend: str = "auto",
+) -> dict[str, float]:
+    """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
+
+    Args:
+        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``; or
+            a dict of "y_pred_pos" and "y_pred_neg", as ``Ranks.from_negatives`` takes it.
+        num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
+        metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
+        scores: (B, N), higher is better, in the place of ranks; what has two dimensions there is scores.
+        target: in the place of num_candidates, as in ``rank_scores``; arrays are taken too, as for all.
+        exclude: beside scores, as in ``rank_scores``; beside a dict, bool (B, M), True where a negative is padding.
+        side: as in ``RankMetric.update``, like what follows; all five are part of a ``RankTable``.
+        weight: (tasks,) numbers >= 0, or one.
+        group: (tasks,) integers, or one, for macro averages.
+        sample_id: (tasks,) integers; repeats of (side, sample id) count once.
+        query: which tasks are the answers of one query, as in ``RankMetric.update``.
+        indexes: beside flat scores (T,) and a target (T,), as there.
+        views: as in ``RankCollection``.
+        rank_types: as there.
+        sides: as there.
+        average: as there.
+        expectation: as there.
+        backend: of scores, as ``rank_scores`` takes it.
+
+    Returns:
+        Values by canonical key, as floats. Nothing is synchronised across processes.
+
+    Raises:
+        TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``; for other rank types
+            and the tie rate of float ranks, for other views than base without num_candidates, and for metrics of one
+            side where none is said.
+
+    >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
+    {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
+    >>> import torch
+    >>> evaluate(torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5]]), torch.tensor([1, 2]), metrics=["mr", "amri"])
+    {'mr': 1.5, 'amri': 0.5}
+    """
+    if (ranks is None) == (scores is None):
+        raise TypeError("evaluate() takes ranks (tasks,), a Ranks or a RankTable, or scores (B, N) with their target")
+    given: Tensor | Ranks | RankTable
+    if isinstance(num_candidates, str):
+        raise TypeError(
+            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; adjust() and "
+            "PrecomputedExpectation take the name of a data set"
+        )
+    if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
+        raise TypeError(
+            "ranks are dicts of dicts, which are qrels and a run: torchrankmetrics.integrations.trec.evaluate_run("
+            "qrels, run, metrics, num_candidates=...) takes them"
+        )
+    if isinstance(ranks, Mapping):
+        negative = cast("Numbers | None", exclude)
+        given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None
+    elif isinstance(ranks, Ranks | RankTable):
+        given = ranks
+    else:
+        given = as_tensor(cast("Numbers", ranks if scores is None else scores), "ranks" if scores is None else "scores")
+    complete = not isinstance(given, Tensor)
+    scored = isinstance(given, Tensor) and (scores is not None or indexes is not None or given.ndim == 2)
+    if isinstance(given, Tensor) and scored:
+        target = _target_of(given, num_candidates, target)
+    elif target is not None or exclude is not None:
+        raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
+    if complete and num_candidates is not None:
+        raise ValueError(f"num_candidates must not be given with a {type(given).__name__}: it has them already")
+    if metrics is None and not complete and not scored and num_candidates is None:
+        metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
+    selection = Selection(
+        views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
+    )
+    measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
+    asked = sorted({measure.side for measure in measures.values()} - {"both"})
+    if asked and side is None and not (isinstance(given, RankTable) and given.has_sides()):
+        raise ValueError(
+            f"sides {asked} are asked for, but nothing says which was predicted; pass side= or a RankTable that says it"
+        )
+    if isinstance(given, Tensor) and not scored:
+        given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
+    if isinstance(side, str):
+        side = selection.labels.get(side, side)
+    about: dict[str, Any] = {"side": side, "group": group, "weight": weight, "sample_id": sample_id, "query": query}
+    block = make_block(
+        given, target, cast("Exclude", exclude), indexes=indexes, backend=backend, name="scores", **about
+    )
+    analysis = Analysis([block])
+    if scored and is_reversed(analysis):
+        warn(REVERSED)
+    return {key: measure.value(analysis) for key, measure in measures.items()}
+
+
+def _target_of(scores: Tensor, second: object, target: object) -> Target:
+    """Target of scores: what stands in the place that num_candidates has beside ranks, or the keyword."""
+    if second is not None and target is not None:
+        raise ValueError("num_candidates must not be given with scores: exclude says what is no candidate")
+    target = second if target is None else target
+    if target is None or isinstance(target, int):
+        raise ValueError(
+            f"target must be (B,), the columns of the true candidates, beside scores (B, N) = {tuple(scores.shape)}, "
+            f"got {target}; ranks would be (tasks,), with num_candidates"
+        )
+    return cast("Target", target)
+
+
+def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[str, Measure]) -> Ranks:
+    if ranks.ndim != 1:
+        raise ValueError(f"ranks must be (tasks,), one per ranking task; got shape {tuple(ranks.shape)}")
+    if ranks.numel() == 0:
+        ranks = ranks.long()
+    if num_candidates is None:
+        for key, measure in measures.items():
+            if measure.view != "base" or measure.definition.uses_candidates:
+                raise ValueError(f"num_candidates is needed for {shown(key)}; without it only base values are known")
+    floats = ranks.is_floating_point()
+    if floats:
+        wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
+        if wrong.any():
+            raise ValueError(
+                "ranks given as floats must be multiples of 1/2 (realistic ranks) and below 2^62, "
+                f"got {ranks[wrong][0]}; scores are (B, N), with their target"
+            )
+        for key, measure in measures.items():
+            if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":
+                raise ValueError(
+                    f"{shown(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
+                    "Pass Ranks(optimistic, pessimistic, num_candidates)"
+                )
+    low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
+    if num_candidates is None:
+        num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
+    elif not is_int(num_candidates):
+        num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
+    return Ranks(low, high, num_candidates)

@@ -1,0 +1,147 @@
+"""From names to measures: metrics multiplied by views, rank types and sides."""
+
+import itertools
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
+from typing import cast
+
+from torchrankmetrics.metrics.analysis import Average, Side
+from torchrankmetrics.metrics.measure import SIDES, Measure, Measured, has_measure, lacks_meaning, measure_of
+from torchrankmetrics.metrics.names import Asked, MetricName, parse_name
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
+from torchrankmetrics.metrics.views import VIEWS, View
+from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shown
+
+DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
+Metrics = Asked | Sequence[Asked] | Mapping[str, Asked]
+"""One, several, or by keys of one's own."""
+_KEY = re.compile(r"[a-z][a-z0-9_]*")
+_LABEL = re.compile(r"[a-z][a-z0-9]*")
+# what names say before the metric
+_WORDS = {*VIEWS, *RANK_TYPES, "micro", "macro", "z", "p", "adjusted", "normalized", "left", "right"}
+
+
+class Selection:
+    """How names become measures.
+
+    Args:
+        views: multiply names that say no view; one string or several, as of the next two.
+        rank_types: multiply names that say no rank type.
+        sides: multiply names that say no side; two labels of one's own stand for head and tail.
+        expectation: of all of them.
+        average: of names that do not say their own.
+
+    Raises:
+        ValueError: if one of them is empty or holds an unknown entry.
+    """
+
+    def __init__(
+        self,
+        views: View | Sequence[View],
+        rank_types: RankType | Sequence[RankType],
+        sides: str | Sequence[str],
+        expectation: ExpectationProvider,
+        average: Average = "micro",
+    ) -> None:
+        self.views = _listed(views, "views", VIEWS)
+        self.rank_types = _listed(rank_types, "rank_types", RANK_TYPES)
+        self.sides, self.side_names = _sides(sides)
+        self.labels: dict[str, TaskSide] = dict(zip(self.side_names, ENTITY_SIDES, strict=True))
+        self.expectation = expectation
+        self.average = average
+
+    def entries(self, metrics: Metrics) -> Iterator[tuple[str, Measure | Measured]]:
+        """Give keys with a ``Measure`` for each name, and what holds a measure as it is, in the order asked for.
+
+        What a product and a name both ask for comes once.
+
+        Args:
+            metrics: a name, a definition, a ``Measure`` or what has a ``measure``; several; or a dict of key -> one.
+
+        Raises:
+            TypeError, ValueError: as ``RankCollection``.
+        """
+        if isinstance(metrics, Mapping):
+            for key, entry in metrics.items():
+                if not isinstance(key, str) or not _KEY.fullmatch(key):
+                    raise ValueError(
+                        f"a key must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(key)}"
+                    )
+                yield key, entry if has_measure(entry) else self._one(entry)
+            return
+        if isinstance(metrics, str) or has_measure(metrics):
+            metrics = [metrics]
+        if not isinstance(metrics, Sequence):
+            raise TypeError(f"metrics must be names, RankMetric instances or a dict, got {type(metrics).__name__}")
+        seen: set[str] = set()
+        for entry in metrics:
+            if has_measure(entry):
+                seen.add(measure_of(entry).key)
+                yield measure_of(entry).key, entry
+                continue
+            for measure in self._product(self._parsed(entry)):
+                if measure.key not in seen:
+                    seen.add(measure.key)
+                    yield measure.key, measure
+        if metrics and not seen:  # nothing was left of the products: the first of them says why
+            self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
+
+    def measures(self, metrics: Metrics) -> dict[str, Measure]:
+        """The measures of ``entries``, by key."""
+        return {key: measure_of(entry) for key, entry in self.entries(metrics)}
+
+    def _one(self, entry: Asked) -> Measure:
+        name = self._parsed(entry)
+        return name.measure(average=self.average, expectation=self.expectation, side_names=self.side_names)
+
+    def _product(self, name: MetricName) -> Iterator[Measure]:
+        views = self.views if name.view is None else (name.view,)
+        rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
+        sides = self.sides if name.side is None else (name.side,)
+        # what the name itself says must have a meaning; what the products add to it is left out if it has none
+        said = lacks_meaning(name.definition, name.view or "base", name.rank_type or "realistic") is None
+        for side, rank_type, view in itertools.product(sides, rank_types, views):
+            if said and lacks_meaning(name.definition, view, rank_type):
+                continue
+            average = name.average or self.average
+            yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
+
+    def _parsed(self, entry: Asked) -> MetricName:
+        if isinstance(entry, RankDefinition | QueryDefinition):
+            return MetricName(entry)
+        text = cast("str", entry)  # parse_name refuses what is no name
+        own = {} if self.side_names == ("head", "tail") else self.labels
+        for label, side in own.items():
+            if isinstance(text, str) and text.startswith((f"{label}_", f"{label}.")):
+                return replace(parse_name(text[len(label) + 1 :]), side=side)
+        return parse_name(text)
+
+
+def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:
+    """Sides, and what head and tail are called: as they are, or by two labels in the places of theirs."""
+    values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
+    own = [value for value in values if isinstance(value, str) and value not in SIDES]
+    if len(own) < 2:
+        return _listed(cast("Collection[Side]", given), "sides", SIDES), ("head", "tail")
+    fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
+    if len(own) != 2 or {*values} - {"both", *own} or not fit:
+        raise ValueError(
+            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) that stand "
+            f"for head and tail, with 'both' or without; got {shown(given)}"
+        )
+    first, second = own
+    codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}
+    return tuple(dict.fromkeys(codes[value] for value in values)), (first, second)
+
+
+def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
+    listed: object = [values] if isinstance(values, str) else values
+    if isinstance(listed, Set):  # in an order that is the same on every process
+        listed = sorted(listed, key=str)
+    if not isinstance(listed, Sequence) or not listed:
+        raise ValueError(f"{name} must be a string or several, not none; got {shown(values)}")
+    return tuple(dict.fromkeys(check_choice(name, value, choices) for value in listed))

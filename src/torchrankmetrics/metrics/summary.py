@@ -1,0 +1,123 @@
+"""A printable table of an evaluation: base value, adjusted index and z-score of every metric, by side."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
+
+from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.definitions.tasks import MEAN_RANK
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.metrics.views import looks_reversed
+
+REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
+
+
+@dataclass(frozen=True)
+class SummaryRow:
+    """One metric on one side; ``index`` and ``z`` are NaN where they have no meaning or no expectation."""
+
+    side: str
+    metric: str
+    base: float
+    index: float
+    z: float
+
+
+@dataclass(frozen=True)
+class Summary(Rendered):
+    """Rows of an evaluation with its notes; ``print(summary)`` shows the table."""
+
+    rows: tuple[SummaryRow, ...]
+    notes: tuple[str, ...]
+
+    def tabular(self) -> Tabular:
+        """The table, before it is written."""
+        columns = (
+            Column("side", key=True),
+            Column("metric", key=True),
+            Column("base"),
+            Column("adjusted_index", "adjusted index"),
+            Column("z_score", "z-score", digits=1),
+        )
+        return Tabular(columns, [astuple(row) for row in self.rows], self.notes)
+
+
+def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
+    """Tabulate the metrics of the measures for each side and all of them, as far as the rows tell sides apart."""
+    present = analysis.sides
+    sides: list[Side] = [*present, "both"] if len(present) > 1 else ["both"]
+    # what is asked in several views or on several sides is one line of each side
+    lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
+    rows = []
+    for side in sides:
+        shown: Side = side if len(present) > 1 or not present else present[0]
+        for name, line in lines.items():
+            label = replace(line, side=shown).side_name if present else "all"
+            views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
+            values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
+            rows.append(SummaryRow(label, name, *values))
+    return Summary(tuple(rows), tuple(_notes(analysis)))
+
+
+def tasks_note(sample: RankSample) -> str:
+    """How many tasks there are, among how many candidates."""
+    counts = sample.candidate_counts.num_candidates
+    return f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
+
+
+def sampled_notes(analysis: Analysis) -> list[str]:
+    """What must be said of ranks among sampled candidates, and of samples of the tasks, if there are any."""
+    partial = []
+    if analysis.num_partial:
+        partial = [
+            f"{analysis.num_partial} ranks are of a sample of the tasks that ended where something was decided: no "
+            "values of all tasks"
+        ]
+    if not analysis.num_sampled:
+        return partial
+    return [
+        *partial,
+        f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and the like are not those of the full "
+        "candidate set;",
+        "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
+    ]
+
+
+def _queries_note(analysis: Analysis) -> list[str]:
+    """What a mean over answers is beside one over queries, where queries have several answers."""
+    if not analysis.has_queries:
+        return []
+    try:
+        number = int(analysis.queries.count.sum())
+    except ValueError:  # who asks for a metric of queries is told
+        return []
+    return [f"{number} queries: mrr, mr and hits are means over all their answers, rr and success look at the first"]
+
+
+def _notes(analysis: Analysis) -> list[str]:
+    sample = analysis.sample()
+    if sample.num_tasks == 0:
+        return ["no ranking tasks yet"]
+    notes = [tasks_note(sample), *_queries_note(analysis)]
+    if sample.tie_mass > 0:
+        optimistic, pessimistic = sample.rank("optimistic"), sample.rank("pessimistic")
+        gap = float((sample.mass * (pessimistic - optimistic)).sum() / sample.total)
+        notes.append(
+            f"{100 * sample.tie_mass / sample.total:.1f} % of the true candidates share their score with others "
+            f"(mean pessimistic minus optimistic rank {gap:.2f}); scores in bfloat16 are a common cause"
+        )
+    if analysis.num_nan:
+        notes.append(f"{analysis.num_nan} ranking tasks have NaN scores")
+    if is_reversed(analysis):
+        notes.append(REVERSED)
+    return [*notes, *sampled_notes(analysis)]
+
+
+def is_reversed(analysis: Analysis) -> bool:
+    """Whether ranks are so far worse than chance that scores must be distances; not asked where some are NaN."""
+    if analysis.num_nan:
+        return False
+    index = Measure(MEAN_RANK, "adjusted_index").value_or_nan(analysis)
+    return index < 0 and looks_reversed(index, Measure(MEAN_RANK, "z_score").value_or_nan(analysis))

@@ -1,0 +1,374 @@
+"""Null moments of power means and their inverses."""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy.special import gammaln, poch, rgamma
+
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.null.expectation.provider import strategy, unavailable
+from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
+
+CUMULANTS = 20  # how many are known of each sum
+
+
+def has_cumulants(definition: RankDefinition) -> bool:
+    """Whether a metric is (sum of v_i r_i^p)^a with 0 < |p| <= 3 and some a that is not 0."""
+    p, a = definition.exponents
+    return 0 < abs(p) <= 3 and abs(a) > 0
+
+
+@dataclass(frozen=True)
+class PowerSum:
+    """S = sum of v_i r_i^p of a set of tasks: its mean, and each pair's cumulants in units of that mean.
+
+    Attributes:
+        log_mean: log E[S].
+        smallest: the smallest value of S / E[S].
+        largest: (u,) the largest value of v r^p / E[S] for each distinct (N, v).
+        mean: (u,) the mean of v r^p / E[S].
+        cumulants: (CUMULANTS + 1, u) count times the cumulants of v r^p / E[S]; rows 0 and 1 are zero.
+    """
+
+    log_mean: float
+    smallest: float
+    largest: FloatArray
+    mean: FloatArray
+    cumulants: FloatArray
+
+    @property
+    def sum_cumulants(self) -> FloatArray:
+        """Cumulants of S / E[S], (CUMULANTS + 1,), around its mean."""
+        return np.asarray(self.cumulants.sum(1))
+
+    @property
+    def taylor(self) -> FloatArray:
+        """Coefficients of E exp(-t (S / E[S] - 1)) in powers of t, (CUMULANTS + 1,)."""
+        kappa, signed = self.sum_cumulants, np.zeros(CUMULANTS + 1)
+        signed[0] = 1.0
+        for j in range(1, CUMULANTS + 1):
+            signed[j] = sum(
+                (-1) ** i * kappa[i] / math.factorial(i - 1) * signed[j - i] for i in range(2, j + 1)
+            ) / j  # fmt: skip
+        return signed
+
+
+def power_sum(counts: CandidateCounts, p: float) -> PowerSum:
+    """Describe S = sum of v_i r_i^p through its first 20 cumulants, for 0 < |p| <= 3."""
+    N, index = np.unique(counts.num_candidates, return_inverse=True)
+    means, scale, kappa = _rank_cumulants(N.tobytes(), p)
+    (mean, excess), scale, kappa = means[:, index], scale[index], kappa[:, index]
+    v, count = counts.weight, counts.count
+    total = float((count * v * mean).sum())
+    total_excess = float((count * v * excess).sum())
+    log_mean = math.log1p(total_excess) if abs(total_excess) < 0.5 else math.log(total)
+    unit = v / total
+    cumulants = count * kappa * (unit * scale) ** np.arange(CUMULANTS + 1)[:, None]
+    at_top = counts.num_candidates.astype(np.float64) ** p
+    smallest = float((count * unit * np.minimum(at_top, 1.0)).sum())
+    return PowerSum(log_mean, smallest, unit * np.maximum(at_top, 1.0), unit * mean, cumulants)
+
+
+@lru_cache(maxsize=32)
+def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E[r^p] and E[r^p - 1], a scale, and cumulants 2..20 of (r^p - 1) / scale: (2, u), (u,), (21, u)."""
+    N = np.frombuffer(upper, dtype=np.int64)
+    means, scale = np.zeros((2, len(N))), np.ones(len(N))
+    kappa = np.zeros((CUMULANTS + 1, len(N)))
+    # N of one size together: moments of small N around the mean of large ones would lose their digits
+    size = np.log2(N).astype(np.int64) // 2
+    for group in np.unique(size):
+        part = size == group
+        means[:, part], scale[part], kappa[:, part] = _group_cumulants(N[part], p)
+    return means, scale, kappa
+
+
+def _group_cumulants(N: IntArray, p: float) -> tuple[FloatArray, float, FloatArray]:
+    # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
+    rule = prefix_rule(N.tobytes(), panel_ratio(p))
+    values = np.expm1(p * np.log(rule.nodes))
+    scale = max(float(np.abs(values).max()), 1e-300)
+    values = values / scale
+    shift = float(rule.means(values)[-1])
+    raw = np.ones((CUMULANTS + 1, len(N)))
+    power = np.ones_like(values)
+    for j in range(1, CUMULANTS + 1):
+        power = power * (values - shift)
+        raw[j] = rule.means(power)
+    central = np.zeros_like(raw)
+    for j in range(CUMULANTS + 1):
+        for i in range(j + 1):
+            central[j] += math.comb(j, i) * raw[i] * (-raw[1]) ** (j - i)
+    central[1] = 0.0
+    central[2] = rule.variances(values)
+    kappa = np.zeros_like(raw)
+    for j in range(2, CUMULANTS + 1):
+        kappa[j] = central[j]
+        for i in range(2, j - 1):
+            kappa[j] -= math.comb(j - 1, i - 1) * kappa[i] * central[j - i]
+    kappa[:, N == 1] = 0.0
+    return np.stack([rule.means(rule.nodes**p), scale * (shift + raw[1])]), scale, kappa
+
+
+_LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
+_SERIES = 0.25  # below this value of t v r^p / mu the 20 cumulants give log E exp(-t v r^p / mu) to all digits
+_ROWS = 32  # values of t at a time
+_BLOCK = 1 << 19
+
+
+@strategy(lambda definition: has_cumulants(definition) and _LOWEST <= definition.exponents[1] <= _HIGHEST)
+def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5.
+
+    This serves IMR, HMR, the power means (a = 1 / p) and their inverses (a = -1 / p) except for small |p|.
+    """
+    p, a = definition.exponents
+    if counts.num_candidates[-1] == 1:
+        return Moments(1.0, 0.0)
+    S = power_sum(counts, p)
+    first, second = _relative_moments(S, counts, p, a)
+    scale = math.exp(a * S.log_mean)
+    return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
+
+
+def _relative_moments(S: PowerSum, counts: CandidateCounts, p: float, a: float) -> tuple[float, float]:
+    """E[(S / mu)^a] - 1 and E[(S / mu)^(2a)] - 1."""
+    exponents = np.array([a, 2 * a])
+    order = max(2, math.floor(2 * a + 0.3) + 1)  # so that t^(order - 1 - 2a) is integrable at zero
+    taylor = S.taylor
+    head = taylor[2:order]  # subtracted under the integral and added again through Gamma functions
+    step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
+    spread = float(S.sum_cumulants[2])
+    lowest = order - exponents.max()
+    u = math.log(max(1.0, lowest)) + (math.log(1e-18) - max(math.log(spread), 0.0)) / lowest
+    lam = _LogLaplace(S, counts, p)
+    log_gamma = gammaln(-exponents)[:, None]
+    sums = np.zeros(2)
+    end = math.log((100 + 100 * abs(a)) / S.smallest)  # beyond, exp(-t S / mu) is nothing for any S
+    while u < end:
+        t = np.exp(u + step * np.arange(_ROWS))
+        excess, log_phi = lam(t)
+        weight = -exponents[:, None] * np.log(t) - log_gamma
+        early = (t * S.largest.max() <= _SERIES) & (t * t * spread <= _SERIES)
+        tail = _polynomial(taylor[order:], np.where(early, t, 0.0))
+        subtracted = _polynomial(head, t) * t**2
+        with np.errstate(over="ignore", invalid="ignore"):
+            direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
+            near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
+            far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
+        terms = step * np.where(excess < 1, near, far)
+        sums += terms.sum(1)
+        last = np.abs(terms[:, -1])
+        if t[-1] > 2 + 2 * abs(a) and (last <= 1e-18 * np.abs(sums)).all() and log_phi[-1] < -40:
+            break
+        u += step * _ROWS
+    known = np.array([sum(b * poch(-e, k) for k, b in enumerate(head, 2)) for e in exponents])
+    first, second = known + np.sign(rgamma(-exponents)) * sums
+    return float(first), float(second)
+
+
+def _polynomial(coefficients: FloatArray, t: FloatArray) -> FloatArray:
+    """Sum of coefficients[k] t^k."""
+    result = np.zeros_like(t)
+    for coefficient in coefficients[::-1]:
+        result = result * t + coefficient
+    return result
+
+
+class _LogLaplace:
+    """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu), for increasing t.
+
+    A pair whose t v r^p / mu stays small is summed through its cumulants; the others by quadrature over their ranks.
+    """
+
+    def __init__(self, S: PowerSum, counts: CandidateCounts, p: float) -> None:
+        self._p = p
+        order = np.argsort(S.largest, kind="stable")
+        self._largest = S.largest[order]
+        self._N, self._count = counts.num_candidates[order], counts.count[order]
+        self._unit = counts.weight[order] * math.exp(-S.log_mean)
+        series = np.cumsum(S.cumulants[:, order], axis=1, dtype=np.longdouble).astype(np.float64)
+        factorial = np.array([math.factorial(j) for j in range(CUMULANTS + 1)], dtype=np.float64)
+        signs = (-1.0) ** np.arange(CUMULANTS + 1)
+        self._series = np.concatenate([np.zeros((CUMULANTS + 1, 1)), series], axis=1) * (signs / factorial)[:, None]
+        self._mean_before = np.append(0.0, np.cumsum(self._count * S.mean[order]))  # of all pairs before this one
+
+    def __call__(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lambda(t) and log E exp(-t S / mu), each (len(t),)."""
+        small = np.searchsorted(self._largest, _SERIES / t, side="right")  # pairs summed by cumulants
+        coefficients = self._series[:, small]
+        excess = np.zeros_like(t)
+        for j in range(CUMULANTS, 1, -1):
+            excess = (excess + coefficients[j]) * t
+        excess = excess * t
+        log_phi = excess - t * self._mean_before[small]
+        large = np.flatnonzero(small < len(self._N))
+        if len(large):
+            more, more_phi = self._by_quadrature(t[large], small[large])
+            excess[large] += more
+            log_phi[large] += more_phi
+        return excess, log_phi
+
+    def _by_quadrature(self, t: FloatArray, small: IntArray) -> tuple[FloatArray, FloatArray]:
+        """The pairs from ``small`` (one per t) on."""
+        begin = int(small.min())
+        N, unit = self._N[begin:], self._unit[begin:]
+        count = np.where(np.arange(begin, len(self._N)) >= small[:, None], self._count[begin:], 0)
+        sums = np.zeros((2, len(t)))
+        for part in _groups(N, unit):
+            rows = np.flatnonzero(count[:, part].any(1))
+            if len(rows):
+                each = self._pairs(N[part], unit[part], t[rows])
+                sums[:, rows] += (each * count[rows][:, part]).sum(-1)
+        return sums[0], sums[1]
+
+    def _pairs(self, N: IntArray, unit: FloatArray, t: FloatArray) -> FloatArray:
+        """Lambda and log phi of pairs of one weight, N ascending, or of one N: (2, len(t), pairs)."""
+        if self._p == 1:
+            return _uniform(N.astype(np.float64), t[:, None] * unit)
+        if unit[0] == unit[-1] and len(np.unique(unit)) == 1:
+            return _powers(prefix_rule(N.tobytes(), panel_ratio(self._p)), self._p, t * unit[0])
+        s = (t[:, None] * unit).ravel()
+        rule = prefix_rule(N[:1].tobytes(), panel_ratio(self._p))
+        return _powers(rule, self._p, s).reshape(2, len(t), len(unit))
+
+
+def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
+    """Split pairs into groups that one quadrature rule serves: of one weight, or of one N, whichever are fewer."""
+    weights, sizes = np.unique(unit, return_inverse=True), np.unique(N, return_inverse=True)
+    label = (weights if len(weights[0]) <= len(sizes[0]) else sizes)[1]
+    order = np.lexsort((N, label))
+    return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+
+
+def _uniform(N: FloatArray, s: FloatArray) -> FloatArray:
+    """Lambda and log phi of r uniform on {1..N} at s: closed forms, (2, *s.shape)."""
+    excess = _log_sinhc(s * N / 2) - _log_sinhc(s / 2)
+    with np.errstate(divide="ignore"):
+        far = -s + np.log(-np.expm1(-s * N)) - np.log(-np.expm1(-s)) - np.log(N)
+    return np.stack([np.where(N == 1, 0.0, excess), np.where(s * N < 1, excess - s * (N + 1) / 2, far)])
+
+
+def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
+    """Lambda and log phi of r^p at s, for every N of the rule: (2, len(s), u)."""
+    x = rule.nodes**p
+    mean = rule.means(x)
+    result = np.zeros((2, len(s), len(mean)))
+    block = max(1, _BLOCK // len(x))
+    for begin in range(0, len(s), block):
+        part = s[begin : begin + block, None]
+        y, linear = part * x, part * mean
+        lam, log_phi = result[0, begin : begin + block], result[1, begin : begin + block]
+        near = linear < 0.5
+        if near.any():
+            # here max y >= 1/4: E[e^-y - 1 + y] is no smaller than y by more than two or three digits
+            bend = rule.means(np.expm1(-y) + y)
+            lam[near] = (bend + _log1p_minus(np.maximum(bend - linear, -0.5)))[near]
+            log_phi[near] = (lam - linear)[near]
+        if not near.all():
+            with np.errstate(divide="ignore"):
+                far = np.maximum(np.log(rule.means(np.exp(-y))), -745.0)
+            lam[~near] = (far + linear)[~near]
+            log_phi[~near] = far[~near]
+    result[0][:, rule.upper == 1] = 0.0
+    return result
+
+
+def _log1p_minus(x: FloatArray) -> FloatArray:
+    """Log(1 + x) - x without cancellation."""
+    small = np.clip(x, -0.1, 0.1)
+    series = np.zeros_like(x)
+    for k in range(18, 1, -1):
+        series = series * small + (-1) ** (k + 1) / k
+    return np.where(np.abs(x) < 0.1, small * small * series, np.log1p(x) - x)
+
+
+def _log_sinhc(x: FloatArray) -> FloatArray:
+    """Log(sinh(x) / x) for x >= 0: Taylor series to 1/2, beyond it from exp(-2x)."""
+    z = np.minimum(x, 0.5) ** 2
+    series = np.zeros_like(z)
+    for coefficient in _LOG_SINHC:
+        series = (series + coefficient) * z
+    large = np.maximum(x, 0.5)
+    return np.where(x < 0.5, series, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large)))
+
+
+# 2^(2k) B_2k / (2k (2k)!), highest first
+_LOG_SINHC = (
+    43867 / 350813659321125,
+    -3617 / 2605132530000,
+    2 / 127702575,
+    -691 / 3831077250,
+    1 / 467775,
+    -1 / 37800,
+    1 / 2835,
+    -1 / 180,
+    1 / 6,
+)
+
+
+_NODES = CUMULANTS // 2
+_MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
+
+
+@strategy(lambda definition: has_cumulants(definition) and definition.exponents[1] != 1)
+def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 beyond the Laplace integral.
+
+    Raises:
+        ExpectationUnavailableError: if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
+    """
+    p, a = definition.exponents
+    S = power_sum(counts, p)
+    kappa = S.sum_cumulants
+    spread = math.sqrt(kappa[2])
+    moments = _hermite_moments(kappa / spread ** np.arange(CUMULANTS + 1))
+    coarse, fine = (_by_rule(moments, nodes, spread, a, S.log_mean) for nodes in (_NODES - 2, _NODES))
+    if coarse is not None and fine is not None:
+        close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
+        if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
+            return fine
+    raise unavailable(definition, "has no moments of stated accuracy for so few tasks with so many candidates")
+
+
+def _hermite_moments(kappa: FloatArray) -> FloatArray:
+    """E[He_j(Z)], j = 0..19, of the standardized variable with these cumulants."""
+    raw = np.zeros(CUMULANTS)
+    raw[0] = 1.0
+    for j in range(1, CUMULANTS):
+        raw[j] = sum(math.comb(j - 1, i - 1) * kappa[i] * raw[j - i] for i in range(2, j + 1))
+    hermite = np.polynomial.hermite_e.herme2poly
+    return np.array([hermite(np.eye(CUMULANTS)[j])[: j + 1] @ raw[: j + 1] for j in range(CUMULANTS)])
+
+
+def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:
+    """Nodes and weights of the Gauss rule with these Hermite moments; None if rounding has spoilt them."""
+    size = 2 * nodes
+    alpha, beta = np.zeros(nodes), np.zeros(nodes)
+    before, now = np.zeros(size), moments[:size].copy()
+    alpha[0], beta[0] = now[1], now[0]
+    for k in range(1, nodes):
+        after = np.zeros(size)
+        for j in range(k, size - k):
+            after[j] = now[j + 1] - alpha[k - 1] * now[j] - beta[k - 1] * before[j] + j * now[j - 1]
+        if not after[k] > 0:
+            return None
+        alpha[k] = after[k + 1] / after[k] - now[k] / now[k - 1]
+        beta[k] = after[k] / now[k - 1]
+        before, now = now, after
+    off = np.sqrt(beta[1:])
+    root, vector = np.linalg.eigh(np.diag(alpha) + np.diag(off, 1) + np.diag(off, -1))
+    return root, vector[0] ** 2
+
+
+def _by_rule(moments: FloatArray, nodes: int, spread: float, a: float, log_mean: float) -> Moments | None:
+    rule = _gauss_hermite(moments, nodes)
+    if rule is None or spread * rule[0].min() <= -1:
+        return None
+    weight, value = rule[1], np.expm1(a * np.log1p(spread * rule[0]))
+    mean = float(weight @ value)
+    scale = math.exp(a * log_mean)
+    return Moments(scale * (1 + mean), scale**2 * float(weight @ (value - mean) ** 2))

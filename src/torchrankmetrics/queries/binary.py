@@ -1,0 +1,372 @@
+"""Query metrics with binary relevance: average precision, linear statistics, the first relevant item."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import digamma, polygamma
+
+from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
+from torchrankmetrics.queries.distributions import (
+    first_law,
+    first_places,
+    hit_law,
+    log_miss,
+    rank_sum_law,
+    success_law,
+)
+from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sums import panel_means
+from torchrankmetrics.null.tails.laws import Law, common_span
+from torchrankmetrics.definitions.transforms import KnownTransform
+
+_TABLED = 1 << 10
+
+
+@dataclass(frozen=True)
+class AveragePrecision(QueryKind):
+    """(1/m) sum of i / r_(i) over the answers with r_(i) <= k: divided by m with a cut too, as trec_eval does."""
+
+    k: int | None = None
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``: a place i of a block holds an answer with t - 1 others spread over the rest of it.
+
+        Source: McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3.
+        """
+        o, b, t = sample.optimistic, sample.size, sample.answers
+        n = b if self.k is None else np.clip(self.k - o + 1, 0, b)
+        first = sample.before + 1.0
+        share = np.where(n > 0, first / o, 0.0)
+        long = n > 1
+        if long.any():
+            low, start = o[long], first[long]
+            slope = (t[long] - 1) / (b[long] - 1)
+            share[long] = panel_means(lambda r, i: (start[i] + (r - low[i]) * slope[i]) / r, low, low + n[long] - 1)
+        return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
+
+    def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
+        """See ``QueryKind``."""
+        return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return (Power(-1) if self.k is None else Cut(Power(-1), self.k)), 1.0
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``."""
+        T = N if self.k is None else np.minimum(N, self.k)
+        H, H2 = harmonic(T)
+        n, x = N.astype(np.float64), m.astype(np.float64)
+        mean = H / n + (x - 1) / np.maximum(n - 1, 1) * ((T - H) / n)
+        linear = (n - x) / (np.maximum(n - 1, 1) * x) * _linear_variance(n, x, T, H, H2)
+        pairs = (
+            (x - 1) / x * (n - x) * (n - x - 1) / (2 * np.maximum((n - 2) * (n - 3), 1)) * _pair_variance(n, T, H, H2)
+        )
+        return mean, np.maximum(linear + np.where(N > 3, pairs, 0.0), 0.0)
+
+
+def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
+    """Variance over r = 1..N of the share of one answer, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)).
+
+    c = (m - 1) / (N - 2) <= 1 while m < N. Both parts decrease in r: their covariance is positive.
+    """
+    c = np.minimum((m - 1) / np.maximum(n - 2, 1), 1.0)
+    mean_u, mean_w = H / n, (2 * T - H) / n
+    u = H2 / n - mean_u**2
+    uw = (H + (H**2 - H2) / 2) / n - mean_u * mean_w
+    w = (5 * T - 3 * H - H**2) / n - mean_w**2
+    return np.asarray((1 - c) ** 2 * u + 2 * c * (1 - c) * uw + c**2 * w)
+
+
+def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
+    """Mean square over the pairs of places of what h has beside its linear part; 0 for N <= 3."""
+    pairs = np.maximum(n * (n - 1) / 2, 1)
+    alone = (5 * T - 5 * H - 2 * H**2 + 2 * H2) / n - (2 * (T - H) / n) ** 2
+    rest = (H - H2) / pairs - ((T - H) / pairs) ** 2 - 2 * alone / np.maximum((n - 1) * (n - 2), 1)
+    return np.maximum(rest, 0.0)
+
+
+def harmonic(T: IntArray) -> tuple[FloatArray, FloatArray]:
+    """Sums of 1/r and of 1/r^2 over 1..T: (u,) int64 in; small T from a table, whose differences must be exact."""
+    r = np.arange(1, _TABLED + 1, dtype=np.longdouble)
+    table, squares = (np.r_[0.0, np.cumsum(1 / r**p).astype(np.float64)] for p in (1, 2))
+    x = T.astype(np.float64)
+    near, at = T <= _TABLED, np.minimum(T, _TABLED)
+    return (
+        np.where(near, table[at], digamma(x + 1) + np.euler_gamma),
+        np.where(near, squares[at], np.pi**2 / 6 - polygamma(1, x + 1)),
+    )
+
+
+@dataclass(frozen=True)
+class MeanOf(QueryKind):
+    """(1/m) sum of f(r_i)."""
+
+    f: KnownTransform
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``: every answer of a block has the block's mean of f."""
+        N = sample.num_candidates[sample.query]
+        means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
+        means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
+        return np.asarray(sample.sums(sample.answers * means) / self.divisor(sample.num_answers))
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
+
+    def law(self, N: int, m: int, most: int) -> Law | None:
+        """See ``QueryKind``: of hits it is hypergeometric."""
+        if isinstance(self.f, AtMost):
+            return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
+        return super().law(N, m, most)
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        """See ``QueryKind``."""
+        return np.asarray(self.f.min_candidates <= N)
+
+    def divisor(self, m: IntArray) -> FloatArray:
+        """What the sum over m answers is divided by."""
+        return m.astype(np.float64)
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``."""
+        mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
+        used = self.has_value(N, m)
+        distinct, index = np.unique(N[used], return_inverse=True)
+        if len(distinct):
+            mean[used], variance[used] = (moment[index] for moment in self.f.null_moments(distinct))
+        share = m / self.divisor(m)  # 1 for a mean
+        scale = share**2 * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
+        return share * mean, scale * variance
+
+
+@dataclass(frozen=True)
+class Precision(MeanOf):
+    """#{r_i <= k} / k, also where k > N."""
+
+    f: AtMost
+
+    def divisor(self, m: IntArray) -> FloatArray:
+        """See ``MeanOf``."""
+        return np.full(len(m), float(self.f.k))
+
+
+@dataclass(frozen=True)
+class NormalizedDCG(MeanOf):
+    """Sum of the discounts of the answers up to k, over that of the perfect ranking."""
+
+    f: Discount | Cut
+
+    def divisor(self, m: IntArray) -> FloatArray:
+        """See ``MeanOf``."""
+        first = np.ones_like(m)
+        return m * place_means(self.f, first, m)
+
+
+@dataclass(frozen=True)
+class RPrecision(QueryKind):
+    """#{r_i <= m} / m."""
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``."""
+        inside = np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size) / sample.size
+        return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return AtMost(1), 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        return hit_law(N, m, m, m, most)
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``: hypergeometric."""
+        share, rest = m / N, (N - m) / N
+        return share, share * rest * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
+
+
+@dataclass(frozen=True)
+class AreaUnderCurve(QueryKind):
+    """The share of pairs of an answer and another candidate in the right order; none where all are answers.
+
+    1 - sum of (r_(i) - i) / (m (N - m)), ties at half credit; by chance Mann and Whitney's statistic (1947,
+    doi:10.1214/aoms/1177730491).
+    """
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        """See ``QueryKind``: none where all are answers."""
+        return np.asarray(m < N)
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``."""
+        N, m = sample.num_candidates, sample.num_answers
+        after = m[sample.query] - sample.before - sample.answers
+        below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
+        pairs = sample.sums(sample.answers.astype(np.float64) * (2 * below + sample.size - sample.answers))
+        return _where_some_are_false(pairs, 2.0 * m * (N - m))
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return AUC, 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law | None:
+        """See ``QueryKind``."""
+        return rank_sum_law(N, m, most)
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``."""
+        x = N.astype(np.float64)
+        variance = _where_some_are_false(x + 1, 12.0 * m * (x - m))
+        return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
+
+
+def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:
+    return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
+
+
+_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is nothing beside P(X <= x)
+
+
+@dataclass(frozen=True)
+class Success(QueryKind):
+    """[r_(1) <= k]."""
+
+    k: int
+    is_share = True
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``."""
+        o, b, t = _first_blocks(sample)
+        return _within(b, t, np.clip(self.k - o + 1, 0, b))
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``."""
+        top = np.minimum(self.k, N)
+        hit = _within(N, m, top)
+        miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
+        return hit, hit * miss
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return AtMost(self.k), 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        return success_law(N, m, self.k)
+
+
+@dataclass(frozen=True)
+class FirstReciprocal(QueryKind):
+    """1 / r_(1), or 0 where r_(1) > k."""
+
+    k: int | None = None
+
+    @property
+    def f(self) -> KnownTransform:
+        """The transform of the first rank."""
+        return Power(-1) if self.k is None else Cut(Power(-1), self.k)
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``."""
+        o, b, t = _first_blocks(sample)
+        one = (t == 1) | (t == b)  # the place is uniform, or known
+        result = np.empty(len(o))
+        result[one] = place_means(self.f, o[one], np.where(t == b, o, o + b - 1)[one])
+        result[~one] = self._means(o[~one], b[~one], t[~one])
+        return result
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``; squares are added about the mean, so that nothing cancels."""
+        mean, variance = np.empty(len(N)), np.zeros(len(N))
+        one = m == 1
+        distinct, index = np.unique(N[one], return_inverse=True)
+        if len(distinct):
+            mean[one], variance[one] = (moment[index] for moment in self.f.null_moments(distinct))
+        N, m = N[~one], m[~one]
+        center = self._means(np.ones_like(N), N, m)
+        top = self._top(np.ones_like(N), N, m)
+        near = self._sums(np.ones_like(N), N, m, top, center)
+        mean[~one] = center
+        variance[~one] = np.where(m == N, 0.0, near + np.exp(log_miss(N, m, top)) * center**2)
+        return mean, variance
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return self.f, 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        return first_law(N, m, self.k, most)
+
+    def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
+        return self._sums(o, b, t, self._top(o, b, t))
+
+    def _top(self, o: IntArray, b: IntArray, t: IntArray) -> IntArray:
+        """The last place in the block that matters."""
+        enough = np.minimum(np.ceil(_NEGLIGIBLE * b / t), MOST_CANDIDATES).astype(np.int64) + 1
+        top = np.minimum(b - t + 1, enough)
+        return top if self.k is None else np.clip(self.k - o + 1, 0, top)
+
+    def _sums(
+        self, o: IntArray, b: IntArray, t: IntArray, top: IntArray, center: FloatArray | None = None
+    ) -> FloatArray:
+        """Sum over x = 1..top of P(X = x) / (o - 1 + x), or of P(X = x) (1 / (o - 1 + x) - center)^2."""
+        some = top > 0
+        sums = np.zeros(len(o))
+        o, b, t, top = o[some], b[some], t[some], top[some]
+        c = None if center is None else center[some]
+
+        def terms(x: FloatArray, i: IntArray) -> FloatArray:
+            law = np.exp(log_miss(b[i], t[i], x - 1)) * (t[i] / (b[i] - x + 1))
+            value = 1 / (o[i] - 1 + x)
+            return law * (value if c is None else (value - c[i]) ** 2)
+
+        sums[some] = panel_means(terms, np.ones_like(top), top) * top
+        return sums
+
+
+@dataclass(frozen=True)
+class FirstRank(QueryKind):
+    """r_(1)."""
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """See ``QueryKind``: E of the least of t places among b is (b + 1) / (t + 1)."""
+        o, b, t = _first_blocks(sample)
+        return (o - 1) + (b + 1) / (t + 1)
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``QueryKind``."""
+        n, x = N.astype(np.float64), m.astype(np.float64)
+        return (n + 1) / (x + 1), x / (x + 1) * ((n - x) / (x + 1)) * ((n + 1) / (x + 2))
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """See ``QueryKind``."""
+        return IDENTITY, 1.0
+
+    def law(self, N: int, m: int, most: int) -> Law:
+        """See ``QueryKind``."""
+        place, probability = first_places(N, m, N - m + 1, most)
+        return Law(place, probability, common_span(np.diff(place)))
+
+
+def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:
+    """First place, size and answers of the first block of every query."""
+    first = sample.starts[:-1]
+    return sample.optimistic[first], sample.size[first], sample.answers[first]
+
+
+def _within(b: IntArray, t: IntArray, x: IntArray) -> FloatArray:
+    """P(X <= x)."""
+    return np.where(t == 1, x / b, -np.expm1(log_miss(b, t, x)))

@@ -1,0 +1,211 @@
+"""`QueryDefinition`: name, kind and direction of a query metric."""
+
+import functools
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.kinds import IDENTITY, AtMost
+from torchrankmetrics.queries.binary import (
+    AreaUnderCurve,
+    AveragePrecision,
+    FirstRank,
+    FirstReciprocal,
+    MeanOf,
+    NormalizedDCG,
+    Precision,
+    RPrecision,
+    Success,
+)
+from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
+from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
+from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, apply_transform, known
+from torchrankmetrics.validation import check_int, shown
+
+
+@dataclass(frozen=True)
+class QueryDefinition:
+    """A metric of one query with m true candidates of N, averaged over queries.
+
+    Args:
+        name: canonical name, ``[a-z][a-z0-9_]*``.
+        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as that of a
+            ``RankDefinition``: the metric is the mean of f over the answers of a query.
+        kind: what else a metric may be, instead of f.
+        higher_is_better: direction; by default read off f at ranks 1 and 2^20.
+        aggregation: how the values of queries become one number; the median is that of first ranks.
+
+    Raises:
+        ValueError: if the name is no key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
+
+    >>> import torch
+    >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
+    >>> dcg.values(QuerySample.ranked(np.array([[1, 3]]), 5))
+    array([0.75])
+    """
+
+    name: str
+    f: RankTransform | None = None
+    kind: QueryKind | None = None
+    higher_is_better: bool | None = None
+    aggregation: Literal["mean", "median"] = "mean"
+    # what it is in the words of a ``RankDefinition``, over queries instead of tasks
+    g: ClassVar[KnownTransform] = IDENTITY
+    has_null: ClassVar[bool] = True
+    uses_candidates: ClassVar[bool] = True
+    min_candidates: ClassVar[int] = 1
+    is_geometric_mean: ClassVar[bool] = False
+    is_extreme: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
+            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
+        if self.f is None and self.kind is None:
+            raise ValueError(f"{shown(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+        if self.f is not None:
+            f = known(self.f)
+            if self.kind not in (None, MeanOf(f)):
+                raise ValueError(
+                    f"{shown(self.name)} is either the mean of f= over the answers or of another kind=, not both"
+                )
+            if self.higher_is_better is None:
+                far = np.array([1.0, float(_FAR)])
+                best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
+                if best == worst:
+                    raise ValueError(
+                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                    )
+                object.__setattr__(self, "higher_is_better", best > worst)
+            object.__setattr__(self, "kind", MeanOf(f))
+        elif self.higher_is_better is None:
+            object.__setattr__(self, "higher_is_better", True)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
+        """Value of every query, (Q,) float64; NaN where the metric is undefined (``auc`` if all are answers).
+
+        Args:
+            sample: the queries.
+            rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
+                doi:10.1007/978-3-540-78646-7_38), or with the answers of a block first or last in it.
+
+        Raises:
+            ValueError: for another rank type, or if f is not finite.
+        """
+        placed = sample.placed(rank_type)
+        return self.query_kind.values(placed) if len(sample) else np.empty(0)
+
+    def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether the metric is defined for queries of so many candidates and answers, (Q,) bool."""
+        return self.query_kind.has_value(num_candidates, num_answers)
+
+    def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
+
+        Args:
+            num_candidates: (Q,) integers N.
+            num_answers: (Q,) integers m in 1..N.
+
+        Returns:
+            (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.
+
+        Raises:
+            ValueError: unless 1 <= m <= N < 2^62.
+        """
+        N, m = check_pairs(num_candidates, num_answers)
+        (N, m), index = _distinct(N, m)
+        if not len(N):
+            return np.empty(0), np.empty(0)
+        mean, variance = _null_moments(self, N.tobytes(), m.tobytes())
+        return mean[index], variance[index]
+
+    def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
+        """Value of the ranking that has the answers first, (Q,) float64; arguments and errors of ``moments``."""
+        (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
+        return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
+
+    @property
+    def is_mean_of_f(self) -> bool:
+        """Whether the value is a mean over queries."""
+        return self.aggregation == "mean"
+
+    @property
+    def is_share(self) -> bool:
+        """Whether the value is a share of queries: success at k."""
+        return self.query_kind.is_share
+
+    @property
+    def query_kind(self) -> QueryKind:
+        """The kind of metric that it is."""
+        assert self.kind is not None
+        return self.kind
+
+
+Definition = RankDefinition | QueryDefinition
+_FAR = 1 << 20  # where the direction of a metric is read off
+
+R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
+QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
+FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=FirstRank(), higher_is_better=False)
+FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), False, "median")
+
+
+def recall_at(k: int) -> QueryDefinition:
+    """Define recall at k, #{r_i <= k} / m, in [0, 1]. Raises as ``hits_at``."""
+    return QueryDefinition(f"recall_at_{_places(k)}", f=AtMost(k), higher_is_better=True)
+
+
+def precision_at(k: int) -> QueryDefinition:
+    """Define precision at k, #{r_i <= k} / k, in [0, 1]; divided by k also where k > N. Raises as ``hits_at``."""
+    return QueryDefinition(f"precision_at_{_places(k)}", kind=Precision(AtMost(k)))
+
+
+def success_at(k: int) -> QueryDefinition:
+    """Define success at k, whether an answer is among the first k. Raises as ``hits_at``."""
+    return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
+
+
+def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
+    """Define the reciprocal rank of the first answer, 0 where that is beyond k. Raises as ``hits_at``."""
+    return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
+
+
+def average_precision(k: int | None = None) -> QueryDefinition:
+    """Define average precision, (1/m) sum of i / r_(i) over the answers up to k. Raises as ``hits_at``."""
+    return QueryDefinition(_cut_name("ap", k), kind=AveragePrecision(k))
+
+
+def normalized_dcg(k: int | None = None) -> QueryDefinition:
+    """Define binary nDCG, sum of 1 / log2(1 + r_i) up to k over that of the perfect ranking. Raises as ``hits_at``."""
+    f = Discount() if k is None else Cut(Discount(), _places(k))
+    return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCG(f))
+
+
+def _cut_name(name: str, k: int | None) -> str:
+    return name if k is None else f"{name}_at_{_places(k)}"
+
+
+def _places(k: int) -> int:
+    return check_int("k", k, 1, 1 << 63)
+
+
+def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntArray]:
+    """The distinct pairs, sorted by N, then m, and the index of the pair of every query."""
+    order = np.lexsort((m, N))
+    N, m = N[order], m[order]
+    new = np.r_[np.ones(min(1, len(N)), dtype=bool), (N[1:] != N[:-1]) | (m[1:] != m[:-1])]
+    index = np.empty(len(N), dtype=np.int64)
+    index[order] = np.cumsum(new) - 1
+    return (N[new], m[new]), index
+
+
+@functools.lru_cache(maxsize=512)
+def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
+    return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))

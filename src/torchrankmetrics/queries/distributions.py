@@ -1,0 +1,143 @@
+"""Null distributions of query metrics."""
+
+import functools
+import math
+
+import numpy as np
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.null.tails.laws import Law, common_span
+
+_SHIFT = 16  # from where on Stirling's series has all digits
+
+
+def log_miss(b: IntArray | FloatArray, t: IntArray | FloatArray, x: IntArray | FloatArray) -> FloatArray:
+    """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x.
+
+    A second difference of log-factorials, by Stirling's series written so that the large terms are gone: relative error
+    about 1e-15 for any size.
+
+    Args:
+        b: (n,) integers >= 1.
+        t: (n,) integers in 1..b.
+        x: (n,) in 0..b, integers or points between them.
+    """
+    b, t, x = (np.asarray(a, dtype=np.float64) for a in (b, t, x))
+    left = b - x - t
+    possible = left > -1  # a polynomial in x, zero at the first place that is impossible
+    crossed = np.where(possible, x * t, 0.0)
+    left = np.where(possible, left, 1.0)
+    result = np.zeros(np.broadcast(b, t, x).shape)
+    near = left < _SHIFT
+    for i in range(1, _SHIFT + 1) if near.any() else ():
+        result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))
+    shift = np.where(near, _SHIFT, 0)
+    b, left = b + shift, left + shift
+    result += (left + 0.5) * np.log1p(crossed / (b * left)) + t * _log_rest(x, b) + x * _log_rest(t, b)
+    # pairs that differ by x: nothing is left of them at x = 0
+    result += (_stirling(left + t) - _stirling(b)) - (_stirling(left) - _stirling(left + x))
+    return np.where(possible, result, -np.inf)
+
+
+def _log_rest(part: FloatArray, whole: FloatArray) -> FloatArray:
+    """Log(1 - part / whole)."""
+    rest = (whole - part) / whole  # exact to rounding where little is left
+    return np.where(rest < 0.5, np.log(np.maximum(rest, 1e-300)), np.log1p(-np.minimum(part / whole, 0.5)))
+
+
+def _stirling(z: FloatArray) -> FloatArray:
+    """Log Gamma(z + 1) - (z log z - z + log(2 pi z) / 2), for z >= 16."""
+    s = 1 / (z * z)
+    series: FloatArray = (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s / 1188)))) / z
+    return series
+
+
+_FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
+_LEAST = 1e-300  # what is kept of the probability of an atom that must not vanish
+_MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
+
+
+def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
+    """Law of #{answers within the first k} / divisor, hypergeometric.
+
+    Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
+    """
+    k = min(k, N)
+    low, high = max(0, m + k - N), min(m, k)
+    center = m * k / N
+    width = _FAR * (1 + math.sqrt(center * (1 - k / N)))
+    first, last = max(low, math.floor(center - width)), min(high, math.ceil(center + width))
+    j = np.arange(first, last, dtype=np.float64)
+    log_ratio = np.log((k - j) * (m - j)) - np.log((j + 1) * (N - k - m + j + 1))
+    log_p = np.r_[0.0, np.cumsum(log_ratio)]
+    probability = np.exp(log_p - log_p.max())
+    probability /= probability.sum()
+    hits = np.arange(first, last + 1)
+    if last < high:  # the best value has its place, however unlikely
+        hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
+    # what is less likely than a float can say is more likely
+    values, probability = _merged(hits / divisor, np.maximum(probability, _LEAST), most)
+    return Law(values, probability, 1 / divisor)
+
+
+def first_places(N: int, m: int, last: int, most: int) -> tuple[FloatArray, FloatArray]:
+    """First ranks 1..last that are possible, ascending, and their probabilities; far ones share an atom at the best."""
+    near = min(last, most // 2)
+    x = np.arange(1, near + 1)
+    if near < last:
+        x = np.unique(np.r_[x, np.geomspace(near, last, most - near).astype(np.int64)])
+    edges = np.r_[x, last + 1]
+    log_beyond = log_miss(np.full(len(edges), N), np.full(len(edges), m), edges - 1)
+    probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
+    kept = probability > 0
+    return x[kept].astype(np.float64), probability[kept]
+
+
+def first_law(N: int, m: int, k: int | None, most: int) -> Law:
+    """Distribution of 1 / r_(1), 0 beyond k."""
+    last = N - m + 1 if k is None else min(k, N - m + 1)
+    place, probability = first_places(N, m, last, most)
+    values, probability = 1.0 / place[::-1], probability[::-1]
+    if last < N - m + 1 and (beyond := math.exp(float(log_miss(np.array([N]), np.array([m]), np.array([last]))[0]))):
+        values, probability = np.r_[0.0, values], np.r_[beyond, probability]
+    return Law(values, probability, common_span(np.diff(values)))
+
+
+def success_law(N: int, m: int, k: int) -> Law:
+    """Law of [r_(1) <= k]."""
+    log_no_hit = float(log_miss(np.array([N]), np.array([m]), np.array([min(k, N)]))[0])
+    values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
+    possible = probability > 0
+    return Law(values[possible], probability[possible], 1.0)
+
+
+@functools.lru_cache(maxsize=512)
+def rank_sum_law(N: int, m: int, most: int) -> Law | None:
+    """Law of AUC, the share u / (m n) of n = N - m others behind the answers; None where the recurrence is long.
+
+    The last place holds an answer with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
+
+    Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
+    """
+    n = N - m
+    if n == 0 or m * n > min(_MOST_STEPS, most):
+        return None
+    rows = [np.ones(1)] * (n + 1)
+    for i in range(1, m + 1):
+        row = np.ones(1)
+        new = [row]
+        for j in range(1, n + 1):
+            both = np.zeros(i * j + 1)
+            both[: (i - 1) * j + 1] += i / (i + j) * rows[j]
+            both[i:] += j / (i + j) * new[j - 1]
+            new.append(both)
+        rows = new
+    return Law(np.arange(m * n + 1) / (m * n), rows[n], 1 / (m * n))
+
+
+def _merged(values: FloatArray, probability: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:
+    """At most about ``most`` atoms: neighbours at the best of them."""
+    if len(values) <= most:
+        return values, probability
+    last: IntArray = np.unique(np.linspace(0, len(values) - 1, most).astype(np.int64))
+    return values[last], np.add.reduceat(probability, np.r_[0, last[:-1] + 1])

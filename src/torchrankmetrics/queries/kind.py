@@ -1,0 +1,123 @@
+"""The protocol of query metrics, and the gains and discounts of ranks."""
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.null.tails.laws import Law
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
+
+_ENUMERATED = 1 << 12  # choices of the places of the answers
+
+
+@dataclass(frozen=True)
+class QueryKind:
+    """A kind of metric of one query; the mean over queries is taken elsewhere.
+
+    By chance the places of the m answers are a uniform m-subset of 1..N. So a block of ties is a small query by chance,
+    and a constant scorer has the null mean.
+
+    Attributes:
+        is_share: its mean is a share of queries.
+    """
+
+    is_share: ClassVar[bool] = False
+
+    def values(self, sample: QuerySample) -> FloatArray:
+        """Expectation over the orders of tied candidates, (Q,) float64; NaN where the metric is undefined."""
+        raise NotImplementedError
+
+    def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
+        """Whether the metric is defined with m answers of N candidates, (u,) bool."""
+        return np.ones(len(N), dtype=bool)
+
+    def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance >= 0 by chance: (u,) int64 twice in, sorted by N, then m; (u,) float64 twice out."""
+        raise NotImplementedError
+
+    def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
+        """Value of the ranking whose first m candidates are the answers, (u,) float64."""
+        return self.values(QuerySample.tied(m, m, N))
+
+    @property
+    def of_one_answer(self) -> tuple[KnownTransform, float]:
+        """The f and the factor s with which a query of one answer has the value s f(r)."""
+        raise NotImplementedError
+
+    def law(self, N: int, m: int, most: int) -> Law | None:
+        """Law of one query by chance, with about ``most`` atoms, rounded to the better side where it has more.
+
+        None where it is not at hand: here, where too many choices would have to be listed.
+        """
+        few = min(m, N - m)
+        if 2**few > _ENUMERATED or (choices := math.comb(N, few)) > min(_ENUMERATED, most):
+            return None
+        ranks = np.array(list(itertools.combinations(range(1, N + 1), m)), dtype=np.int64)
+        values, count = np.unique(self.values(QuerySample.ranked(ranks, N)), return_counts=True)
+        return Law(values, count / choices)
+
+
+@dataclass(frozen=True)
+class Discount(KnownTransform):
+    """r -> 1 / log2(1 + r).
+
+    Source: Järvelin and Kekäläinen 2002 (doi:10.1145/582415.582418), with the logarithm shifted as is common since.
+    """
+
+    smooth = True
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return (1 + x).log2().reciprocal()
+
+
+@dataclass(frozen=True)
+class Cut(KnownTransform):
+    """r -> f(r) if r <= k else 0."""
+
+    f: KnownTransform
+    k: int
+
+    @property
+    def constant_from(self) -> int:  # type: ignore[override]
+        """See ``KnownTransform``."""
+        return self.k + 1
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Apply elementwise."""
+        return torch.where(x <= self.k, self.f(x), torch.zeros_like(x))
+
+    def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
+        """See ``KnownTransform``: the moments over 1..min(k, N), and zeros."""
+        top, index = np.unique(np.minimum(N, self.k), return_inverse=True)
+        mean, variance = (moment[index] for moment in self.f.null_moments(top))
+        share, rest = top[index] / N, (N - top[index]) / N
+        return share * mean, share * (variance + rest * mean**2)
+
+    def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+        """See ``KnownTransform``."""
+        inside = np.clip(self.k - low + 1, 0, high - low + 1)
+        kept = inside > 0
+        means = np.zeros(len(low))
+        means[kept] = self.f.block_means(low[kept], (low + inside - 1)[kept])
+        return means * (inside / (high - low + 1))
+
+
+def place_means(f: KnownTransform, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
+    """Mean of f over the places {low..high} of each block, (b,); most blocks are one place, where it is f itself."""
+    means = np.empty(len(low))
+    single = low == high
+    several = ~single
+    N = (None, None) if num_candidates is None else (num_candidates[single], num_candidates[several])
+    means[single] = apply_transform(f, low[single].astype(np.float64), num_candidates=N[0])
+    if several.any():
+        means[several] = f.block_means(low[several], high[several], N[1])
+    return means

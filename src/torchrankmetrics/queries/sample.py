@@ -1,0 +1,150 @@
+"""Ranks of the relevant items of queries, as blocks of tied candidates."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.validation import check_choice
+
+QueryRankType = Literal["expected", "optimistic", "pessimistic"]
+QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
+
+
+@dataclass(frozen=True, eq=False)
+class QuerySample:
+    """Queries as blocks of tied answers: what a metric of queries sees.
+
+    Ranks are raw: the other answers of a query stay among its candidates. Some answers of a block are true; which of
+    its places they hold is open, every choice equally likely. Every query has a block.
+
+    Attributes:
+        starts: (Q + 1,) int64; the blocks of query q are ``starts[q]:starts[q + 1]``, ascending.
+        optimistic: (blocks,) int64, the first place of a block.
+        pessimistic: (blocks,) int64, the last one.
+        answers: (blocks,) int64 >= 1, true candidates among those of the block.
+        num_candidates: (Q,) int64, N, all answers included.
+        weight: (Q,) float64 >= 0, of ONE query.
+        count: (Q,) int64 > 0, how many equal queries this one stands for.
+    """
+
+    starts: IntArray
+    optimistic: IntArray
+    pessimistic: IntArray
+    answers: IntArray
+    num_candidates: IntArray
+    weight: FloatArray
+    count: IntArray
+
+    @classmethod
+    def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
+        """Queries whose answers are anywhere among their first places: a constant scorer, or the perfect one."""
+        size = len(places)
+        ones = np.ones(size, dtype=np.int64)
+        return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
+
+    @classmethod
+    def of_counts(
+        cls, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike, weight: npt.ArrayLike | None = None
+    ) -> "QuerySample":
+        """Queries of which only N, m and the weight are known, (Q,) each: what chance depends on.
+
+        Raises:
+            ValueError: unless 1 <= m <= N < 2^62, or for weights that are negative, infinite or NaN.
+        """
+        N, m = check_pairs(num_candidates, num_answers)
+        w = np.broadcast_to(np.asarray(1.0 if weight is None else weight, dtype=np.float64), N.shape)
+        if not (np.isfinite(w) & (w >= 0)).all():
+            raise ValueError(f"weight must be finite and not negative, got {w[~(np.isfinite(w) & (w >= 0))][0]}")
+        return replace(cls.tied(N, m, N), weight=w)
+
+    @classmethod
+    def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
+        """Queries with as many answers and candidates each, at ranks (Q, m), ascending, without ties."""
+        size, m = ranks.shape
+        one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
+        starts = np.arange(size + 1) * m
+        return cls(starts, flat, flat, np.ones(size * m, dtype=np.int64), one * num_candidates, np.ones(size), one)
+
+    def placed(self, rank_type: QueryRankType) -> "QuerySample":
+        """The queries with the answers of every block first, last, or (expected) anywhere in it.
+
+        Raises:
+            ValueError: for another rank type.
+        """
+        if check_choice("rank_type of a metric of queries", rank_type, QUERY_RANK_TYPES) == "optimistic":
+            return replace(self, pessimistic=self.optimistic + self.answers - 1)
+        if rank_type == "pessimistic":
+            return replace(self, optimistic=self.pessimistic - self.answers + 1)
+        return self
+
+    @cached_property
+    def first_ranks(self) -> RankSample:
+        """Rank of the first relevant item of every query, with its ties: entries are queries."""
+        first = self.starts[:-1]
+        last = self.pessimistic[first] - self.answers[first] + 1
+        return RankSample(self.optimistic[first], last, self.num_candidates, self.weight, self.count)
+
+    def __len__(self) -> int:
+        return len(self.num_candidates)
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of queries, repeats counted."""
+        return int(self.count.sum())
+
+    @property
+    def candidate_counts(self) -> "QuerySample":
+        """What chance depends on: itself, for its N and m."""
+        return self
+
+    @cached_property
+    def num_answers(self) -> IntArray:
+        """Number m of true candidates of every query, (Q,) int64."""
+        return self.sums(self.answers)
+
+    @cached_property
+    def size(self) -> IntArray:
+        """Number b of places of every block, (blocks,) int64."""
+        return self.pessimistic - self.optimistic + 1
+
+    @cached_property
+    def query(self) -> IntArray:
+        """Index of the query of every block, (blocks,) int64."""
+        return np.repeat(np.arange(len(self)), np.diff(self.starts))
+
+    @cached_property
+    def before(self) -> IntArray:
+        """Answers of the query in its earlier blocks, (blocks,) int64."""
+        passed = np.cumsum(self.answers) - self.answers
+        return passed - passed[self.starts[:-1]][self.query]
+
+    def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Add what blocks have, (blocks,), up for every query, (Q,)."""
+        result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
+        return result
+
+
+def query_rank_type(rank_type: RankType) -> QueryRankType:
+    """Read a rank type of tasks: the realistic one, the middle of a block, is no place of several answers."""
+    return "expected" if rank_type == "realistic" else rank_type
+
+
+def check_pairs(num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[IntArray, IntArray]:
+    """N and m of queries as (Q,) int64.
+
+    Raises:
+        ValueError: unless 1 <= m <= N < 2^62.
+    """
+    N, m = np.broadcast_arrays(np.asarray(num_candidates, dtype=np.int64), np.asarray(num_answers, dtype=np.int64))
+    N, m = np.atleast_1d(N), np.atleast_1d(m)
+    bad = (m < 1) | (m > N) | (N > MOST_CANDIDATES)
+    if bad.any():
+        raise ValueError(
+            f"num_answers must be in 1..num_candidates, below 2^62; got {m[bad][0]} of {N[bad][0]} candidates"
+        )
+    return N, m

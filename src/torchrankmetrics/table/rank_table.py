@@ -1,0 +1,300 @@
+"""`RankTable`: the rows of an evaluation, independent of any metric."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.inference.intervals import Cluster, Intervals, canonical_clusters, confidence_intervals
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
+from torchrankmetrics.metrics.summary import Summary, summarize
+from torchrankmetrics.ranking import flags as fault
+from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
+from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table import parquet, stored, table_io
+from torchrankmetrics.table.blocks import rows_of
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import (
+    ABSENT,
+    SIDE_CODES,
+    SIDE_WORDS,
+    WIDTH,
+    Columns,
+    HasRows,
+    empty_rows,
+    with_ids_apart,
+)
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.inference.standard_errors import Method
+from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
+
+
+class RankTable(HasRows):
+    """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
+
+    Args:
+        rows: (n, 9) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query; or
+            (n, 8), as up to 0.1, without query.
+
+    Raises:
+        TypeError: if rows are not int64.
+        ValueError: if they are neither (n, 9) nor (n, 8).
+
+    >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
+    >>> table
+    RankTable(2 tasks, sides: tail)
+    """
+
+    def __init__(self, rows: Tensor) -> None:
+        if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
+            raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
+        check_dense(rows, "rows")
+        if rows.ndim == 2 and rows.shape[1] == WIDTH - 1:
+            rows = torch.cat([rows, torch.full_like(rows[:, :1], ABSENT)], 1)
+        if rows.ndim != 2 or rows.shape[1] != WIDTH:
+            raise ValueError(f"rows must be (n, {WIDTH}), got {tuple(rows.shape)}")
+        self.rows = rows
+
+    @classmethod
+    def from_ranks(
+        cls,
+        ranks: Ranks,
+        *,
+        side: TaskSide | None = None,
+        group: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
+        query: Integers | None = None,
+    ) -> "RankTable":
+        """Build from ranks; arguments and errors as in ``RankMetric.update``, query with one id per task."""
+        return cls(rows_of(ranks, side=side, group=group, weight=weight, sample_id=sample_id, query=query))
+
+    @classmethod
+    def concatenate(cls, tables: "Sequence[RankTable]", *, offset_ids: bool = False) -> "RankTable":
+        """Join tables, on the device of the first; none gives an empty table.
+
+        Args:
+            tables: of the same tasks or of others.
+            offset_ids: True moves the sample ids of each table past those of the tables before it: equal ids of two
+                data sets are two tasks, and no repeats of one.
+
+        Raises:
+            ValueError: if the ids of all tables together do not fit in int64.
+        """
+        if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
+            raise TypeError(f"tables must be a sequence of RankTables, got {shown(tables)}")
+        if not tables:
+            return cls(empty_rows())
+        parts = [table.rows.to(tables[0].rows.device) for table in tables]
+        return cls(torch.cat(with_ids_apart(parts) if offset_ids else parts))
+
+    @classmethod
+    def from_numpy(cls, arrays: Mapping[str, npt.ArrayLike]) -> "RankTable":
+        """Build from plain arrays by name; the inverse of ``to_numpy``.
+
+        Args:
+            arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
+                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
+                NaN), sampled (negatives were sampled), partial (of a sample of the tasks that ended where something was
+                decided), filtered and raw (the other answers of the query are no candidates of this task, or are). Only
+                optimistic and num_candidates are required. A single number serves all rows, but for
+                optimistic and sample_id.
+
+        Raises:
+            TypeError: if an array has another kind of dtype.
+            ValueError: if a name is unknown or missing, or a shape or value is wrong.
+
+        >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
+        RankTable(2 tasks, sides: head, tail)
+        """
+        return cls(table_io.from_arrays(arrays))
+
+    def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
+        """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
+        return table_io.to_arrays(self.rows)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+        """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
+
+        Args:
+            path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
+            max_bytes: refuse what would take more memory: its arrays, and 72 bytes a row. A small file may hold many.
+
+        Raises:
+            OSError: if the file cannot be opened.
+            ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
+        """
+        return cls(stored.read(path, max_bytes))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
+
+        A path that ends in .parquet is written as ``to_parquet`` does.
+
+        Raises:
+            OSError: if the path cannot be written to.
+            IndexError, ValueError: for faults that an accelerator could only flag.
+        """
+        stored.write(path, self.rows)
+
+    @classmethod
+    def from_parquet(
+        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
+    ) -> "RankTable":
+        """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
+
+        Columns are those of ``from_numpy``, in integers and floats of any width; sides may be words. Of folders and
+        files, which are read in batches, one may lack columns that another has.
+
+        Args:
+            source: a path, or paths in the order of the rows.
+            max_bytes: refuse what would take more memory: 72 bytes a row, and the largest group of rows.
+
+        Raises:
+            ImportError: without pyarrow, which the extra ``parquet`` brings.
+            OSError: if a file cannot be opened.
+            ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
+        """
+        return cls(parquet.read(source, max_bytes))
+
+    def to_parquet(self, path: parquet.Source) -> None:
+        """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+        parquet.write(path, self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __repr__(self) -> str:
+        there = set(Columns(self.rows).side.tolist())
+        sides = [word for word, code in SIDE_WORDS.items() if code in there]
+        tasks = "tasks of a sample" if self.is_partial else "tasks"
+        return f"RankTable({self.num_tasks} {tasks}, sides: {', '.join(sides) or 'none'})"
+
+    @property
+    def num_tasks(self) -> int:
+        """Number of ranking tasks, repeats included."""
+        return int(self.count.sum())
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some tasks are of a sample that a sequential evaluation ranked, as ``SequentialResult.table``."""
+        return bool((Columns(self.rows).flags & fault.PARTIAL).any())
+
+    @property
+    def ranks(self) -> Ranks:
+        """The ranks of the rows; a row may stand for several tasks, see ``count``."""
+        return Ranks.trusted(Columns(self.rows).ranks.T, Columns(self.rows).flags)
+
+    @property
+    def group(self) -> Tensor:
+        """(n,) int64 group ids; rows without a group hold the smallest int64."""
+        return Columns(self.rows).group
+
+    @property
+    def sample_id(self) -> Tensor:
+        """(n,) int64 sample ids; rows without one hold the smallest int64."""
+        return Columns(self.rows).sample_id
+
+    @property
+    def query(self) -> Tensor:
+        """(n,) int64: tasks of one (side, query) are the answers of one query.
+
+        The smallest int64 stands for a query by itself, other negative ids for queries that got no name from the user.
+        """
+        return Columns(self.rows).query
+
+    @property
+    def weight(self) -> Tensor:
+        """(n,) float64 weight of one task."""
+        return Columns(self.rows).weight_bits.contiguous().view(torch.float64)
+
+    @property
+    def count(self) -> Tensor:
+        """(n,) int64, how many tasks a row stands for."""
+        return Columns(self.rows).count
+
+    def select(self, *, side: TaskSide | None = None, group: int | None = None) -> "RankTable":
+        """Keep the rows of a side, of a group, or of both.
+
+        Raises:
+            TypeError: if group is not an int.
+            ValueError: if side is neither "head", "tail", "relation" nor None (all).
+        """
+        check_choice("side", side, SIDE_CODES)
+        keep = torch.ones(len(self), dtype=torch.bool, device=self.rows.device)
+        if side is not None:
+            keep &= Columns(self.rows).side == SIDE_CODES[side]
+        if group is not None:
+            keep &= self.group == check_int("group", group, ABSENT)
+        return RankTable(self.rows[keep])
+
+    def side(self, side: TaskSide | None) -> "RankTable":
+        """Keep the rows of a side; short for ``select(side=...)``."""
+        return self.select(side=side)
+
+    def with_group(self, group: Integers | None) -> "RankTable":
+        """Give the rows other groups: one for all (a data set, say), (n,) integers, or None for no groups.
+
+        Raises:
+            TypeError: if groups are not integers.
+            ValueError: if they are not (n,), or do not fit in int64.
+        """
+        rows = self.rows.clone()
+        Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
+        return RankTable(rows)
+
+    def summary(self, metrics: Metrics | None = None) -> Summary:
+        """Base value, adjusted index and z-score of metrics, by side: see ``RankCollection.summary``.
+
+        Args:
+            metrics: as in ``RankCollection``; None: its default ones. The same for what follows.
+        """
+        return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
+
+    def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
+        """Tabulate metrics by group: see ``RankCollection.breakdown``."""
+        return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
+
+    def confidence_intervals(
+        self,
+        metrics: Metrics | None = None,
+        confidence_level: float = 0.95,
+        method: Method = "normal",
+        cluster: Cluster | None = None,
+        *,
+        n_resamples: int = 2000,
+        seed: int = 0,
+    ) -> Intervals:
+        """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
+        rows = self.rows.cpu().numpy()
+        if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
+            cluster = canonical_clusters(cluster, rows, "the table")
+        analysis, measures = Analysis([self.rows]), _measures(metrics)
+        return confidence_intervals(
+            analysis, measures, confidence_level, method, cluster, n_resamples=n_resamples, seed=seed
+        )
+
+    def compact(self) -> "RankTable":
+        """Sort, merge equal rows into their count, drop repeats of (side, sample id): the smallest of them stays."""
+        rows, _ = canonical_rows(self.rows.cpu().numpy())
+        return RankTable(torch.from_numpy(rows).to(self.rows.device))
+
+    def has_sides(self) -> bool:
+        """Whether every row has a side."""
+        return bool((Columns(self.rows).side != SIDE_CODES[None]).all())
+
+    def has_groups(self) -> bool:
+        """Whether every row has a group."""
+        return bool((self.group != ABSENT).all())
+
+
+def _measures(metrics: Metrics | None) -> dict[str, Measure]:
+    selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
+    return selection.measures(DEFAULT_METRICS if metrics is None else metrics)

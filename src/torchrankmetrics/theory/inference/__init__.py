@@ -1,1 +1,0 @@
-"""Inference on ranks: how far an estimate can be trusted, and whether two models differ."""

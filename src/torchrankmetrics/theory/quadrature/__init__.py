@@ -1,1 +1,0 @@
-"""Sums over the integers 1..N without a table: Gauss rules on panels, for many N at once."""
