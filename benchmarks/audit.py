@@ -147,8 +147,7 @@ def torchkge() -> Evaluator:
 
 
 def ranx() -> Evaluator:
-    from ranx import Qrels, Run
-    from ranx import evaluate as ranx_evaluate
+    from ranx import Qrels, Run, evaluate as ranx_evaluate
 
     def evaluate(scores: Tensor, target: Tensor, exclude: Tensor | None) -> dict[str, float]:
         qrels, run = as_runs(scores, target, exclude)

@@ -31,9 +31,12 @@ from scipy import optimize, special, stats
 from tqdm import tqdm
 
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, evaluate
-from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import hits_at
+from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
+from torchrankmetrics.inference.paired import paired_difference
+from torchrankmetrics.inference.seeds import seeded_difference
+from torchrankmetrics.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import (
     effective_tasks_of_mean,
     estimate,
@@ -43,11 +46,8 @@ from torchrankmetrics.inference.standard_errors import (
     redraws,
     studentised_interval,
 )
-from torchrankmetrics.inference.paired import paired_difference
-from torchrankmetrics.inference.seeds import seeded_difference
-from torchrankmetrics.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.inference.units import task_values, units_of
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.metrics.names import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000
 POPULATIONS, SIZES = ("good", "ordinary", "bad"), (30, 100, 500)

@@ -22,15 +22,9 @@ from typing import Any
 import torch
 from benchmarks.timing import arguments, read_splits, report, save, together
 
-from torchrankmetrics import (
-    Candidates,
-    EmbeddingScorer,
-    KnownTriples,
-    RankTable,
-    evaluate,
-    rank_embeddings,
-    rank_triples,
-)
+from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_embeddings, rank_triples
+from torchrankmetrics.kg import EmbeddingScorer
+from torchrankmetrics.ranking import Candidates
 
 HAS_FAISS = importlib.util.find_spec("faiss") is not None
 HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None

@@ -27,9 +27,10 @@ from benchmarks.make_datasets import GraphSource, read_split, sources
 from numba import njit
 from torch import Tensor
 
-from torchrankmetrics import ExactExpectation, KnownTriples, RankTable, evaluate, rank_triples
+from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
 from torchrankmetrics.datasets.triple_files import Triple
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.study import RankStudy
 
 CHECKPOINTS = ("3g", "4g", "50g")

@@ -27,7 +27,8 @@ import torch
 from benchmarks.timing import arguments, line, report
 from torch import Tensor, distributed
 
-from torchrankmetrics import KnownTriples, RankAccumulator, rank_embeddings
+from torchrankmetrics import KnownTriples, rank_embeddings
+from torchrankmetrics.ranking import RankAccumulator
 
 GIB = 1 << 30
 

@@ -16,8 +16,8 @@ import torch
 from benchmarks.timing import after, arguments, report, together
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
-from torchrankmetrics.ranking.embeddings import rank_embeddings
 from torchrankmetrics.null.expectation.exact import ExactExpectation
+from torchrankmetrics.ranking.embeddings import rank_embeddings
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 HAS_PYKEEN = importlib.util.find_spec("pykeen") is not None

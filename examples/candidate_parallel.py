@@ -14,7 +14,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, distributed
 
-from torchrankmetrics import EmbeddingScorer, KnownTriples, RankCollection, RankTable, rank_triples
+from torchrankmetrics import KnownTriples, RankCollection, RankTable, rank_triples
+from torchrankmetrics.kg import EmbeddingScorer
 
 NUM_ENTITIES, NUM_RELATIONS, CIRCLES = 997, 5, 8
 

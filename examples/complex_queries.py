@@ -12,7 +12,8 @@ import argparse
 import torch
 from torch import Tensor
 
-from torchrankmetrics import RankCollection, evaluate, rank_complex_queries
+from torchrankmetrics import RankCollection, evaluate
+from torchrankmetrics.kg import rank_complex_queries
 
 PATTERNS = ["1p", "2p", "2i"]
 

@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy, normalize
 
-from torchrankmetrics import evaluate, rank_alignment
+from torchrankmetrics import evaluate
+from torchrankmetrics.kg import rank_alignment
 
 METRICS = ("mr", "mrr", "hits_at_10", "amri", "adjusted_mrr", "adjusted_hits_at_10", "z_mr", "z_mrr", "z_hits_at_10")
 LABELS = ("MR", "MRR", "H@10", "AMRI", "AMRR", "AH@10", "z(MR)", "z(MRR)", "z(H@10)")

@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from torchrankmetrics import RankCollection, RankTable, evaluate, rank_long_table
+from torchrankmetrics import RankCollection, RankTable, evaluate
+from torchrankmetrics.kg import rank_long_table
 
 CANDIDATES = 200
 

@@ -17,7 +17,8 @@ from pathlib import Path
 import torch
 from pykeen.datasets import get_dataset
 
-from torchrankmetrics import KnownTriples, RankCollection, RankStudy, RankTable, compare, evaluate, plots, rank_triples
+from torchrankmetrics import KnownTriples, RankCollection, RankTable, compare, evaluate, plots, rank_triples
+from torchrankmetrics.study import RankStudy
 
 
 def splits(graph):

@@ -47,7 +47,7 @@ MUTATIONS = {
     "weights: the null variance takes v instead of v squared": Mutation(
         "float((share * counts.weight * variance).sum())",
         "float((share * variance).sum())",
-        "tests/theory/test_expectation.py",
+        "tests/null/test_expectation.py",
     ),
     "views: the adjusted index has the scale of M / E": Mutation(
         "return mean, (best - mean) * (variance != 0)",

@@ -14,11 +14,12 @@ from typer.testing import CliRunner
 
 from command_line import TRIPLES, output, records, write_files
 from scripts import forked
-from torchrankmetrics import ExactExpectation, KnownTriples, adjust
+from torchrankmetrics import KnownTriples, adjust
 from torchrankmetrics.cli import main
 from torchrankmetrics.cli.app import app
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
+from torchrankmetrics.null import ExactExpectation
 from torchrankmetrics.null.tails.significance import log_p_value
 
 COMMANDS = {

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 from benchmarks.make_datasets import GraphSource, checksum, facts_of, read_split, sources
 
-from torchrankmetrics import ExactExpectation, PrecomputedExpectation, RankMetricWarning, adjust, evaluate
-from torchrankmetrics.datasets import candidate_counts, dataset_facts, dataset_names
+from torchrankmetrics import RankMetricWarning, adjust, evaluate
+from torchrankmetrics.datasets import PrecomputedExpectation, candidate_counts, dataset_facts, dataset_names
 from torchrankmetrics.datasets.facts import ENTITIES, KNOWN, SPLITS
 from torchrankmetrics.datasets.triple_files import number_triples, read_triples
-from torchrankmetrics.kg.known_triples import candidate_histogram
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.kg.known_triples import candidate_histogram
+from torchrankmetrics.null import ExactExpectation
 
 # data set, entities: test triples, distinct counts over both sides, least, mean to 3 places, largest
 TEST = {

@@ -2,7 +2,8 @@
 
 import torch
 
-from torchrankmetrics import KnownTriples, rank_sequentially, rank_triples
+from torchrankmetrics import KnownTriples, rank_triples
+from torchrankmetrics.sequential import rank_sequentially
 
 E, R, N = 40, 3, 400
 TRIPLES = torch.unique(torch.stack([torch.arange(N) * 7 % E, torch.arange(N) % R, torch.arange(N) ** 2 % E], 1), dim=0)

@@ -10,19 +10,19 @@ from torchrankmetrics import (
     HitsAtK,
     KnownTriples,
     MeanRank,
-    RankAccumulator,
     RankCollection,
     RankMetricWarning,
     Ranks,
     adjust,
     compare,
     evaluate,
-    rank_alignment,
     rank_embeddings,
     rank_scores,
 )
 from torchrankmetrics.integrations.pyg import ranks_of_predictions
 from torchrankmetrics.integrations.trec import evaluate_run, rank_run
+from torchrankmetrics.kg import rank_alignment
+from torchrankmetrics.ranking import RankAccumulator
 
 SCORES = torch.tensor([[0.3, 0.9, 0.1, 0.4], [0.8, 0.2, 0.5, 0.4], [0.1, 0.6, 0.2, 0.3]])
 TARGET = torch.tensor([1, 2, 3])  # ranks 1, 2, 2

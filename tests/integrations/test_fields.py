@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import reference_queries
-from torchrankmetrics import RankAccumulator, RankCollection, RankTable, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics import RankCollection, RankTable, evaluate, rank_embeddings, rank_scores
 from torchrankmetrics.integrations.trec import evaluate_run
+from torchrankmetrics.ranking import RankAccumulator
 
 pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
 METRICS = list(reference_queries.NAMES)

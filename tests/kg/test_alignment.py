@@ -5,7 +5,8 @@ import itertools
 import pytest
 import torch
 
-from torchrankmetrics import RankMetricWarning, RankTable, evaluate, rank_alignment
+from torchrankmetrics import RankMetricWarning, RankTable, evaluate
+from torchrankmetrics.kg import rank_alignment
 
 L, R, D = 9, 11, 4
 ONE_TO_ONE = [[0, 3], [4, 1], [7, 10], [2, 2], [8, 0]]

@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from torchrankmetrics import rank_triples
-from torchrankmetrics.kg import loop as batches
-from torchrankmetrics.kg import loop as query_side
+from torchrankmetrics.kg import loop as batches, loop as query_side
 
 E = 600
 

@@ -5,16 +5,9 @@ import torch
 
 import exact_scores
 import reference_ranks as reference
-from torchrankmetrics import (
-    Candidates,
-    EmbeddingScorer,
-    KnownFacts,
-    KnownTriples,
-    rank_alignment,
-    rank_complex_queries,
-    rank_facts,
-    rank_triples,
-)
+from torchrankmetrics import KnownTriples, rank_triples
+from torchrankmetrics.kg import EmbeddingScorer, KnownFacts, rank_alignment, rank_complex_queries, rank_facts
+from torchrankmetrics.ranking import Candidates
 
 N, R, D = 23, 3, 6
 GENERATOR = torch.Generator().manual_seed(0)

@@ -7,7 +7,8 @@ from hypothesis import given
 
 import reference_ranks as reference
 from fuzzing import cases
-from torchrankmetrics import KnownAnswers, KnownTriples
+from torchrankmetrics import KnownTriples
+from torchrankmetrics.kg import KnownAnswers
 
 TRIPLES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 2), st.integers(0, 5)), max_size=25)
 

@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from torchrankmetrics import RankTable, evaluate, rank_long_table, rank_long_tables, rank_scores
+from torchrankmetrics import RankTable, evaluate, rank_scores
+from torchrankmetrics.kg import rank_long_table, rank_long_tables
 from torchrankmetrics.ranking import flags
 
 SCORES = st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf, -math.inf, math.nan])

@@ -8,7 +8,9 @@ import torch
 from pykeen_lookup import Lookup, splits_of
 from random_graphs import graph, integers
 from reference_ranks import among, lines
-from torchrankmetrics import KnownAnswers, KnownTriples, RankAccumulator, rank_scores, rank_triples
+from torchrankmetrics import KnownTriples, rank_scores, rank_triples
+from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.ranking import RankAccumulator
 
 E, R = 7, 3
 

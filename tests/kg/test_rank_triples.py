@@ -11,8 +11,7 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from torchrankmetrics import KnownTriples, RankMetricWarning, evaluate, rank_triples
-from torchrankmetrics.kg import loop as query_side
-from torchrankmetrics.kg import scorers
+from torchrankmetrics.kg import loop as query_side, scorers
 
 E, R = 7, 2
 MEMINFO = Path("/proc/meminfo")

@@ -8,7 +8,8 @@ import torch
 
 from pykeen_lookup import splits_of
 from random_graphs import graph
-from torchrankmetrics import RELATION_CATEGORIES, RankCollection, Ranks, relation_categories
+from torchrankmetrics import RankCollection, Ranks
+from torchrankmetrics.kg import RELATION_CATEGORIES, relation_categories
 
 
 def categories(triples, threshold):

@@ -6,8 +6,8 @@ import torch
 from reference import METRICS
 from torchrankmetrics import RankCollection, Ranks, evaluate
 from torchrankmetrics.metrics import analysis as analysis_module
-from torchrankmetrics.table import blocks as blocks_module
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.table import blocks as blocks_module
 
 
 def calls_of(monkeypatch, module, name):

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from scripts import ROOT, forked
-from torchrankmetrics import ExactExpectation, MonteCarloExpectation, RankCollection, Ranks
+from torchrankmetrics import RankCollection, Ranks
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.null import ExactExpectation, MonteCarloExpectation
 
 
 def run(code, *anew, **environment):
@@ -66,7 +67,7 @@ on_cpu = lambda values: torch.tensor(values, device="cpu")
 scores, target = on_cpu([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1]]), on_cpu([1, 2])
 pairs = on_cpu([[0, 1], [2, 0]])
 collection = trm.RankCollection(["mrr", "z_mrr", "p_mr"])
-for exclude in (None, pairs, trm.KnownAnswers([0, 1], [2, 0])(on_cpu([0, 1])), scores > 0.8):
+for exclude in (None, pairs, trm.kg.KnownAnswers([0, 1], [2, 0])(on_cpu([0, 1])), scores > 0.8):
     collection.update(scores, target, exclude=exclude, group=[0, 1], weight=[1.0, 2.0])
 print({key: round(value.item(), 3) for key, value in collection.compute().items()})
 print({key: round(value.item(), 3) for key, value in collection(scores, target, group=0).items()})
@@ -80,13 +81,14 @@ known = trm.KnownTriples([[0, 0, 1], [0, 0, 2]])
 print(trm.rank_triples(lambda h, r: scores[h], None, [[0, 0, 1]], known).ranks)
 print(trm.rank_embeddings(scores, scores, on_cpu([0, 1]), exclude=(on_cpu([0]), on_cpu([1]))).num_candidates.tolist())
 print(trm.Ranks.from_negatives(scores[:, 0], scores[0]), trm.Ranks.from_negatives(scores[:, 0], list(scores)))
-print(trm.rank_complex_queries(lambda q: scores[q], [[0], [1, 2]], [[1], []]).ranks)
+print(trm.kg.rank_complex_queries(lambda q: scores[q], [[0], [1, 2]], [[1], []]).ranks)
 facts, own = [[0, 0, 1, 3]], lambda r, n: (n - r) / (n - 1)
-print(trm.rank_facts(lambda h, r, time: scores[h], None, facts, trm.KnownFacts(facts)).ranks)
+print(trm.kg.rank_facts(lambda h, r, time: scores[h], None, facts, trm.kg.KnownFacts(facts)).ranks)
 table = trm.rank_triples(None, None, [[0, 0, 1]], known, score_hrt=lambda hrt: hrt[:, 2].numpy().astype(float))
 print(table.ranks)
-print(trm.evaluate(trm.Ranks([1, 3], None, 9), metrics=[trm.RankDefinition("mine", f=trm.WithCandidates(own))]))
-print(trm.rank_alignment([[0, 0]], scores).num_tasks, trm.relation_categories([[0, 0, 1]]).tolist())
+mine = trm.RankDefinition("mine", f=trm.definitions.WithCandidates(own))
+print(trm.evaluate(trm.Ranks([1, 3], None, 9), metrics=[mine]))
+print(trm.kg.rank_alignment([[0, 0]], scores).num_tasks, trm.kg.relation_categories([[0, 0, 1]]).tolist())
 """
 
 

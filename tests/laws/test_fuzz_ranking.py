@@ -11,7 +11,9 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines
-from torchrankmetrics import KnownAnswers, RankAccumulator, RankCollection, rank_embeddings, rank_scores
+from torchrankmetrics import RankCollection, rank_embeddings, rank_scores
+from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.float8_e4m3fn, torch.float8_e5m2]

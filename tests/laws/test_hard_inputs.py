@@ -12,10 +12,7 @@ import reference_ranks
 from ranking_problems import flagged_lines
 from reference import Task
 from torchrankmetrics import (
-    KnownAnswers,
     KnownTriples,
-    MonteCarloExpectation,
-    RankAccumulator,
     RankCollection,
     RankMetric,
     RankMetricWarning,
@@ -25,12 +22,13 @@ from torchrankmetrics import (
     evaluate,
     rank_embeddings,
     rank_scores,
-    relation_categories,
 )
-from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.ranking import ranks as ranks_module
 from torchrankmetrics.definitions import candidates as candidates_module
 from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.kg import KnownAnswers, relation_categories
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.null import MonteCarloExpectation
+from torchrankmetrics.ranking import RankAccumulator, ranks as ranks_module
 
 
 def collection(ranks, *names, candidates=50, **columns):

@@ -8,8 +8,7 @@ from unittest import mock
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.metrics import roc_auc_score
 
 import reference
@@ -17,9 +16,9 @@ from bits import bits
 from fuzzing import cases
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
-from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.metrics import metric as metric_module
 from torchrankmetrics.definitions.tasks import WithCandidates, power_mean_rank
+from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics.names import parse_name
 
 # user-defined f that a metric of the package has too; the one of AUC is undefined for a single candidate
 TWINS = {

@@ -9,11 +9,13 @@ import pytest
 import torch
 from scipy.stats import binom
 
-from torchrankmetrics import QueryDefinition, RankCollection, RankDefinition, Ranks
+from torchrankmetrics import RankCollection, RankDefinition, Ranks
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
+from torchrankmetrics.inference import clustered_p_value
 from torchrankmetrics.metrics.names import _DEFINITIONS
 from torchrankmetrics.metrics.query_names import CUT, WHOLE
-from torchrankmetrics.inference import clustered_p_value, has_p_value
+from torchrankmetrics.null import has_p_value
+from torchrankmetrics.queries import QueryDefinition
 
 OWN = [
     RankDefinition("step", f=lambda r: (r <= 2).double()),

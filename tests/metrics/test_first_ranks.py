@@ -23,16 +23,16 @@ from torchrankmetrics import (
     compare,
     evaluate,
 )
+from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
+from torchrankmetrics.integrations.trec import evaluate_run
 from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics.query_names import query_counterpart
-from torchrankmetrics.integrations.trec import evaluate_run
-from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
+from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.means import query_moments
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.metrics.values import base_value
 
 SHAPES = st.lists(st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N))), min_size=1, max_size=4)
 

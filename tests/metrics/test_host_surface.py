@@ -36,10 +36,9 @@ from torchrankmetrics import (
     evaluate,
     rank_scores,
 )
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics import named, of_queries
-from torchrankmetrics.metrics import named as adjusted
 from torchrankmetrics.definitions.tasks import MEAN_RANK
+from torchrankmetrics.metrics import named, named as adjusted, of_queries
+from torchrankmetrics.metrics.measure import Measure
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)

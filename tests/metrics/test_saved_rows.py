@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import distributed as dist
-from torch import nn
+from torch import distributed as dist, nn
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from bits import bits

@@ -16,7 +16,6 @@ from torchrankmetrics import (
     NormalizedDCG,
     PrecisionAtK,
     QueryAUC,
-    QueryDefinition,
     RankCollection,
     RankDefinition,
     RankMetric,
@@ -33,6 +32,7 @@ from torchrankmetrics import (
     rank_scores,
 )
 from torchrankmetrics.metrics.names import all_names, parse_name
+from torchrankmetrics.queries import QueryDefinition
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
 

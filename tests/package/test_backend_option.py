@@ -5,23 +5,19 @@ import torch
 from test_signatures import signatures
 
 from torchrankmetrics import (
-    KnownFacts,
     KnownTriples,
-    RankAccumulator,
     RankCollection,
     Ranks,
     RankTable,
-    SequentialEvaluation,
     evaluate,
-    rank_alignment,
-    rank_complex_queries,
     rank_embeddings,
-    rank_facts,
     rank_scores,
-    rank_sequentially,
     rank_triples,
 )
 from torchrankmetrics.integrations import ogb, pyg
+from torchrankmetrics.kg import KnownFacts, rank_alignment, rank_complex_queries, rank_facts
+from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.sequential import SequentialEvaluation, rank_sequentially
 
 SCORES = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.3, 0.1], [0.0, 1.0, 1.0]])
 TARGET = torch.tensor([2, 0, 1])

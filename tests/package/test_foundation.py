@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from scripts import ROOT, forked
-from torchrankmetrics import ExactExpectation, KnownTriples, Ranks, RankTable, evaluate
+from torchrankmetrics import KnownTriples, Ranks, RankTable, evaluate
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions import MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.null import ExactExpectation
 
 pytest.importorskip("numba", reason="the benchmark sums with it: pip install 'torchrankmetrics[fast]'")
 from benchmarks import foundation

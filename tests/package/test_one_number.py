@@ -8,10 +8,10 @@ import torch
 
 import torchrankmetrics as trm
 from torchrankmetrics import Ranks, RankTable
+from torchrankmetrics.definitions.tasks import power_mean_rank
 from torchrankmetrics.inference.equivalence import equivalence
 from torchrankmetrics.kg.known_triples import relation_categories
 from torchrankmetrics.study import RankStudy
-from torchrankmetrics.definitions.tasks import power_mean_rank
 from torchrankmetrics.validation import one_number
 
 KINDS = [np.float32, np.float64, np.float16, np.longdouble, np.array, torch.tensor, Fraction]
@@ -53,10 +53,16 @@ NUMBERS = {  # all of these are exact in every kind
     "power_mean_rank": (lambda x: power_mean_rank(x).name, 2.5),
     "threshold": (lambda x: relation_categories(triples, threshold=x).tolist(), 1.25),
     "tolerance": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=x), 0.25),
-    "both_tolerances": (lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.Tolerance(x, x)), 0.25),
+    "both_tolerances": (
+        lambda x: trm.rank_scores(scores, torch.tensor([3, 1]), tolerance=trm.ranking.Tolerance(x, x)),
+        0.25,
+    ),
     "weight": (lambda x: updated(weight=x), 2.5),
-    "alpha": (lambda x: trm.SequentialEvaluation(9, alpha=x, threshold=0.5)._looks.question.alpha, 0.25),
-    "threshold_of_a_sequence": (lambda x: trm.SequentialEvaluation(9, threshold=x)._looks.question.threshold, 0.5),
+    "alpha": (lambda x: trm.sequential.SequentialEvaluation(9, alpha=x, threshold=0.5)._looks.question.alpha, 0.25),
+    "threshold_of_a_sequence": (
+        lambda x: trm.sequential.SequentialEvaluation(9, threshold=x)._looks.question.threshold,
+        0.5,
+    ),
 }
 INTEGERS = {
     "group": lambda x: updated(group=x),

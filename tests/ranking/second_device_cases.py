@@ -15,24 +15,31 @@ import standin
 from bits import bits
 from fuzzing import cases
 from public_metrics import every_metric
-from ranking_problems import KINDS as ALL_KINDS
-from ranking_problems import STRIDES, VALUES, as_exclude, as_target, flagged_lines, lay_out, problems
+from ranking_problems import (
+    KINDS as ALL_KINDS,
+    STRIDES,
+    VALUES,
+    as_exclude,
+    as_target,
+    flagged_lines,
+    lay_out,
+    problems,
+)
 from test_chunks import EXCLUSIONS, SIMILARITIES, tasks_and_exclusions
 from torchrankmetrics import (
-    KnownAnswers,
     KnownTriples,
     MeanReciprocalRank,
-    RankAccumulator,
     RankCollection,
     Ranks,
     RankTable,
     compare,
     evaluate,
-    rank_alignment,
     rank_embeddings,
     rank_scores,
     rank_triples,
 )
+from torchrankmetrics.kg import KnownAnswers, rank_alignment
+from torchrankmetrics.ranking import RankAccumulator
 
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
 NAMES = ["mrr", "z_mrr", "amri", "hits_at_3", "median_rank", "tie_rate", "expected_mrr", "count"]

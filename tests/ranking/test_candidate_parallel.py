@@ -22,22 +22,10 @@ from default_device import LibraryOn
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from scripts import EXAMPLES, load_script
 from test_exact_ranks import DTYPES, KINDS_OF_NUMBERS, WAYS, embeddings
-from torchrankmetrics import (
-    Candidates,
-    EmbeddingScorer,
-    KnownTriples,
-    RankAccumulator,
-    RankCollection,
-    Ranks,
-    RankTable,
-    Tolerance,
-    rank_embeddings,
-    rank_scores,
-    rank_triples,
-)
-from torchrankmetrics.ranking import embeddings as chunks
-from torchrankmetrics.ranking.exact import levels, pairs, problem, rank
-from torchrankmetrics.ranking.exact import rank as cascade
+from torchrankmetrics import KnownTriples, RankCollection, Ranks, RankTable, rank_embeddings, rank_scores, rank_triples
+from torchrankmetrics.kg import EmbeddingScorer
+from torchrankmetrics.ranking import Candidates, RankAccumulator, Tolerance, embeddings as chunks
+from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
 from worker_pool import WorkerPool
 
 SIZES = [1, 2, 3, 4]

@@ -7,8 +7,9 @@ from hypothesis import given
 
 from allocations import Allocations
 from fuzzing import cases
-from torchrankmetrics import KnownAnswers, RankAccumulator, rank_embeddings, rank_scores
-from torchrankmetrics.ranking import embeddings as chunks_module
+from torchrankmetrics import rank_embeddings, rank_scores
+from torchrankmetrics.kg import KnownAnswers
+from torchrankmetrics.ranking import RankAccumulator, embeddings as chunks_module
 
 SIMILARITIES = {
     "dot": lambda q, e: q @ e.T,

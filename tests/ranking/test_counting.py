@@ -214,10 +214,10 @@ WHERE_SCORES_COME_IN = {
     "rank_scores": lambda backend: trm.rank_scores(EYE, DIAGONAL, backend=backend),
     "Ranks.from_negatives": lambda backend: trm.Ranks.from_negatives(EYE[0], EYE, backend=backend),
     "rank_embeddings": lambda backend: trm.rank_embeddings(EYE, EYE, DIAGONAL, backend=backend),
-    "rank_alignment": lambda backend: trm.rank_alignment(TRIPLES[:, [0, 2]], EYE, backend=backend),
+    "rank_alignment": lambda backend: trm.kg.rank_alignment(TRIPLES[:, [0, 2]], EYE, backend=backend),
     "rank_triples": lambda backend: trm.rank_triples(lambda h, _: EYE[h], None, TRIPLES, None, backend=backend),
-    "rank_facts": lambda backend: trm.rank_facts(lambda h, r, t: EYE[h], None, FACTS, None, backend=backend),
-    "rank_complex_queries": lambda backend: trm.rank_complex_queries(
+    "rank_facts": lambda backend: trm.kg.rank_facts(lambda h, r, t: EYE[h], None, FACTS, None, backend=backend),
+    "rank_complex_queries": lambda backend: trm.kg.rank_complex_queries(
         lambda queries: EYE[queries], [{0}, {1}, {2}], backend=backend
     ),
     "evaluate": lambda backend: trm.evaluate(EYE, DIAGONAL, backend=backend),

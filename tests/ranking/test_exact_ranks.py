@@ -11,10 +11,9 @@ import exact_scores
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
-from torchrankmetrics import Candidates, rank_embeddings
-from torchrankmetrics.ranking.exact import excluded as excluded_tiles
-from torchrankmetrics.ranking.exact import levels, pairs, problem, rank
-from torchrankmetrics.ranking.exact import rank as cascade
+from torchrankmetrics import rank_embeddings
+from torchrankmetrics.ranking import Candidates
+from torchrankmetrics.ranking.exact import excluded as excluded_tiles, levels, pairs, problem, rank, rank as cascade
 from torchrankmetrics.ranking.exact.counting import Form, Sought, choose_intervals
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
 

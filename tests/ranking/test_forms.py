@@ -10,7 +10,8 @@ from scipy.sparse import coo_matrix, csr_array, csr_matrix
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import flagged_lines
-from torchrankmetrics import RankAccumulator, RankCollection, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics import RankCollection, evaluate, rank_embeddings, rank_scores
+from torchrankmetrics.ranking import RankAccumulator
 
 N = 5
 ENTRY_POINTS = {

@@ -6,21 +6,19 @@ import pytest
 import torch
 
 from torchrankmetrics import (
-    Candidates,
-    KnownAnswers,
     KnownTriples,
-    RankAccumulator,
     RankCollection,
     RankMetric,
     Ranks,
     RankTable,
     compare,
     evaluate,
-    rank_alignment,
     rank_embeddings,
     rank_scores,
     rank_triples,
 )
+from torchrankmetrics.kg import KnownAnswers, rank_alignment
+from torchrankmetrics.ranking import Candidates, RankAccumulator
 
 S = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5], [0.1, 0.4, 0.7]])
 T = torch.tensor([1, 2, 0])

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from torchrankmetrics import KnownAnswers, rank_scores
+from torchrankmetrics import rank_scores
+from torchrankmetrics.kg import KnownAnswers
 
 SCORES = torch.zeros(3, 5)
 BAD = {

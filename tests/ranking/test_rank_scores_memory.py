@@ -11,7 +11,8 @@ from hypothesis import given
 from allocations import Allocations
 from fuzzing import cases
 from ranking_problems import lay_out, problems
-from torchrankmetrics import KnownAnswers, rank_scores
+from torchrankmetrics import rank_scores
+from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking.counting import torch_backend as plain
 from torchrankmetrics.ranking.exclude import Excluded, slices_of_fixed_shape, slices_of_pairs
 from torchrankmetrics.ranking.forms import Cells

@@ -10,15 +10,8 @@ from hypothesis import given
 
 from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
-from torchrankmetrics import (
-    RankAccumulator,
-    RankCollection,
-    RankMetric,
-    Ranks,
-    Tolerance,
-    rank_scores,
-    rank_triples,
-)
+from torchrankmetrics import RankCollection, RankMetric, Ranks, rank_scores, rank_triples
+from torchrankmetrics.ranking import RankAccumulator, Tolerance
 
 WAYS = ["torch"] + ["numba"] * (importlib.util.find_spec("numba") is not None)
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64]

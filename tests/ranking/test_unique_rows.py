@@ -1,8 +1,7 @@
 """Distinct rows are those that torch finds, in its order, however large the ids."""
 
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from torchrankmetrics.ranking.arrays import unique_rows
 

@@ -11,8 +11,7 @@ import unicodedata
 from html.parser import HTMLParser
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from torchrankmetrics.rendering import Column, PValue, Rendered, Styled, Tabular
 from torchrankmetrics.rendering.writers import to_csv, to_html, to_json, to_latex, to_markdown, to_pandas, to_text

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from checkpoints import TRIPLES, Model, decide, full
-from torchrankmetrics import SequentialEvaluation
+from torchrankmetrics.sequential import SequentialEvaluation
 from worker_pool import WorkerPool
 
 

@@ -11,20 +11,19 @@ from hypothesis import given, settings
 
 from checkpoints import KNOWN, QUIET, TRIPLES, Model, decide, full
 from torchrankmetrics import (
-    QueryDefinition,
     RankCollection,
     RankDefinition,
     RankMetric,
     Ranks,
     RankTable,
-    SequentialEvaluation,
-    WithCandidates,
     compare,
     evaluate,
-    rank_sequentially,
     rank_triples,
 )
 from torchrankmetrics.cli import reading
+from torchrankmetrics.definitions import WithCandidates
+from torchrankmetrics.queries import QueryDefinition
+from torchrankmetrics.sequential import SequentialEvaluation, rank_sequentially
 from torchrankmetrics.sequential.testing import Draws
 from torchrankmetrics.study import RankStudy
 

@@ -21,9 +21,9 @@ from torchrankmetrics import (
     evaluate,
 )
 from torchrankmetrics.inference import holm
-from torchrankmetrics.study import RankStudy
 from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.units import units_of
+from torchrankmetrics.study import RankStudy
 
 
 @pytest.mark.parametrize("metric", ["mrr", "hits@10", "amri", "adjusted_mrr", "z_mr", "median_rank", "tie_rate"])

@@ -11,14 +11,14 @@ from decimal import Decimal
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from test_table_io import tables
 
 from command_line import table_of
-from torchrankmetrics import Ranks, RankStudy, RankTable
+from torchrankmetrics import Ranks, RankTable
 from torchrankmetrics.cli import main
 from torchrankmetrics.ranking import flags
+from torchrankmetrics.study import RankStudy
 from torchrankmetrics.table.columns import SIDE_BITS, Columns
 
 pa = pytest.importorskip("pyarrow", reason="needs the extra 'parquet'")

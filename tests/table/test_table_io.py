@@ -14,8 +14,7 @@ from contextlib import suppress
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fuzzing import cases
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate

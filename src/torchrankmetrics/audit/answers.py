@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.audit.laws import Case
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
+from torchrankmetrics.definitions.tasks import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.definitions.tasks import AtMost
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.validation import shown
 
 Evaluator = Callable[[Tensor, Tensor, Tensor | None], object]

@@ -64,10 +64,10 @@ def adjust_command(
     """
     from torchrankmetrics.cli.reading import SIDES, counts_of_dataset, counts_of_file
     from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
+    from torchrankmetrics.definitions.candidates import CandidateCounts
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.names import base_definition
-    from torchrankmetrics.definitions.candidates import CandidateCounts
     from torchrankmetrics.metrics.views import VIEWS
 
     asked = choices_of(views, "--view", VIEWS[1:])
@@ -254,9 +254,9 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
 
     `torchrankmetrics metrics`
     """
+    from torchrankmetrics.definitions.tasks import RankDefinition
     from torchrankmetrics.metrics.measure import VIEW_PREFIXES
     from torchrankmetrics.metrics.names import all_names, asked, synonyms_of
-    from torchrankmetrics.definitions.tasks import RankDefinition
 
     rows: list[tuple[Cell, ...]] = []
     for name in all_names():

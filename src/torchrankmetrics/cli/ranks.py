@@ -86,15 +86,15 @@ def report_command(
     `torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv`
     """
     from torchrankmetrics.cli import reading
-    from torchrankmetrics.metrics.breakdown import break_down
+    from torchrankmetrics.definitions.sample import RANK_TYPES
     from torchrankmetrics.inference.intervals import check_confidence_level
+    from torchrankmetrics.inference.standard_errors import METHODS
+    from torchrankmetrics.metrics.breakdown import break_down
     from torchrankmetrics.metrics.measure import SIDES
     from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.metrics.summary import sampled_notes, tasks_note
-    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-    from torchrankmetrics.inference.standard_errors import METHODS
-    from torchrankmetrics.definitions.sample import RANK_TYPES
     from torchrankmetrics.metrics.views import VIEWS
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
     if confidence_level is not None:
         confidence_level = check_confidence_level(confidence_level)

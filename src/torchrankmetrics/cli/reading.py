@@ -13,18 +13,18 @@ from torchrankmetrics.cli.output import watch
 from torchrankmetrics.datasets import candidate_counts, dataset_facts
 from torchrankmetrics.datasets.facts import Entities, Split
 from torchrankmetrics.datasets.triple_files import read_text
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.inference.intervals import confidence_intervals
+from torchrankmetrics.inference.sources import check_complete
+from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Breakdown
-from torchrankmetrics.inference.intervals import confidence_intervals
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import base_definition
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.inference.sources import check_complete
-from torchrankmetrics.rendering import Cell, PValue, Tabular
-from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.views import View
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.rendering import Cell, PValue, Tabular
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, shown
 
 Side = Literal["both", EntitySide]

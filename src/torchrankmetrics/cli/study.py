@@ -63,8 +63,8 @@ def study_command(
 
     `torchrankmetrics study "runs/{dataset}.{model}.npz" -m amri --format latex`
     """
-    from torchrankmetrics.study import RankStudy
     from torchrankmetrics.metrics.views import VIEWS
+    from torchrankmetrics.study import RankStudy
 
     check_choice("--view", view, VIEWS[:-1])
     check_choice("--rows", rows, _ROWS)

@@ -7,7 +7,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, in_range, tally
+from torchrankmetrics.definitions.candidates import (
+    CandidateCounts,
+    FloatArray,
+    IntArray,
+    distinct_rows,
+    in_range,
+    tally,
+)
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")

@@ -5,17 +5,17 @@ import math
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import Cluster
-from torchrankmetrics.metrics.names import Asked, asked
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import Evaluation, check_evaluation
-from torchrankmetrics.table import columns
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.standard_errors import degrees_of_freedom
 from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.names import Asked, asked
 from torchrankmetrics.null.tails.significance import has_p_value
-from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.table import columns
 from torchrankmetrics.validation import shown
 
 

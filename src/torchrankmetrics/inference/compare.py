@@ -8,6 +8,8 @@ from typing import Any, TypedDict, Unpack, cast, overload
 
 import numpy as np
 
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.inference.comparison import (
     Comparison,
@@ -17,15 +19,13 @@ from torchrankmetrics.inference.comparison import (
     paired_measure,
 )
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
-from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
-from torchrankmetrics.metrics.names import Asked, MetricName, asked, parse_name
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import Collected, Evaluation, check_evaluation
-from torchrankmetrics.table.columns import Rows, used
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.testing import holm, max_t_p_values
 from torchrankmetrics.inference.units import is_mean
+from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
+from torchrankmetrics.metrics.names import Asked, MetricName, asked, parse_name
+from torchrankmetrics.table.columns import Rows, used
 from torchrankmetrics.validation import check_int, shown
 
 BEST = "best"

@@ -7,21 +7,21 @@ from typing import overload
 
 import numpy as np
 
-from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference.intervals import in_clusters
-from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.inference.paired import PairedRuns
 from torchrankmetrics.inference.pairing import paired_queries
+from torchrankmetrics.inference.seeds import SeedSplit
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.values import base_value
+from torchrankmetrics.metrics.views import apply_view, view_slope
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import Rows
-from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.inference.paired import PairedRuns
-from torchrankmetrics.inference.seeds import SeedSplit
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.values import base_value
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.validation import shortened, shown
 
 

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from torchrankmetrics.inference.compare import Models, paired
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
+from torchrankmetrics.inference.testing import one_sided
 from torchrankmetrics.metrics.names import Asked
 from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.inference.testing import one_sided
 from torchrankmetrics.validation import check_int, one_number, shown
 
 

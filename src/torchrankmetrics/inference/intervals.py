@@ -8,20 +8,20 @@ from typing import Literal
 
 import numpy as np
 
+from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.errors import warn
+from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, in_view
+from torchrankmetrics.inference.units import clusters_of, is_mean
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.views import apply_view
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
-from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, in_view
-from torchrankmetrics.inference.units import clusters_of, is_mean
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.validation import check_choice, check_int, one_number, shown
 
 Cluster = Literal["group", "sample_id"] | Integers

@@ -10,22 +10,22 @@ import numpy as np
 from scipy.optimize import brentq
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition, Transform
+from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
+from torchrankmetrics.inference.seeds import SeedSplit, seeded_difference, smooth_of
+from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import (
     mean_limits,
     percentile_effective_tasks,
     percentile_interval,
     replicate_values,
 )
-from torchrankmetrics.inference.seeds import SeedSplit, seeded_difference, smooth_of
-from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.inference.testing import sign_flips
 from torchrankmetrics.inference.units import Units, effective_tasks_of, is_mean, task_values, units_of
+from torchrankmetrics.metrics.values import on_first_ranks
 from torchrankmetrics.queries.definitions import Definition
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
-from torchrankmetrics.metrics.values import on_first_ranks
 from torchrankmetrics.validation import shown
 
 _ROUNDING = 1e-12  # of a level of confidence

@@ -5,17 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from torchrankmetrics.metrics.analysis import Analysis, Average, Side, query_sample_of
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
+from torchrankmetrics.metrics.analysis import Analysis, Average, Side, query_sample_of
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, weights
 from torchrankmetrics.table.queries import Queries, queries_of
-from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.table.rank_table import RankTable
 
 _SHOWN = 3
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Protocol, runtime_checkable
 
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.rank_table import RankTable
 
 
 @runtime_checkable

@@ -6,18 +6,17 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
-from scipy.stats import chi2, norm
-from scipy.stats import t as student
+from scipy.stats import chi2, norm, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments
-from torchrankmetrics.definitions.tasks import RankDefinition, Transform, weighted_mean
-from torchrankmetrics.inference.units import Units, effective_tasks_of, is_mean, task_values, units_of
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.definitions.sample import RankSample, RankType, TieBlocks
+from torchrankmetrics.definitions.tasks import RankDefinition, Transform, weighted_mean
 from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
+from torchrankmetrics.inference.units import Units, effective_tasks_of, is_mean, task_values, units_of
 from torchrankmetrics.metrics.values import base_value, on_first_ranks
 from torchrankmetrics.metrics.views import View, apply_view, value_bounds, view_slope
+from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.validation import shown
 
 _FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 3

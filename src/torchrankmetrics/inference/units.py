@@ -6,12 +6,12 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.null.tails.significance import has_p_value
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.queries.means import query_values
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.null.tails.significance import has_p_value
-from torchrankmetrics.definitions.transforms import apply_transform, known
 
 
 @dataclass(frozen=True, eq=False)

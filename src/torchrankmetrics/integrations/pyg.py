@@ -8,11 +8,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg import triples as protocol
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 
 

@@ -11,7 +11,7 @@ from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.integrations.pykeen_evaluator import RankCollectionEvaluator
 from torchrankmetrics.integrations.pykeen_results import (
     RankResults,
@@ -24,7 +24,7 @@ from torchrankmetrics.ranking import flags
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
-from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
 

@@ -15,10 +15,8 @@ from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize
 from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target
 from torch import Tensor
 
+from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.analysis import Average
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.integrations.pykeen_results import (
     Keywords,
     Known,
@@ -30,14 +28,16 @@ from torchrankmetrics.integrations.pykeen_results import (
     requested_metrics,
 )
 from torchrankmetrics.kg.known_triples import KnownTriples
+from torchrankmetrics.metrics.analysis import Average
 from torchrankmetrics.metrics.collection import RankCollection
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.views import View
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns
-from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.views import View
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import one_number
 
 

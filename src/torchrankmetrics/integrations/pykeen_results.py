@@ -17,17 +17,17 @@ from pykeen.metrics.ranking import RankBasedMetric, rank_based_metric_resolver
 from pykeen.triples import CoreTriplesFactory
 from torchmetrics import MetricCollection
 
-from torchrankmetrics.metrics.analysis import Analysis, Side
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import MetricName, parse_name
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.metrics.summary import Summary, summarize
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
+from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.names import MetricName, parse_name
+from torchrankmetrics.metrics.summary import Summary, summarize
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.table.columns import SIDE_CODES
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
 THEIR_NAMES = {

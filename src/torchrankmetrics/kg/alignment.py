@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import told
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows
@@ -16,6 +15,7 @@ from torchrankmetrics.ranking.exact.candidates import Candidates
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import EntitySide, check_choice, shown
 
 _QUERIES, _SCORES = 4096, 1 << 22

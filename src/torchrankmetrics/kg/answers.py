@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
 Names = Mapping[int, str] | Sequence[str] | None

@@ -6,12 +6,12 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.loop import QuerySide
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers, as_ids
+from torchrankmetrics.table.rank_table import RankTable
 
 Answers = Integers | list[Collection[int]]
 """Pairs of (query, answer), or the answers of every query."""

@@ -5,13 +5,13 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.known_triples import as_facts, asked_of
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.kg.triples import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.exclude import ExcludedSlices
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import ENTITY_SIDES
 
 _COLUMNS = ("head", "relation", "tail", "time")

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg import known_files
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
-from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.validation import (
     ENTITY_SIDES,
     QUERY_AND_ANSWER,

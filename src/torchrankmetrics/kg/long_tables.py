@@ -8,11 +8,11 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
 from torchrankmetrics.ranking.scores import rank_listed
 from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice, check_int
 
 _NEEDED = ("query", "candidate", "score", "true")

@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.answers import Best, SideAnswers
 from torchrankmetrics.kg.known_triples import excluded_by
 from torchrankmetrics.kg.scorers import EmbeddingScorer, score_queries
@@ -22,6 +21,7 @@ from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.scores import rank_filtered
 from torchrankmetrics.ranking.shards import Slicing
 from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide
 
 FIRST = 16

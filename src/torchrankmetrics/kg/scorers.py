@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.views import looks_reversed
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_scores
 from torchrankmetrics.ranking.embeddings import (
@@ -21,7 +22,6 @@ from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.ranking.shards import Part
-from torchrankmetrics.metrics.views import looks_reversed
 from torchrankmetrics.validation import check_int
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.kg.answers import AnsweredTable, Best, TopAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, asked_of
 from torchrankmetrics.kg.loop import QuerySide
@@ -15,6 +14,7 @@ from torchrankmetrics.kg.scorers import Scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
 from torchrankmetrics.ranking.shards import Slicing
 from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_function, check_int
 
 if TYPE_CHECKING:

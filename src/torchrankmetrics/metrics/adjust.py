@@ -8,19 +8,19 @@ from typing import overload
 import numpy as np
 
 from torchrankmetrics.datasets import candidate_counts
+from torchrankmetrics.definitions.candidates import CandidateCounts
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import base_definition
-from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.null.tails.significance import log_p_value
-from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.metrics.views import View, view_slope
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.null.tails.significance import log_p_value
+from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.validation import is_int, one_number, probability_text, shown
 
 _NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below

@@ -10,8 +10,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
+from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.query_names import query_counterpart
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -25,10 +29,6 @@ from torchrankmetrics.table.columns import (
     without_queries,
 )
 from torchrankmetrics.table.queries import Queries, queries_of
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.validation import TASK_SIDES, TaskSide, shown
 
 Side = Literal["both", TaskSide]

@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows, in_range, tally
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.metrics.analysis import Analysis, Side, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.summary import sampled_notes
+from torchrankmetrics.metrics.views import apply_view_to_each
+from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.table.columns import used
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows, in_range, tally
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.null.expectation.exact import ExactExpectation
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.metrics.views import apply_view_to_each
 from torchrankmetrics.validation import check_choice, shown
 
 

@@ -9,23 +9,23 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.distributed import gather_all_tensors
 
+from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
+from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
+from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Average
 from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import Asked, all_names, parse_name
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.metrics.held import HoldingCollection
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage
+from torchrankmetrics.metrics.names import Asked, all_names, parse_name
+from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.store import RowStore, as_values
+from torchrankmetrics.metrics.summary import Summary, summarize
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.inference.standard_errors import Method
-from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.views import View
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
 One = Asked | MetricCollection

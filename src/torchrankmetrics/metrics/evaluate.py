@@ -6,24 +6,24 @@ from typing import Any, TypedDict, cast
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.metrics.analysis import Analysis, Average
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
+from torchrankmetrics.metrics.views import View
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.table.blocks import make_block
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.views import View
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shown
 
 

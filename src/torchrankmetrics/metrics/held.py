@@ -11,13 +11,13 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.state import KEY, sign
 from torchrankmetrics.metrics.store import REWRITING, TakesBatches, as_values
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.queries import check_queries
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide
 
 # what members that compute alike have in common

@@ -5,19 +5,19 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard, get_args
 
-from torchrankmetrics.metrics.analysis import Analysis, Average, Side
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankSample, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.metrics.analysis import Analysis, Average, Side
+from torchrankmetrics.metrics.values import aggregate_of, base_value, has_expected
+from torchrankmetrics.metrics.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
+from torchrankmetrics.null.tails.significance import has_p_value, log_p_value, p_value
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.queries.means import query_moments
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.queries.significance import query_p_value
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankSample, RankType
-from torchrankmetrics.null.tails.significance import has_p_value, log_p_value, p_value
-from torchrankmetrics.metrics.values import aggregate_of, base_value, has_expected
-from torchrankmetrics.metrics.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 from torchrankmetrics.validation import check_choice, shown
 
 Counts = CandidateCounts | QuerySample

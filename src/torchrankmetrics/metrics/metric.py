@@ -11,23 +11,23 @@ from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis, Average, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import MetricName, asked
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.state import RowState, checked
 from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
+from torchrankmetrics.metrics.views import View
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.queries import check_queries
-from torchrankmetrics.definitions.candidates import Moments
-from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.views import View
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice
 
 Fact = TypeVar("Fact")

@@ -5,10 +5,10 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import MetricName
-from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.definitions import tasks as definitions
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.metric import RankMetric
+from torchrankmetrics.metrics.names import MetricName
 from torchrankmetrics.queries.definitions import Definition
 
 _EXAMPLE = """\

@@ -5,17 +5,23 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
+from torchrankmetrics.definitions import tasks as base
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.tasks import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
-from torchrankmetrics.metrics.query_names import CUT, OF_TASKS, WHOLE, needs_a_number, parse_query_metric
-from torchrankmetrics.metrics.query_names import SYNONYMS as QUERY_SYNONYMS
-from torchrankmetrics.definitions import tasks as base
-from torchrankmetrics.definitions.tasks import RankDefinition, exponent_name, hits_at, power_mean_rank
+from torchrankmetrics.metrics.query_names import (
+    CUT,
+    OF_TASKS,
+    SYNONYMS as QUERY_SYNONYMS,
+    WHOLE,
+    needs_a_number,
+    parse_query_metric,
+)
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.validation import shown
 
 _PAGE = "docs/coming_from.md translates the words of other fields"

@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import cast
 
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
+from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import SIDES, Measure, Measured, has_measure, lacks_meaning, measure_of
 from torchrankmetrics.metrics.names import Asked, MetricName, parse_name
-from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shown
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")

@@ -11,9 +11,9 @@ from lightning_utilities import apply_to_collection
 from torch import Tensor
 from torchmetrics import Metric
 
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.metrics.store import REWRITING, RowStore
 from torchrankmetrics.table.queries import check_queries
+from torchrankmetrics.table.rank_table import RankTable
 
 KEY = "rows"
 _WRITER = "process"

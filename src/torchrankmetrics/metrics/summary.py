@@ -4,12 +4,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass, replace
 
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.rendering import Column, Rendered, Tabular
-from torchrankmetrics.definitions.tasks import MEAN_RANK
-from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.metrics.views import looks_reversed
+from torchrankmetrics.rendering import Column, Rendered, Tabular
 
 REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
 

@@ -5,13 +5,13 @@ import math
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition, aggregate, weighted_mean
+from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.queries.means import query_value
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.validation import shown
 
 

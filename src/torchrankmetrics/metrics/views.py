@@ -9,9 +9,9 @@ import torch
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.queries.binary import FirstRank
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.definitions.transforms import known
 
 View = Literal["base", "normalized", "adjusted_index", "z_score", "p_value"]
 VIEWS: tuple[View, ...] = ("base", "normalized", "adjusted_index", "z_score", "p_value")

@@ -1,1 +1,5 @@
 """Mathematics of ranks and candidate counts, independent of scores and torchmetrics."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

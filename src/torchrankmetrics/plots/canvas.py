@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import SIDES
 from torchrankmetrics.metrics.names import base_definition
-from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.validation import check_choice, shown
 
 if TYPE_CHECKING:

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.metrics.breakdown import Breakdown
+from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.inference.across import MeanRanks
 from torchrankmetrics.inference.intervals import check_confidence_level
-from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.inference.sources import Evaluation
+from torchrankmetrics.inference.standard_errors import estimate
+from torchrankmetrics.inference.units import is_mean
+from torchrankmetrics.metrics.breakdown import Breakdown
+from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.metrics.values import base_value
+from torchrankmetrics.metrics.views import View, apply_view, has_view
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -22,15 +31,6 @@ from torchrankmetrics.plots.canvas import (
     panels,
     sample_of_model,
 )
-from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.inference.across import MeanRanks
-from torchrankmetrics.inference.standard_errors import estimate
-from torchrankmetrics.inference.units import is_mean
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.values import base_value
-from torchrankmetrics.metrics.views import View, apply_view, has_view
 from torchrankmetrics.validation import check_choice, check_int, shown
 
 if TYPE_CHECKING:

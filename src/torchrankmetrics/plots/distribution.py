@@ -5,8 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.metrics.analysis import Side
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.inference.intervals import check_confidence_level
+from torchrankmetrics.metrics.analysis import Side
+from torchrankmetrics.metrics.values import base_value, has_expected
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -19,9 +22,6 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     samples_of,
 )
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.metrics.values import base_value, has_expected
 from torchrankmetrics.validation import TASK_SIDES, check_choice
 
 if TYPE_CHECKING:

@@ -5,15 +5,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from torchrankmetrics.metrics.breakdown import Names, name_of
 from torchrankmetrics.inference.compare import paired
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
-from torchrankmetrics.metrics.names import Asked, parse_name
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
-from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
 from torchrankmetrics.inference.testing import holm
+from torchrankmetrics.metrics.breakdown import Names, name_of
+from torchrankmetrics.metrics.names import Asked, parse_name
+from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 
 if TYPE_CHECKING:

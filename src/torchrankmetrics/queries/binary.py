@@ -8,6 +8,9 @@ from scipy.special import digamma, polygamma
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
 from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
+from torchrankmetrics.definitions.sums import panel_means
+from torchrankmetrics.definitions.transforms import KnownTransform
+from torchrankmetrics.null.tails.laws import Law, common_span
 from torchrankmetrics.queries.distributions import (
     first_law,
     first_places,
@@ -18,9 +21,6 @@ from torchrankmetrics.queries.distributions import (
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sums import panel_means
-from torchrankmetrics.null.tails.laws import Law, common_span
-from torchrankmetrics.definitions.transforms import KnownTransform
 
 _TABLED = 1 << 10
 

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.kinds import IDENTITY, AtMost
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecision,
@@ -24,7 +25,6 @@ from torchrankmetrics.queries.binary import (
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, apply_transform, known
 from torchrankmetrics.validation import check_int, shown
 
 

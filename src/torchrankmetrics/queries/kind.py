@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.null.tails.laws import Law
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
+from torchrankmetrics.null.tails.laws import Law
+from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the answers
 

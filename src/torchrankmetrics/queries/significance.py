@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.kind import QueryKind
-from torchrankmetrics.queries.means import query_moments, query_value
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.null.tails.joint import JointLaw
 from torchrankmetrics.null.tails.laws import Law, ListedSumLaw, SumLaw
 from torchrankmetrics.null.tails.significance import log_p_value, sum_law
 from torchrankmetrics.null.tails.upper import log_upper_tail
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.kind import QueryKind
+from torchrankmetrics.queries.means import query_moments, query_value
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.validation import shown
 
 _BUDGET = 1 << 25  # ranks drawn in all

@@ -5,8 +5,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, TypeVar
 
 import torch
-from torch import Tensor
-from torch import distributed as dist
+from torch import Tensor, distributed as dist
 
 from torchrankmetrics.validation import check_int
 

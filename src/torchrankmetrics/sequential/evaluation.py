@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.metrics.names import Asked
-from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.scores import Target
@@ -18,6 +17,7 @@ from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.testing import Looks, Ranked
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import Columns
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int
 
 if TYPE_CHECKING:  # torch may be built without

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.inference.units import task_values
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import Asked, asked
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval, side_of
 from torchrankmetrics.table.columns import Columns, Rows, weights
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.inference.units import task_values
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
 from torchrankmetrics.validation import check_int, one_number, shown
 
 _TABLED = 1 << 22

@@ -9,16 +9,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.shards import Peers
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int, shown
 
 if TYPE_CHECKING:  # torch may be built without

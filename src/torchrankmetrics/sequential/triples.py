@@ -8,19 +8,19 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.metrics.names import Asked
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.kg.loop import QuerySide
 from torchrankmetrics.kg.scorers import Scores, look_for_distances
 from torchrankmetrics.kg.triples import ScoreFunction, sides_of
+from torchrankmetrics.metrics.names import Asked
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.testing import Looks, Ranked
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
-from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 
 if TYPE_CHECKING:  # torch may be built without

@@ -12,12 +12,12 @@ from typing import Any
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.selection import Metrics, Selection
+from torchrankmetrics.metrics.views import VIEWS
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.study.page import MANIFEST, VERSION, manifest_of, manifest_text
 from torchrankmetrics.study.rank_study import RankStudy, contents_of, measures_of
 from torchrankmetrics.study.runs import Run, rows_of_source
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.validation import shown
 
 __all__ = ["RankStudy", "Verification", "verify"]

@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.stats import t as student
 
+from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.inference.across import MeanRanks, mean_ranks
+from torchrankmetrics.inference.standard_errors import mean_limits
+from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.plots.datasets import critical_difference
-from torchrankmetrics.plots.datasets import differences as draw_differences
+from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
 from torchrankmetrics.rendering import Cell, Column, Rendered, Styled, Tabular
 from torchrankmetrics.study.cells import Measured
 from torchrankmetrics.study.runs import DataSet, Read
 from torchrankmetrics.study.tables import StudyTable
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.inference.across import MeanRanks, mean_ranks
-from torchrankmetrics.inference.standard_errors import mean_limits
-from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.validation import shown
 
 if TYPE_CHECKING:

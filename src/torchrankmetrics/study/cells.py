@@ -8,23 +8,23 @@ from itertools import combinations
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.metrics.analysis import sample_of
-from torchrankmetrics.inference.intervals import named_clusters
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.inference.pairing import paired_queries
-from torchrankmetrics.study.runs import DataSet, Read
-from torchrankmetrics.table.columns import used
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
-from torchrankmetrics.inference.standard_errors import Method, estimate, mean_limits, wilson_ends
-from torchrankmetrics.inference.seeds import SeededModels, smooth_of
-from torchrankmetrics.inference.shares import share_difference_p_value
-from torchrankmetrics.inference.units import is_mean, task_values, units_of
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.inference.intervals import named_clusters
+from torchrankmetrics.inference.pairing import paired_queries
+from torchrankmetrics.inference.seeds import SeededModels, smooth_of
+from torchrankmetrics.inference.shares import share_difference_p_value
+from torchrankmetrics.inference.standard_errors import Method, estimate, mean_limits, wilson_ends
+from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.metrics.analysis import sample_of
+from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
+from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
+from torchrankmetrics.queries.definitions import QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.study.runs import DataSet, Read
+from torchrankmetrics.table.columns import used
 
 _RESAMPLES = 2000  # of metrics that have a bootstrap only
 _Sample = RankSample | QuerySample

@@ -7,19 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self, TypedDict, Unpack, overload
 
+from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.names import Asked
 from torchrankmetrics.metrics.selection import Metrics, Selection
-from torchrankmetrics.files import natural, write_whole
+from torchrankmetrics.metrics.views import VIEWS, View
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
 from torchrankmetrics.study.cells import Measured, measured
 from torchrankmetrics.study.page import Contents, OfOneMetric, page_of, protocol_of
 from torchrankmetrics.study.runs import DataSet, Given, Run, find_files, paths_of, rows_of_source, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.validation import check_choice
 
 CLUSTERS = (None, "group", "sample_id")

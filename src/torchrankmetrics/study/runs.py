@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Protocol
 
 from torchrankmetrics.errors import RankMetricWarning
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
 from torchrankmetrics.files import MAX_BYTES, natural
+from torchrankmetrics.inference.pairing import paired_rows
+from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
+from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.stored import read_length
 from torchrankmetrics.validation import shortened, shown
 

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
+from torchrankmetrics.inference.testing import holm, one_sided
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import intervals_by_dataset
-from torchrankmetrics.rendering import Cell as Written
-from torchrankmetrics.rendering import Column, Rendered, Styled, Tabular
+from torchrankmetrics.rendering import Cell as Written, Column, Rendered, Styled, Tabular
 from torchrankmetrics.study.cells import Cell, Joint, Measured
 from torchrankmetrics.study.runs import DataSet
 from torchrankmetrics.table.columns import Columns
-from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.inference.testing import holm, one_sided
 from torchrankmetrics.validation import check_choice, one_number, shown
 
 if TYPE_CHECKING:

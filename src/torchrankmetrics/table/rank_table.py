@@ -8,12 +8,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.inference.intervals import Cluster, Intervals, canonical_clusters, confidence_intervals
+from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.inference.intervals import Cluster, Intervals, canonical_clusters, confidence_intervals
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import Summary, summarize
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
@@ -30,8 +32,6 @@ from torchrankmetrics.table.columns import (
     empty_rows,
     with_ids_apart,
 )
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
 
 

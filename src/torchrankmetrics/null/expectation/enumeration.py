@@ -6,8 +6,8 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
-from torchrankmetrics.null.expectation.provider import strategy
 from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.null.expectation.provider import strategy
 
 
 def metric_values(definition: RankDefinition, transformed: FloatArray, weight: FloatArray) -> FloatArray:

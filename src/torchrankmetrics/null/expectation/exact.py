@@ -9,15 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
+from torchrankmetrics.definitions.sums import PrefixRule, prefix_rule
 from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.null.adaptive import Functions, smooth_sums
 from torchrankmetrics.null.expectation.enumeration import LIMIT, enumeration
 from torchrankmetrics.null.expectation.median import median_rank
 from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
 from torchrankmetrics.null.expectation.provider import Strategy, of_tasks_with_a_value, strategy, unavailable
 from torchrankmetrics.null.expectation.variance import rank_standard_deviation, rank_variance
-from torchrankmetrics.null.adaptive import Functions, smooth_sums
-from torchrankmetrics.definitions.sums import PrefixRule, prefix_rule
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
 
 _NEGLIGIBLE = -60.0  # log of a probability that changes no digit
 _BLOCK = 1 << 20

@@ -10,12 +10,12 @@ from itertools import pairwise
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments
-from torchrankmetrics.definitions.tasks import IDENTITY, MEDIAN_RANK, RankDefinition
-from torchrankmetrics.null.expectation.provider import strategy, unavailable
-from torchrankmetrics.null.adaptive import smooth_sums
-from torchrankmetrics.queries.distributions import log_miss
 from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule
+from torchrankmetrics.definitions.tasks import IDENTITY, MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import known
+from torchrankmetrics.null.adaptive import smooth_sums
+from torchrankmetrics.null.expectation.provider import strategy, unavailable
+from torchrankmetrics.queries.distributions import log_miss
 
 _POLE = 4.0  # weight of the pole at z = 0 against the saddle: keeps s a few standard deviations away from it
 _ALIAS = 40.0

@@ -8,9 +8,9 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
 from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.null.expectation.enumeration import metric_values, outcome_moments
 from torchrankmetrics.null.expectation.provider import of_tasks_with_a_value, unavailable
-from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.validation import check_int
 
 _BLOCK = 1 << 22  # ranks in memory at a time

@@ -8,9 +8,9 @@ import numpy as np
 from scipy.special import gammaln, poch, rgamma
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments
+from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.null.expectation.provider import strategy, unavailable
-from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
 
 CUMULANTS = 20  # how many are known of each sum
 

@@ -7,9 +7,9 @@ import numpy as np
 from scipy.special import rgamma
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
+from torchrankmetrics.definitions.sums import prefix_rule
 from torchrankmetrics.definitions.tasks import IDENTITY, RANK_VARIANCE, Power, RankDefinition
 from torchrankmetrics.null.expectation.provider import strategy, unavailable
-from torchrankmetrics.definitions.sums import prefix_rule
 
 
 @strategy(lambda definition: definition.aggregation == "variance" and definition.f == definition.g == IDENTITY)

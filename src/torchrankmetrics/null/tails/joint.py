@@ -6,9 +6,9 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.tasks import WithCandidates
+from torchrankmetrics.definitions.transforms import check_evaluations
 from torchrankmetrics.null.tails.laws import Atoms, ComplexArray, Line, SumLaw, common_span
 from torchrankmetrics.null.tails.transform_law import TransformSumLaw
-from torchrankmetrics.definitions.transforms import check_evaluations
 
 
 class JointLaw(SumLaw):

@@ -15,12 +15,12 @@ from torchrankmetrics.definitions.tasks import (
     RankTransform,
     WithCandidates,
 )
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
 from torchrankmetrics.null.tails.joint import law_by_candidates
 from torchrankmetrics.null.tails.laws import MOST_GROUPS, MOST_WEIGHTS, AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
 from torchrankmetrics.null.tails.transform_law import TransformSumLaw
 from torchrankmetrics.null.tails.upper import log_upper_tail
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.validation import shown
 
 _RELATIVE = 2.0**-21  # four units in the last place of float32

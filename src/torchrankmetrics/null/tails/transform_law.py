@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray
-from torchrankmetrics.definitions.tasks import Transform
 from torchrankmetrics.definitions.sums import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
+from torchrankmetrics.definitions.tasks import Transform
+from torchrankmetrics.definitions.transforms import apply_transform, known, rank_table
 from torchrankmetrics.null.tails.laws import (
     MOST_GROUPS,
     MOST_WEIGHTS,
@@ -22,7 +23,6 @@ from torchrankmetrics.null.tails.laws import (
     SumLaw,
     common_span,
 )
-from torchrankmetrics.definitions.transforms import apply_transform, known, rank_table
 
 _FEWEST_WEIGHTS = 10  # nodes between a weight and its double, and three more for every four radians
 _CANDIDATES = 12  # nodes in an octave of N

@@ -8,12 +8,12 @@ import numpy.typing as npt
 from scipy import fft
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows
-from torchrankmetrics.definitions.tasks import Transform
 from torchrankmetrics.definitions.sums import PANEL_NODES, SMALL_RANKS, panel_rule
+from torchrankmetrics.definitions.tasks import Transform
+from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.null.tails.inversion import alias_period, away_from_pole, log_tail_by_inversion
 from torchrankmetrics.null.tails.laws import MOST_GROUPS, MOST_WEIGHTS, Atoms, ComplexArray, Line, RankRanges, SumLaw
 from torchrankmetrics.null.tails.transform_law import RADIANS
-from torchrankmetrics.definitions.transforms import apply_transform
 
 _MOST_POINTS = 1 << 18  # in the supports of all summands together
 _MOST_ATOMS = 1 << 18  # in either half of the sum

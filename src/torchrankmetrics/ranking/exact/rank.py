@@ -12,8 +12,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.counting.torch_backend import said_of
-from torchrankmetrics.ranking.exact import excluded as blocks
-from torchrankmetrics.ranking.exact import problem as sizes
+from torchrankmetrics.ranking.exact import excluded as blocks, problem as sizes
 from torchrankmetrics.ranking.exact.candidates import Candidates
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
 from torchrankmetrics.ranking.exact.excluded import ExcludedTiles

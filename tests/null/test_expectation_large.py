@@ -10,10 +10,10 @@ from scipy.stats import binom
 
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
-from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.metrics.values import base_value
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
+from torchrankmetrics.null.expectation.power import power_mean, power_mean_by_gauss
 
 mpmath.mp.dps = 50
 

@@ -5,26 +5,25 @@ import torch
 
 from torchrankmetrics import (
     AdjustedMeanRank,
-    ExactExpectation,
     HitsAtK,
     MeanRank,
-    MonteCarloExpectation,
     PowerMeanRank,
-    PrecomputedExpectation,
-    RankAccumulator,
     RankCollection,
     RankDefinition,
     RankMetric,
     Ranks,
     RankTable,
-    SequentialEvaluation,
     compare,
     evaluate,
     rank_scores,
     rank_triples,
 )
+from torchrankmetrics.datasets import PrecomputedExpectation
 from torchrankmetrics.inference.clustered import clustered_p_value
 from torchrankmetrics.inference.equivalence import equivalence
+from torchrankmetrics.null import ExactExpectation, MonteCarloExpectation
+from torchrankmetrics.ranking import RankAccumulator
+from torchrankmetrics.sequential import SequentialEvaluation
 from torchrankmetrics.study import RankStudy
 
 NAN, INF = float("nan"), float("inf")

@@ -6,8 +6,8 @@ import pytest
 
 import torchrankmetrics
 from torchrankmetrics import HitsAtK, MeanRank, PowerMeanRank, RankCollection, RankMetric
-from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.definitions.tasks import power_mean_rank
+from torchrankmetrics.metrics.names import parse_name
 
 SYNONYMS = {
     "mrr": "mrr mean_reciprocal_rank inverse_harmonic_mean_rank ihmr",

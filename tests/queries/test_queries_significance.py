@@ -5,19 +5,17 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy.stats import hypergeom
 
 import query_laws as exact
 from query_metrics import every_metric, sample_of, sample_of_rows
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RECIPROCAL_RANK, Power, hits_at
-from torchrankmetrics.queries import definitions as d
-from torchrankmetrics.queries import significance
+from torchrankmetrics.null.tails.significance import log_p_value
+from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.distributions import first_law, hit_law, rank_sum_law
 from torchrankmetrics.queries.means import query_value
 from torchrankmetrics.queries.significance import query_p_value, simulated_tail
-from torchrankmetrics.null.tails.significance import log_p_value
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
 OUTCOMES = [exact.outcomes(N, m) for N, m in SHAPES]

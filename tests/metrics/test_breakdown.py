@@ -9,7 +9,6 @@ import torch
 from torchrankmetrics import (
     HitsAtK,
     MeanReciprocalRank,
-    MonteCarloExpectation,
     RankCollection,
     RankDefinition,
     RankMetric,
@@ -17,6 +16,7 @@ from torchrankmetrics import (
     RankTable,
     evaluate,
 )
+from torchrankmetrics.null import MonteCarloExpectation
 
 METRICS = ["mrr", "mr", "hits@3", "gmr"]
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 import torch
 
-from torchrankmetrics import MonteCarloExpectation, RankCollection, RankDefinition, Ranks, WithCandidates
+from torchrankmetrics import RankCollection, RankDefinition, Ranks
+from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Groups, Runs
 from torchrankmetrics.metrics.measure import Measure
+from torchrankmetrics.null import MonteCarloExpectation
 
 SQUARE = RankDefinition("square_share", f=WithCandidates(lambda r, n: ((n - r) / (n - 1)) ** 2, min_candidates=2))
 CUBES = RankDefinition("cube", f=lambda r: r**-3.0)

@@ -9,29 +9,28 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from fuzzing import cases
 from torchrankmetrics import (
     MeanAUC,
-    MonteCarloExpectation,
-    PrecomputedExpectation,
     RankCollection,
     RankDefinition,
     RankMetric,
     RankMetricWarning,
     Ranks,
-    WithCandidates,
     adjust,
     compare,
     evaluate,
 )
+from torchrankmetrics.datasets import PrecomputedExpectation
+from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK
+from torchrankmetrics.definitions.transforms import known
+from torchrankmetrics.null import MonteCarloExpectation
 from torchrankmetrics.null.expectation.enumeration import enumeration
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.tails.significance import log_p_value, p_value
-from torchrankmetrics.definitions.transforms import known
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from torchrankmetrics import RankDefinition, RankMetric, Ranks, evaluate
-from torchrankmetrics.inference.clustered import clustered_p_value
 from torchrankmetrics.definitions.tasks import WithCandidates, hits_at
+from torchrankmetrics.definitions.transforms import Custom, rank_table
+from torchrankmetrics.inference.clustered import clustered_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
+from torchrankmetrics.null.tails.significance import log_p_value
 from torchrankmetrics.queries.definitions import QUERY_AUC, QueryDefinition, recall_at
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.null.tails.significance import log_p_value
-from torchrankmetrics.definitions.transforms import Custom, rank_table
 
 FUNCTIONS = {
     "step": lambda r: (r <= 70_000).double(),

@@ -6,22 +6,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from scipy import optimize, special, stats
 
 from flips import sign_flip_p_value
 from fuzzing import cases
-from torchrankmetrics import (
-    PrecomputedExpectation,
-    RankCollection,
-    RankMetric,
-    RankMetricWarning,
-    Ranks,
-    RankTable,
-    compare,
-    evaluate,
-)
+from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, RankTable, compare, evaluate
+from torchrankmetrics.datasets import PrecomputedExpectation
 from torchrankmetrics.definitions.tasks import IDENTITY, Exponential
 from torchrankmetrics.inference.paired import paired_difference
 from torchrankmetrics.inference.seeds import seeded_difference

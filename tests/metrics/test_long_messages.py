@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from torchrankmetrics import RankDefinition, Ranks, adjust, compare, evaluate
-from torchrankmetrics.definitions import QueryDefinition, power_mean_rank
-from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.inference import equivalence
+from torchrankmetrics.definitions import power_mean_rank
 from torchrankmetrics.definitions.candidates import integers
+from torchrankmetrics.inference import equivalence
+from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.queries import QueryDefinition
 
 LONG = "ab_" * 33_333 + "c"
 RANKS = Ranks([1, 2, 5], None, 9)

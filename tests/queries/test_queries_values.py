@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import query_laws as exact
 from fuzzing import cases
 from query_metrics import CUT, METRICS, every_metric, sample_of, sample_of_rows
+from torchrankmetrics.definitions.kinds import AtMost, WithCandidates
+from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import (
     MEAN_AUC,
     MEAN_RANK,
@@ -20,14 +21,12 @@ from torchrankmetrics.definitions.tasks import (
     RankDefinition,
     hits_at,
 )
+from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
-from torchrankmetrics.definitions.kinds import AtMost, WithCandidates
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.kind import Cut, Discount
 from torchrankmetrics.queries.means import query_moments, query_value
 from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.metrics.values import base_value
 
 RR_AT_3 = RankDefinition("rr_at_3", f=Cut(Power(-1), 3), optimum=1.0, higher_is_better=True)
 GAIN = RankDefinition("gain", f=Discount())

@@ -4,8 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from torchrankmetrics.definitions import tasks as d
 from torchrankmetrics.null.tails.significance import log_p_value, p_value

@@ -7,12 +7,12 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from scipy import stats
 
 from torchrankmetrics import RankCollection, RankMetric, RankMetricWarning, Ranks, evaluate
 from torchrankmetrics.definitions import tasks as d
+from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference.standard_errors import (
     estimate,
     replicate_values,
@@ -22,7 +22,6 @@ from torchrankmetrics.inference.standard_errors import (
     wilson,
 )
 from torchrankmetrics.inference.units import effective_tasks_of, units_of
-from torchrankmetrics.definitions.sample import RankSample
 
 # ten tasks with a long tail: most of what is computed here is warned of, which has tests of its own below
 pytestmark = pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")

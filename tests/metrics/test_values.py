@@ -9,15 +9,14 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import reference
 from reference import METRIC_VIEWS, METRICS, Task
 from torchrankmetrics import RankCollection, Ranks
-from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.definitions.tasks import power_mean_rank
 from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.tasks import power_mean_rank
+from torchrankmetrics.metrics.names import parse_name
 from torchrankmetrics.metrics.values import base_value
 
 RANK_TYPES = ("realistic", "optimistic", "pessimistic")

@@ -1,0 +1,6 @@
+from .accumulator import RankAccumulator as RankAccumulator
+from .embeddings import rank_embeddings as rank_embeddings
+from .exact.candidates import Candidates as Candidates
+from .ranks import Ranks as Ranks
+from .scores import rank_scores as rank_scores
+from .tolerance import Tolerance as Tolerance
