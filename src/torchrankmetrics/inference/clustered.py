@@ -14,7 +14,7 @@ from torchrankmetrics.inference.standard_errors import degrees_of_freedom
 from torchrankmetrics.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.names import Asked, asked
-from torchrankmetrics.null.tails.significance import has_p_value
+from torchrankmetrics.null.p_values import has_p_value
 from torchrankmetrics.table import columns
 from torchrankmetrics.validation import shown
 

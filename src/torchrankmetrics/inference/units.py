@@ -8,7 +8,7 @@ import numpy as np
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.null.tails.significance import has_p_value
+from torchrankmetrics.null.p_values import has_p_value
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.queries.means import query_values
 from torchrankmetrics.queries.sample import QuerySample

@@ -13,7 +13,7 @@ from torchrankmetrics.metrics.values import aggregate_of, base_value, has_expect
 from torchrankmetrics.metrics.views import VIEWS, View, apply_view, direction, has_view, value_bounds
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
-from torchrankmetrics.null.tails.significance import has_p_value, log_p_value, p_value
+from torchrankmetrics.null.p_values import has_p_value, p_value, p_value_bracket
 from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.queries.means import query_moments
 from torchrankmetrics.queries.sample import QuerySample
@@ -32,6 +32,7 @@ VIEW_PREFIXES: dict[View, str] = {
     "z_score": "z_",
     "p_value": "p_",
 }
+_RESOLVED = 1e-3  # relative width of a bracket of p that counts as none
 _OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "adjusted_index"): "amri"}
 
 
@@ -168,7 +169,7 @@ class Measure:
         return self._p_value(analysis)[0]
 
     def p_value_error(self, analysis: Analysis) -> float:
-        """Standard error of the p-value from simulating it; 0 where it is computed from the law."""
+        """Standard error of a simulated p-value; else by how much it may be too large, 0 if that is below 0.1%."""
         return self._p_value(analysis)[1]
 
     def _p_value(self, analysis: Analysis) -> tuple[float, float]:
@@ -188,7 +189,8 @@ class Measure:
                 assert isinstance(sample, RankSample)
                 value = base_value(definition, sample, "pessimistic")
                 mean = float(aggregate_of(definition, sample, "pessimistic")[0])
-                analysis.p_values[key] = log_p_value(definition, value, sample.candidate_counts, mean=mean), 0.0
+                low, high = p_value_bracket(definition, value, sample.candidate_counts, mean=mean)
+                analysis.p_values[key] = high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
         return analysis.p_values[key]
 
     def _in_view(self, base: float, analysis: Analysis) -> float:

@@ -10,14 +10,14 @@ from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray,
 from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform
-from torchrankmetrics.null.tails.laws import Law, common_span
+from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.distributions import (
-    first_law,
+    first_distribution,
     first_places,
-    hit_law,
+    hit_distribution,
     log_miss,
-    rank_sum_law,
-    success_law,
+    rank_sum_distribution,
+    success_distribution,
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
@@ -120,11 +120,11 @@ class MeanOf(QueryKind):
         """See ``QueryKind``."""
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
         """See ``QueryKind``: of hits it is hypergeometric."""
         if isinstance(self.f, AtMost):
-            return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().law(N, m, most)
+            return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
+        return super().distribution(N, m, most)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         """See ``QueryKind``."""
@@ -183,9 +183,9 @@ class RPrecision(QueryKind):
         """See ``QueryKind``."""
         return AtMost(1), 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
         """See ``QueryKind``."""
-        return hit_law(N, m, m, m, most)
+        return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``QueryKind``: hypergeometric."""
@@ -218,9 +218,9 @@ class AreaUnderCurve(QueryKind):
         """See ``QueryKind``."""
         return AUC, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
         """See ``QueryKind``."""
-        return rank_sum_law(N, m, most)
+        return rank_sum_distribution(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """See ``QueryKind``."""
@@ -260,9 +260,9 @@ class Success(QueryKind):
         """See ``QueryKind``."""
         return AtMost(self.k), 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
         """See ``QueryKind``."""
-        return success_law(N, m, self.k)
+        return success_distribution(N, m, self.k)
 
 
 @dataclass(frozen=True)
@@ -305,9 +305,9 @@ class FirstReciprocal(QueryKind):
         """See ``QueryKind``."""
         return self.f, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
         """See ``QueryKind``."""
-        return first_law(N, m, self.k, most)
+        return first_distribution(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
         return self._sums(o, b, t, self._top(o, b, t))
@@ -355,10 +355,10 @@ class FirstRank(QueryKind):
         """See ``QueryKind``."""
         return IDENTITY, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
         """See ``QueryKind``."""
         place, probability = first_places(N, m, N - m + 1, most)
-        return Law(place, probability, common_span(np.diff(place)))
+        return place, probability
 
 
 def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:

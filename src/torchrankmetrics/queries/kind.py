@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
-from torchrankmetrics.null.tails.laws import Law
+from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the answers
@@ -52,7 +52,7 @@ class QueryKind:
         """The f and the factor s with which a query of one answer has the value s f(r)."""
         raise NotImplementedError
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
         """Law of one query by chance, with about ``most`` atoms, rounded to the better side where it has more.
 
         None where it is not at hand: here, where too many choices would have to be listed.
@@ -62,7 +62,7 @@ class QueryKind:
             return None
         ranks = np.array(list(itertools.combinations(range(1, N + 1), m)), dtype=np.int64)
         values, count = np.unique(self.values(QuerySample.ranked(ranks, N)), return_counts=True)
-        return Law(values, count / choices)
+        return values, count / choices
 
 
 @dataclass(frozen=True)
