@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from torchrankmetrics.definitions import tasks as definitions
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.names import MetricName
-from torchrankmetrics.queries.definitions import Definition
 
 _EXAMPLE = """\
 Example:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from torchrankmetrics.definitions import tasks as base
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.definitions.tasks import RankDefinition, exponent_name, hits_at, power_mean_rank
 from torchrankmetrics.metrics.analysis import Average, Side
@@ -21,7 +22,7 @@ from torchrankmetrics.metrics.query_names import (
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.validation import shown
 
 _PAGE = "docs/coming_from.md translates the words of other fields"
@@ -268,11 +269,11 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
     if name != MetricName(name.definition):
         raise ValueError(f"metric must name a base metric, such as {shown(name.definition.name)}; got {shown(metric)}")
-    if isinstance(name.definition, QueryDefinition):
+    if (definition := name.definition.of_tasks) is None:
         raise ValueError(
             f"metric must be of single tasks, such as 'mrr'; {shown(name.definition.name)} is one of queries"
         )
-    return name.definition
+    return definition
 
 
 def _parse_qualified(text: str) -> MetricName | None:
