@@ -136,7 +136,7 @@ class MetricDefinition(ABC, Generic[Own]):
         """Bounds of the base value, M / E or the adjusted index."""
 
     def has_view(self, view: View) -> bool:
-        """Whether a view is defined: "base" always, the others if the metric has a null, a direction and a best value."""
+        """Whether a view is defined: base always, the others if the metric has a null, a direction and a best value."""
         if view == "base":
             return True
         if view == "adjusted_index" and not self.has_optimum:

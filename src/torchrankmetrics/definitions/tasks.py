@@ -98,7 +98,7 @@ class RankDefinition(MetricDefinition[RankSample]):
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
     @cached_property
-    def uses_candidates(self) -> bool:
+    def uses_candidates(self) -> bool:  # type: ignore[override]
         """Whether f depends on the number of candidates, so that even the base value does."""
         return known(self.f).uses_candidates
 
