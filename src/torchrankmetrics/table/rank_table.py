@@ -103,10 +103,9 @@ class RankTable(HasRows):
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
                 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan (a score
-                was NaN), sampled (negatives were sampled), partial (of a sample of the tasks that ended where something was
-                decided), filtered and raw (the other answers of the query are no candidates of this task, or are). Only
-                optimistic and num_candidates are required. A single number serves all rows, but for
-                optimistic and sample_id.
+                was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation), filtered and
+                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic and
+                num_candidates are required. A single number serves all rows, except for optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
