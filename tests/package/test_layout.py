@@ -78,7 +78,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imported(path: Path, scope: str = "anywhere") -> frozenset[str]:
-    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers) or ``on_import``."""
+    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import``."""
     tree = ast.parse(path.read_text())
     nodes = list(ast.walk(tree))
     left_out = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]

@@ -13,7 +13,6 @@ from torch import Tensor
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.query_names import query_counterpart
 from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
@@ -262,3 +261,17 @@ def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Ave
     np.maximum.at(largest, index, weight)
     weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
     return np.asarray(weight / np.bincount(index, weight * count)[index])
+
+
+# metrics of tasks whose names retrieval uses for a metric of queries
+_OF_QUERIES = {"mr": "first_mr", "mrr": "rr", "median_rank": "first_median_rank", "auc": "query_auc"}
+
+
+def query_counterpart(name: str) -> str | None:
+    """Return the query metric that retrieval calls by the name of a metric of tasks; None for other metrics.
+
+    >>> query_counterpart("mrr"), query_counterpart("hits_at_10"), query_counterpart("gmr")
+    ('rr', 'success_at_10', None)
+    """
+    k = name.removeprefix("hits_at_")
+    return f"success_at_{k}" if k != name else _OF_QUERIES.get(name)

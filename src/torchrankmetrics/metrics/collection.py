@@ -18,7 +18,7 @@ from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.names import Asked, all_names, parse_name
+from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.store import RowStore, as_values
 from torchrankmetrics.metrics.summary import Summary, summarize
@@ -28,7 +28,7 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
-One = Asked | MetricCollection
+One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
 
 
@@ -128,7 +128,7 @@ class RankCollection(HoldingCollection):
         self._hold(members)
 
     def _entries(
-        self, metrics: Metrics | MetricCollection | Sequence[Asked | MetricCollection]
+        self, metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection]
     ) -> Iterator[tuple[str, Measure | RankMetric]]:
         if isinstance(metrics, MetricCollection):
             metrics = dict(cast("Iterator[tuple[str, RankMetric]]", metrics.items(keep_base=True, copy_state=False)))
@@ -157,7 +157,7 @@ class RankCollection(HoldingCollection):
     @staticmethod
     def names() -> list[str]:
         """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; a view goes before: ``z_mrr``."""
-        return all_names()
+        return list(all_names())
 
     @property
     def measures(self) -> dict[str, Measure]:

@@ -16,7 +16,7 @@ from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis, Average, Side
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import MetricName, asked
+from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import RowState, checked
 from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
 from torchrankmetrics.metrics.views import View
@@ -128,9 +128,7 @@ class RankMetric(TakesBatches, RowState):
         storage: Storage = "ranks",
         **kwargs: Any,
     ) -> None:
-        measure = asked(
-            definition, expectation, view=view, rank_type=rank_type, side=side, average=average, called="definition"
-        )
+        measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure

@@ -8,7 +8,7 @@ from typing import Any
 from torchrankmetrics.definitions import tasks as definitions
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.names import MetricName
+from torchrankmetrics.metrics.registry import MetricName
 from torchrankmetrics.queries.definitions import Definition
 
 _EXAMPLE = """\
