@@ -14,7 +14,7 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
 from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Average
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.metrics.breakdown import Breakdown, break_down
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage
@@ -25,6 +25,7 @@ from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.rendering.tabular import Names
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 

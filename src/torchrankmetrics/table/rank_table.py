@@ -2,20 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.inference.intervals import Cluster, Intervals, canonical_clusters, confidence_intervals
-from torchrankmetrics.inference.standard_errors import Method
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.summary import Summary, summarize
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
@@ -34,6 +27,15 @@ from torchrankmetrics.table.columns import (
     with_ids_apart,
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
+
+if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
+    from torchrankmetrics.inference.intervals import Cluster, Intervals
+    from torchrankmetrics.inference.standard_errors import Method
+    from torchrankmetrics.metrics.breakdown import Breakdown
+    from torchrankmetrics.metrics.measure import Measure
+    from torchrankmetrics.metrics.selection import Metrics
+    from torchrankmetrics.metrics.summary import Summary
+    from torchrankmetrics.rendering.tabular import Names
 
 
 class RankTable(HasRows):
@@ -251,29 +253,41 @@ class RankTable(HasRows):
         Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
         return RankTable(rows)
 
-    def summary(self, metrics: Metrics | None = None) -> Summary:
-        """Base value, adjusted index and z-score of metrics, by side: see ``RankCollection.summary``.
+    def summary(self, metrics: "Metrics | None" = None) -> "Summary":
+        """Tabulate base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics: as in ``RankCollection``; None: its default ones. The same for what follows.
+            metrics: as in ``RankCollection``; None: its default metrics.
         """
+        from torchrankmetrics.metrics.analysis import Analysis
+        from torchrankmetrics.metrics.summary import summarize
+
         return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
 
-    def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
-        """Tabulate metrics by group: see ``RankCollection.breakdown``."""
+    def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
+        """Tabulate metrics by group, as ``RankCollection.breakdown`` does."""
+        from torchrankmetrics.metrics.analysis import Analysis
+        from torchrankmetrics.metrics.breakdown import break_down
+
         return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
 
     def confidence_intervals(
         self,
-        metrics: Metrics | None = None,
+        metrics: "Metrics | None" = None,
         confidence_level: float = 0.95,
-        method: Method = "normal",
-        cluster: Cluster | None = None,
+        method: "Method" = "normal",
+        cluster: "Cluster | None" = None,
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> Intervals:
-        """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
+    ) -> "Intervals":
+        """Compute intervals of metrics as ``RankCollection.confidence_intervals`` does.
+
+        An array ``cluster`` has one key per row of the table.
+        """
+        from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
+        from torchrankmetrics.metrics.analysis import Analysis
+
         rows = self.rows.cpu().numpy()
         if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
             cluster = canonical_clusters(cluster, rows, "the table")
@@ -296,6 +310,9 @@ class RankTable(HasRows):
         return bool((self.group != ABSENT).all())
 
 
-def _measures(metrics: Metrics | None) -> dict[str, Measure]:
+def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
+    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
