@@ -200,7 +200,7 @@ class RankMetric(TakesBatches, RowState):
         """Take over the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 9) tensors.
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.
