@@ -12,13 +12,13 @@ from torchrankmetrics.inference.sources import Evaluation, check_evaluation
 from torchrankmetrics.inference.standard_errors import degrees_of_freedom
 from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
-from torchrankmetrics.metrics.names import Asked, asked
+from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table import columns
 from torchrankmetrics.validation import shown
 
 
 def clustered_p_value(
-    evaluation: Evaluation, metric: Asked = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
+    evaluation: Evaluation, metric: MetricLike = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
 ) -> float:
     """Test whether a model is better than random ranking, with dependent tasks in a cluster.
 
@@ -44,7 +44,7 @@ def clustered_p_value(
     >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
     0.0238
     """
-    measure = asked(metric)
+    measure = as_measure(metric)
     definition = measure.definition.of_tasks
     if (
         definition is None

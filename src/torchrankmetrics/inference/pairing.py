@@ -14,7 +14,7 @@ from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, 
 from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, used, weights
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, gains, used, weights
 from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
@@ -109,12 +109,13 @@ def _listed(lost: set[tuple[int, int]]) -> str:
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Refuse tasks that are not the same in all but their ranks; rows (n, 9) of both, in one order."""
+    """Refuse tasks that are not the same in all but their ranks; rows (n, 10) of both, in one order."""
     for what, x, y in (
         ("side", Columns(a).side, Columns(b).side),
         ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),
         ("group", Columns(a).group, Columns(b).group),
         ("weight", weights(a), weights(b)),
+        ("gain", gains(a), gains(b)),
     ):
         different = np.flatnonzero(x != y)
         if len(different):

@@ -62,10 +62,8 @@ class Measure:
     def __post_init__(self) -> None:
         definition = self.definition
         if not isinstance(definition, MetricDefinition):
-            raise TypeError(
-                "definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', "
-                f"got {type(definition).__name__}"
-            )
+            got = type(definition).__name__
+            raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
         if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {shown(self.expectation)}"
