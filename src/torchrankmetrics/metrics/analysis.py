@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,6 @@ from torchrankmetrics.validation import TASK_SIDES, shown
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
     from torchrankmetrics.queries.sample import QuerySample
-    from torchrankmetrics.table.queries import Queries
 
 
 class Analysis:
@@ -62,7 +62,7 @@ class Analysis:
             rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
         self.table_rows, differing = canonical_rows(rows)
         self.table_rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
-        self._queries: Queries | None = None
+        self._queries: QuerySample | None = None
         self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
         if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
@@ -137,16 +137,16 @@ class Analysis:
         return sample
 
     @property
-    def queries(self) -> "Queries":
+    def queries(self) -> "QuerySample":
         """All queries with the places of their answers, equal ones as one entry.
 
         Raises:
             ValueError: if the rows do not say them, see ``table.queries.queries_of``.
         """
         if self._queries is None:
-            from torchrankmetrics.table.queries import queries_of
+            from torchrankmetrics.table.queries import merged, queries_of
 
-            self._queries = queries_of(self.table_rows).merged()
+            self._queries = merged(queries_of(self.table_rows))
         return self._queries
 
     def query_sample(
@@ -165,8 +165,10 @@ class Analysis:
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which of the queries are of a side and have a value of a metric."""
+        from torchrankmetrics.table.queries import of_side
+
         queries = self.queries
-        return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
+        return definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, side)
 
     @property
     def group(self) -> IntArray:
@@ -248,13 +250,9 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
 
 
-def query_sample_of(queries: "Queries", average: Average = "micro") -> "QuerySample":
-    """Read queries as a sample of them."""
-    from torchrankmetrics.queries.sample import QuerySample
-
-    weight = in_range(_averaged(queries.weight, queries.count, queries.group, average))
-    blocks = (queries.optimistic, queries.pessimistic, queries.answers)
-    return QuerySample(queries.starts, *blocks, queries.num_candidates, weight, queries.count)
+def query_sample_of(queries: "QuerySample", average: Average = "micro") -> "QuerySample":
+    """Scale the weights of queries for an average."""
+    return replace(queries, weight=in_range(_averaged(queries.weight, queries.count, queries.group, average)))
 
 
 def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Average) -> FloatArray:

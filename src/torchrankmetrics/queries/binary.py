@@ -32,7 +32,7 @@ class AveragePrecision(QueryKind):
     k: int | None = None
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``: a place i of a block holds an answer with t - 1 others spread over the rest of it.
+        """A place i of a block holds an answer with t - 1 others spread over the rest of it.
 
         Source: McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3.
         """
@@ -48,16 +48,13 @@ class AveragePrecision(QueryKind):
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
-        """See ``QueryKind``."""
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return (Power(-1) if self.k is None else Cut(Power(-1), self.k)), 1.0
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         T = N if self.k is None else np.minimum(N, self.k)
         H, H2 = harmonic(T)
         n, x = N.astype(np.float64), m.astype(np.float64)
@@ -109,7 +106,7 @@ class MeanOf(QueryKind):
     f: KnownTransform
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``: every answer of a block has the block's mean of f."""
+        """Every answer of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
         means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
         means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
@@ -117,17 +114,15 @@ class MeanOf(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
     def law(self, N: int, m: int, most: int) -> Law | None:
-        """See ``QueryKind``: of hits it is hypergeometric."""
+        """Of hits it is hypergeometric."""
         if isinstance(self.f, AtMost):
             return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
         return super().law(N, m, most)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """See ``QueryKind``."""
         return np.asarray(self.f.min_candidates <= N)
 
     def divisor(self, m: IntArray) -> FloatArray:
@@ -135,7 +130,6 @@ class MeanOf(QueryKind):
         return m.astype(np.float64)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
         used = self.has_value(N, m)
         distinct, index = np.unique(N[used], return_inverse=True)
@@ -153,7 +147,6 @@ class Precision(MeanOf):
     f: AtMost
 
     def divisor(self, m: IntArray) -> FloatArray:
-        """See ``MeanOf``."""
         return np.full(len(m), float(self.f.k))
 
 
@@ -164,7 +157,6 @@ class NormalizedDCG(MeanOf):
     f: Discount | Cut
 
     def divisor(self, m: IntArray) -> FloatArray:
-        """See ``MeanOf``."""
         first = np.ones_like(m)
         return m * place_means(self.f, first, m)
 
@@ -174,21 +166,18 @@ class RPrecision(QueryKind):
     """#{r_i <= m} / m."""
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         inside = np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size) / sample.size
         return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return AtMost(1), 1.0
 
     def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
         return hit_law(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``: hypergeometric."""
+        """Hypergeometric."""
         share, rest = m / N, (N - m) / N
         return share, share * rest * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
 
@@ -202,11 +191,10 @@ class AreaUnderCurve(QueryKind):
     """
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """See ``QueryKind``: none where all are answers."""
+        """None where all are answers."""
         return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         N, m = sample.num_candidates, sample.num_answers
         after = m[sample.query] - sample.before - sample.answers
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
@@ -215,15 +203,12 @@ class AreaUnderCurve(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return AUC, 1.0
 
     def law(self, N: int, m: int, most: int) -> Law | None:
-        """See ``QueryKind``."""
         return rank_sum_law(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         x = N.astype(np.float64)
         variance = _where_some_are_false(x + 1, 12.0 * m * (x - m))
         return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
@@ -244,12 +229,10 @@ class Success(QueryKind):
     is_share = True
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         o, b, t = _first_blocks(sample)
         return _within(b, t, np.clip(self.k - o + 1, 0, b))
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         top = np.minimum(self.k, N)
         hit = _within(N, m, top)
         miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
@@ -257,11 +240,9 @@ class Success(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return AtMost(self.k), 1.0
 
     def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
         return success_law(N, m, self.k)
 
 
@@ -277,7 +258,6 @@ class FirstReciprocal(QueryKind):
         return Power(-1) if self.k is None else Cut(Power(-1), self.k)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         o, b, t = _first_blocks(sample)
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
@@ -286,7 +266,7 @@ class FirstReciprocal(QueryKind):
         return result
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``; squares are added about the mean, so that nothing cancels."""
+        """Squares are added about the mean, so that nothing cancels."""
         mean, variance = np.empty(len(N)), np.zeros(len(N))
         one = m == 1
         distinct, index = np.unique(N[one], return_inverse=True)
@@ -302,11 +282,9 @@ class FirstReciprocal(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return self.f, 1.0
 
     def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
         return first_law(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
@@ -341,22 +319,19 @@ class FirstRank(QueryKind):
     """r_(1)."""
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``: E of the least of t places among b is (b + 1) / (t + 1)."""
+        """E of the least of t places among b is (b + 1) / (t + 1)."""
         o, b, t = _first_blocks(sample)
         return (o - 1) + (b + 1) / (t + 1)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         n, x = N.astype(np.float64), m.astype(np.float64)
         return (n + 1) / (x + 1), x / (x + 1) * ((n - x) / (x + 1)) * ((n + 1) / (x + 2))
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return IDENTITY, 1.0
 
     def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
         place, probability = first_places(N, m, N - m + 1, most)
         return Law(place, probability, common_span(np.diff(place)))
 

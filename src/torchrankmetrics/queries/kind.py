@@ -75,7 +75,6 @@ class Discount(KnownTransform):
     smooth = True
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
         return (1 + x).log2().reciprocal()
 
 
@@ -88,22 +87,19 @@ class Cut(KnownTransform):
 
     @property
     def constant_from(self) -> int:  # type: ignore[override]
-        """See ``KnownTransform``."""
         return self.k + 1
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
         return torch.where(x <= self.k, self.f(x), torch.zeros_like(x))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``KnownTransform``: the moments over 1..min(k, N), and zeros."""
+        """The moments over 1..min(k, N), and zeros."""
         top, index = np.unique(np.minimum(N, self.k), return_inverse=True)
         mean, variance = (moment[index] for moment in self.f.null_moments(top))
         share, rest = top[index] / N, (N - top[index]) / N
         return share * mean, share * (variance + rest * mean**2)
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        """See ``KnownTransform``."""
         inside = np.clip(self.k - low + 1, 0, high - low + 1)
         kept = inside > 0
         means = np.zeros(len(low))

@@ -13,6 +13,7 @@ from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
+_UNKNOWN: IntArray = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,8 @@ class QuerySample(Sample):
         num_candidates: (Q,) int64, N, all answers included.
         weight: (Q,) float64 >= 0, of ONE query.
         count: (Q,) int64 > 0, how many equal queries this one stands for.
+        side, group: (Q,) int64, as the columns of rows; empty if unknown.
+        row: (Q,) int64, index of the row of a relevant item among the rows that the queries were read from; or empty.
     """
 
     starts: IntArray
@@ -39,6 +42,9 @@ class QuerySample(Sample):
     num_candidates: IntArray
     weight: FloatArray
     count: IntArray
+    side: IntArray = _UNKNOWN
+    group: IntArray = _UNKNOWN
+    row: IntArray = _UNKNOWN
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
@@ -81,6 +87,16 @@ class QuerySample(Sample):
         if rank_type == "pessimistic":
             return replace(self, optimistic=self.pessimistic - self.answers + 1)
         return self
+
+    def take(self, index: npt.NDArray[Any]) -> "QuerySample":
+        """The queries of an index or a mask, in its order; side, group and row must be known."""
+        index = np.flatnonzero(index) if index.dtype == bool else index
+        blocks = np.diff(self.starts)[index]
+        starts = np.append(0, np.cumsum(blocks))
+        inside = np.repeat(self.starts[index] - starts[:-1], blocks) + np.arange(starts[-1])
+        of_blocks = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
+        of_queries = (self.num_candidates, self.weight, self.count, self.side, self.group, self.row)
+        return QuerySample(starts, *of_blocks, *(column[index] for column in of_queries))
 
     @cached_property
     def first_ranks(self) -> RankSample:
