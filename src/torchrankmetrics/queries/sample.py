@@ -1,6 +1,6 @@
 """Ranks of the relevant items of queries, as blocks of tied candidates."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -13,7 +13,10 @@ from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
-_UNKNOWN: IntArray = np.empty(0, dtype=np.int64)
+
+
+def _unknown() -> IntArray:
+    return np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +45,9 @@ class QuerySample(Sample):
     num_candidates: IntArray
     weight: FloatArray
     count: IntArray
-    side: IntArray = _UNKNOWN
-    group: IntArray = _UNKNOWN
-    row: IntArray = _UNKNOWN
+    side: IntArray = field(default_factory=_unknown)
+    group: IntArray = field(default_factory=_unknown)
+    row: IntArray = field(default_factory=_unknown)
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
