@@ -139,7 +139,7 @@ def test_counts_are_candidate_counts() -> None:
         for argument in (*node.args.args, *node.args.kwonlyargs)
         if argument.arg == "counts"
     }
-    assert said == {"npt.ArrayLike | CandidateCounts", "Counts"}  # with those of queries
+    assert said == {"npt.ArrayLike | CandidateCounts"}
 
 
 def test_no_public_signature_has_any_but_what_a_host_leaves_open() -> None:
