@@ -248,7 +248,7 @@ class Breakdown(Rendered):
         index = self._index(column)
         present = [row for row in self.rows if row[index] == row[index]]  # NaN differs from itself
         missing = [row for row in self.rows if row[index] != row[index]]
-        present.sort(key=lambda row: row[index], reverse=descending)  # type: ignore[arg-type, return-value]
+        present.sort(key=lambda row: row[index], reverse=descending)
         return replace(self, rows=(*present, *missing))
 
     def tabular(self) -> Tabular:

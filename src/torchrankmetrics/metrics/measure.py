@@ -1,7 +1,7 @@
 """Measure: a metric with its view, rank type, side and average, applied to an analysis."""
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard, get_args
 
@@ -119,9 +119,7 @@ class Measure:
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
         key = self.definition, self.rank_type, self.side, self.average
-        if (value := analysis.base_values.get(key)) is None:
-            value = analysis.base_values[key] = self.definition.value(self.sample(analysis), self.rank_type)
-        return value
+        return analysis.once(key, lambda: self.definition.value(self.sample(analysis), self.rank_type))
 
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, for zero variance under the null."""
@@ -143,10 +141,8 @@ class Measure:
         return self._p_value(analysis)[1]
 
     def _p_value(self, analysis: Analysis) -> tuple[float, float]:
-        key: Hashable = (self.definition, self.side, self.average)
-        if key not in analysis.p_values:
-            analysis.p_values[key] = self.definition.log_p_value(self.sample(analysis))
-        return analysis.p_values[key]
+        key = self.definition, self.side, self.average
+        return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 
     def _in_view(self, base: float, analysis: Analysis) -> float:
         if self.view == "base":

@@ -126,9 +126,9 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         "have several answers of which nothing says whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    *of_blocks, blocks, N = _blocks(rows, starts, of, count, filtered, last)
+    low, high, answers, blocks, N = _blocks(rows, starts, of, count, filtered, last)
     facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
-    return QuerySample(np.append(0, np.cumsum(blocks)), *of_blocks, *facts)
+    return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts)
 
 
 def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:

@@ -15,7 +15,7 @@ from torchrankmetrics.definitions.tasks import IDENTITY, MEDIAN_RANK, RankDefini
 from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.adaptive import smooth_sums
 from torchrankmetrics.null.expectation.provider import strategy, unavailable
-from torchrankmetrics.queries.distributions import log_miss
+from torchrankmetrics.null.subsets import log_miss
 
 _POLE = 4.0  # weight of the pole at z = 0 against the saddle: keeps s a few standard deviations away from it
 _ALIAS = 40.0
