@@ -140,7 +140,7 @@ def test_without_pandas_the_cure_is_named(monkeypatch):
 def test_groups_that_a_process_never_saw():
     """A replaced gather stands for the other processes: one with another group, one without data."""
     other = RankTable.from_ranks(Ranks([2, 2], None, 4), group=torch.tensor([1, 9]))
-    parts = [other.rows, torch.empty(0, 9, dtype=torch.int64)]
+    parts = [other.rows, torch.empty(0, 10, dtype=torch.int64)]
     options = {"dist_sync_fn": lambda x, group=None: [x, *parts], "distributed_available_fn": lambda: True}
     collection = RankCollection(["mrr"], **options)
     collection.update(Ranks([1, 1, 4], None, 4), group=torch.tensor([1, 1, 3]))
