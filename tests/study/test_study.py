@@ -276,9 +276,9 @@ def test_chance_is_that_of_the_tasks() -> None:
     table = study_of().table(["mrr", "adjusted_mrr", "normalized_mr", "median_rank"])
     for dataset in SIZES:
         expected = RankMetric("mrr").moments(table_of("a", dataset, 0).ranks.num_candidates).mean
-        assert table.chance["mrr", dataset] == pytest.approx(float(expected))
-        assert table.chance["adjusted_mrr", dataset] == pytest.approx(0, abs=1e-12)
-        assert table.chance["amr", dataset] == pytest.approx(1)
+        assert table.results["mrr", dataset].chance == pytest.approx(float(expected))
+        assert table.results["adjusted_mrr", dataset].chance == pytest.approx(0, abs=1e-12)
+        assert table.results["amr", dataset].chance == pytest.approx(1)
 
 
 def test_a_metric_of_ones_own_is_a_column_like_any_other() -> None:
@@ -311,9 +311,9 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
     assert values == {evaluate(table, metrics=["mrr"])["mrr"]}
     with pytest.raises(TypeError, match=r"table must be a RankTable.*got int"):
         study.add(3, model="x", dataset="d")
-    with pytest.raises(ValueError, match="there is a run of table on d, seed 0 already"):
+    with pytest.raises(ValueError, match="the study has a run of table on d, seed 0 already"):
         study.add(table, model="table", dataset="d")
-    with pytest.raises(ValueError, match="hold no ranking tasks"):
+    with pytest.raises(ValueError, match="have no ranking tasks"):
         study.add(RankTable.concatenate([]), model="x", dataset="d")
     assert len(study) == 6
 

@@ -9,7 +9,7 @@ from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import looks_reversed
-from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 
 REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
 
@@ -37,7 +37,7 @@ class Summary(Rendered):
         columns = (
             Column("side", key=True),
             Column("metric", key=True),
-            Column("base"),
+            Column("base", metric=ROW),
             Column("adjusted_index", "adjusted index"),
             Column("z_score", "z-score", digits=1),
         )
