@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from torchrankmetrics.rendering import writers
-from torchrankmetrics.rendering.tables import ROW, Cell, Column, PValue, Styled, Tabular, paper_name
+from torchrankmetrics.rendering.tabular import ROW, Cell, Column, PValue, Styled, Tabular, paper_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -12,7 +12,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.rendering.tables import Plain, Printed, Tabular, visible, width_of
+from torchrankmetrics.rendering.tabular import Plain, Printed, Tabular, visible, width_of
 
 Styling = tuple[Tabular, dict[str, Any]]
 NO_STYLE: Mapping[str, Any] = {}

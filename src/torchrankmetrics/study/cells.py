@@ -1,7 +1,7 @@
 """One dataset: values of its models with intervals, and tests of their differences."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -9,26 +9,22 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.sample import RankSample, Sample
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.inference.intervals import named_clusters
-from torchrankmetrics.inference.pairing import paired_queries
+from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
+from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.inference.shares import share_difference_p_value
-from torchrankmetrics.inference.standard_errors import Method, estimate, mean_limits, wilson_ends
-from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
+from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.study.runs import DataSet, LoadedRun
 from torchrankmetrics.table.columns import used
 
 _RESAMPLES = 2000  # for metrics without a standard error
-_Sample = RankSample | QuerySample
 
 
 @dataclass(frozen=True)
@@ -108,7 +104,7 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         ValueError: if the tasks lack a group or a sample id that the average or the clusters need, or the positions
             that a query metric needs.
     """
-    if isinstance(measure.definition, QueryDefinition) and cluster == "sample_id":
+    if measure.definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
     samples = _samples(dataset.reference, measure)
     aligned = {} if not _has_formula(measure) or len(samples.weight) == 0 else dataset.aligned
@@ -134,7 +130,7 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
 
 
 def _has_formula(measure: Measure) -> bool:
-    return is_mean(measure.definition, measure.rank_type)
+    return measure.definition.is_function_of_mean(measure.rank_type)
 
 
 def _is_exact(measure: Measure, models: SeededModels) -> bool:
@@ -144,32 +140,28 @@ def _is_exact(measure: Measure, models: SeededModels) -> bool:
     return single and bool(np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any())
 
 
-def _samples(run: LoadedRun, measure: Measure) -> _Sample:
-    if isinstance(measure.definition, QueryDefinition):
-        return run.analysis.query_sample(measure.definition, measure.side, measure.average)
-    counted = used(run.rows, measure.side, measure.definition.min_candidates)
-    return sample_of(run.rows[counted], measure.average)
+def _samples(run: LoadedRun, measure: Measure) -> Sample:
+    if (definition := measure.definition.of_tasks) is None:
+        return measure.sample(run.analysis)
+    return sample_of(run.rows[used(run.rows, measure.side, definition.min_candidates)], measure.average)
 
 
 def _keys(run: LoadedRun, measure: Measure, cluster: str | None) -> IntArray | None:
     if cluster is None:
         return None
-    if isinstance(measure.definition, QueryDefinition):
-        return run.analysis.queries.group[run.analysis.used_queries(measure.definition, measure.side)]
-    return named_clusters(run.rows, cluster)[used(run.rows, measure.side, measure.definition.min_candidates)]
+    if (definition := measure.definition.of_tasks) is None:
+        source: ClusterSource = ClusterSource(run.analysis, cluster, None)
+        return measure.definition.sample(source, measure.side, measure.average)
+    return named_clusters(run.rows, cluster)[used(run.rows, measure.side, definition.min_candidates)]
 
 
 def _seeded(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> SeededModels | None:
     """All runs of models on the same tasks; None for a single task. ValueError: the runs have different queries."""
     runs = [run for runs in models for run in runs]
-    samples: Sequence[_Sample]
-    if isinstance(measure.definition, QueryDefinition):
-        rows = [run.rows for run in runs]
-        samples, chosen = paired_queries(rows, measure.definition, measure.side, measure.average)
-        keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
-    else:
-        samples, keys = [_samples(run, measure) for run in runs], _keys(runs[0], measure, cluster)
-    values = np.stack([task_values(measure.definition, sample, measure.rank_type) for sample in samples], 1)
+    rows = [run.rows for run in runs]
+    samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+    keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
+    values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
     units = units_of(values, samples[0].weight, samples[0].count, keys)
     if units.size < 2:
         return None
@@ -178,7 +170,7 @@ def _seeded(models: list[list[LoadedRun]], measure: Measure, cluster: str | None
 
 def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
     """The runs together, or the reason why they cannot be."""
-    if not models or not isinstance(measure.definition, QueryDefinition):
+    if not models or measure.definition.of_tasks is not None:
         return (_seeded(models, measure, cluster) if models else None), ""
     try:
         return _seeded(models, measure, cluster), ""
@@ -221,7 +213,7 @@ def _cell(
         n = p * (1 - p) / total if total > 0 else models.units.effective
         low, high = wilson_ends(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
         effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
-    limits = mean_limits(measure.definition, sample)
+    limits = measure.definition.mean_limits(sample)
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
@@ -236,26 +228,26 @@ def _of_seeds_alone(cell: Cell, values: list[float], confidence_level: float) ->
     return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
 
 
-def _in_view(cell: Cell, measure: Measure, sample: _Sample, low: float, high: float, error: float) -> Cell:
+def _in_view(cell: Cell, measure: Measure, sample: Sample, low: float, high: float, error: float) -> Cell:
     if measure.view != "base":
-        moments = measure.moments(sample.candidate_counts)
+        moments = measure.moments(sample)
         ends = [apply_view(measure.definition, measure.view, end, moments) for end in (low, high)]
         low, high = sorted(ends) if not math.isnan(ends[0]) else ends
         error *= abs(view_slope(measure.definition, measure.view, moments))
     return replace(cell, low=low, high=high, standard_error=error)
 
 
-def _slope(measure: Measure, sample: _Sample) -> float:
+def _slope(measure: Measure, sample: Sample) -> float:
     if measure.view == "base":
         return 1.0
-    return view_slope(measure.definition, measure.view, measure.moments(sample.candidate_counts))
+    return view_slope(measure.definition, measure.view, measure.moments(sample))
 
 
-def _chance(measure: Measure, sample: _Sample) -> float:
+def _chance(measure: Measure, sample: Sample) -> float:
     if not measure.definition.has_null or len(sample.weight) == 0:
         return math.nan
     try:
-        moments = measure.moments(sample.candidate_counts)
+        moments = measure.moments(sample)
     except ExpectationUnavailableError:
         return math.nan
     return apply_view(measure.definition, measure.view, moments.mean, moments)
@@ -283,15 +275,15 @@ def _tail_bound(z_score: Measure, run: LoadedRun) -> float:
     z = z_score.value_or_nan(run.analysis)
     if not z > 0:
         return 1.0
-    sample, definition = z_score.sample(run.analysis), z_score.definition
+    sample, definition = z_score.sample(run.analysis), z_score.definition.of_tasks
     bound = 1 / (1 + z * z)
-    if not isinstance(sample, RankSample) or not isinstance(definition, RankDefinition):
+    if definition is None or not isinstance(sample, RankSample):
         return bound
-    low, high = mean_limits(definition, sample)
+    low, high = definition.mean_limits(sample)
     if definition.is_mean_of_f and math.isfinite(low) and math.isfinite(high):
         N = sample.known_candidates
         first, last = (apply_transform(definition.f, r, num_candidates=N) for r in (np.ones(len(N)), N.astype(float)))
         step = float((np.abs(first - last) * sample.weight).max() / sample.total)
-        spread = math.sqrt(z_score.moments(sample.candidate_counts).variance)
+        spread = math.sqrt(z_score.moments(sample).variance)
         bound = min(bound, math.exp(-(z**2) / 2 / (1 + step * z / spread / 3)))
     return bound

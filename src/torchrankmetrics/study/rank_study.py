@@ -10,7 +10,7 @@ from typing import Any, Self
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import Asked
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
 from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
@@ -247,7 +247,7 @@ class RankStudy:
         self,
         a: str,
         b: str,
-        metric: Asked = "mrr",
+        metric: MetricLike = "mrr",
         view: View | None = None,
         *,
         confidence_level: float = 0.95,
@@ -265,7 +265,9 @@ class RankStudy:
         results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}
         return differences(a, b, one, results, confidence_level)
 
-    def mean_ranks(self, metric: Asked = "mrr", view: View | None = None, *, confidence_level: float = 0.95) -> Ranking:
+    def mean_ranks(
+        self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
+    ) -> Ranking:
         """Average the ranks of the models over datasets, with Friedman's test and Nemenyi's critical difference.
 
         Raises:

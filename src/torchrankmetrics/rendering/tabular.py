@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from torchrankmetrics.validation import probability_text
+from torchrankmetrics.validation import probability_text, shown
 
 Plain = str | int | float | None
+Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
 ROW = "row"  # as the metric of a column: its values are in units of the metric that the row names
 _RATIOS = {"normalized": "normalized ", "z": "z of ", "p": "p of "}
 _SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
@@ -42,6 +43,19 @@ def is_share(key: str) -> bool:
     """Whether the values of a metric are at most 1, so that papers print them in percent."""
     match = _KEY.fullmatch(key)
     return match is not None and match[2] not in _RATIOS and (match[3] in _SHARES or match[2] == "adjusted")
+
+
+def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
+    """Return the name of an id, or the id without names; errors name ``argument`` and the ``kind`` of id."""
+    if names is None:
+        return number
+    if isinstance(names, str):
+        raise TypeError(
+            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
+        )
+    if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
+        raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
+    return names[number]
 
 
 class PValue(float):
