@@ -200,7 +200,8 @@ def test_values_that_random_ranking_explains_are_marked() -> None:
     assert table.cell("r", "middle", "tie_rate").is_better_than_random is None
     text = table.to_text()
     assert "‡: not significantly better than random ranking (family-wise error rate 5% for each metric)" in text
-    assert ("‡" in next(line for line in text.splitlines() if line.startswith("r "))) and text.count("‡") == 2
+    assert "‡" in next(line for line in text.splitlines() if line.startswith("r "))
+    assert text.count("‡") == 2
     assert table.to_pandas().better_than_random.tolist()[:4] == [1, 1, 1, 0]
     assert "‡" not in study_of(datasets=("middle",)).table().to_text()
     assert "r on middle: MRR" in study.report(metrics="mrr")
