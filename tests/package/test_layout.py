@@ -33,7 +33,6 @@ LAYERS = [
 KNOWN: set[str] = {
     "metrics/collection.py imports torchrankmetrics.inference.intervals",
     "metrics/collection.py imports torchrankmetrics.inference.standard_errors",
-    "null/expectation/median.py imports torchrankmetrics.queries.distributions",
     "null/tails/significance.py imports torchrankmetrics.queries.definitions",
     "table/rank_table.py imports torchrankmetrics.inference.intervals",
     "table/rank_table.py imports torchrankmetrics.inference.standard_errors",

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.null.expectation.median import median_of_first_ranks
+from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.queries.sample import QuerySample, query_rank_type
