@@ -47,7 +47,7 @@ from torchrankmetrics.inference.standard_errors import (
     studentised_interval,
 )
 from torchrankmetrics.inference.units import task_values, units_of
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000
 POPULATIONS, SIZES = ("good", "ordinary", "bad"), (30, 100, 500)

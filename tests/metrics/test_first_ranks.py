@@ -25,8 +25,8 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
 from torchrankmetrics.integrations.trec import evaluate_run
-from torchrankmetrics.metrics.names import parse_name
-from torchrankmetrics.metrics.query_names import query_counterpart
+from torchrankmetrics.metrics.analysis import query_counterpart
+from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError

@@ -12,7 +12,10 @@ import torchrankmetrics
 from scripts import ROOT, forked
 
 NAMES = [name for name in torchrankmetrics.__all__ if name != "__version__"]
-MODULES = ["audit", "datasets", "definitions", "inference", "kg", "null", "plots", "queries", "ranking", "sequential", "study"]
+MODULES = (
+    *("audit", "datasets", "definitions", "inference", "kg", "null"),
+    *("plots", "queries", "ranking", "sequential", "study"),
+)
 QUIET = """
 import warnings
 warnings.simplefilter("error")

@@ -13,14 +13,14 @@ from torchrankmetrics.inference.sources import Evaluation, check_evaluation
 from torchrankmetrics.inference.standard_errors import degrees_of_freedom
 from torchrankmetrics.inference.units import is_mean, task_values, units_of
 from torchrankmetrics.metrics.analysis import sample_of
-from torchrankmetrics.metrics.names import Asked, asked
+from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.null.tails.significance import has_p_value
 from torchrankmetrics.table import columns
 from torchrankmetrics.validation import shown
 
 
 def clustered_p_value(
-    evaluation: Evaluation, metric: Asked = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
+    evaluation: Evaluation, metric: MetricLike = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
 ) -> float:
     """Test whether a model is better than random ranking, with dependent tasks in a cluster.
 
@@ -46,7 +46,7 @@ def clustered_p_value(
     >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
     0.0238
     """
-    measure = asked(metric)
+    measure = as_measure(metric)
     definition = measure.definition
     if (
         not isinstance(definition, RankDefinition)

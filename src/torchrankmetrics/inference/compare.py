@@ -24,7 +24,7 @@ from torchrankmetrics.inference.sources import Collected, Evaluation, check_eval
 from torchrankmetrics.inference.testing import holm, max_t_p_values
 from torchrankmetrics.inference.units import is_mean
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
-from torchrankmetrics.metrics.names import Asked, MetricName, asked, parse_name
+from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
 from torchrankmetrics.table.columns import Rows, used
 from torchrankmetrics.validation import check_int, shown
 
@@ -155,15 +155,15 @@ class _Options(TypedDict, total=False):
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     a: Models,
     b: Models,
-    metric: Asked = ...,
+    metric: MetricLike = ...,
     **options: Unpack[_Options],
 ) -> Comparison: ...
 @overload
-def compare(a: Models, b: Models, metric: Sequence[Asked], **options: Unpack[_Options]) -> Comparisons: ...
+def compare(a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]) -> Comparisons: ...
 @overload
 def compare(
     a: Mapping[str, Models],
-    b: Asked | Sequence[Asked] = ...,
+    b: MetricLike | Sequence[MetricLike] = ...,
     *,
     baseline: str | None = ...,
     **options: Unpack[_Options],
@@ -171,8 +171,8 @@ def compare(
 @told
 def compare(
     a: Models | Mapping[str, Models],
-    b: Models | Asked | Sequence[Asked] | None = None,
-    metric: Asked | Sequence[Asked] = "mrr",
+    b: Models | MetricLike | Sequence[MetricLike] | None = None,
+    metric: MetricLike | Sequence[MetricLike] = "mrr",
     *,
     baseline: str | None = None,
     confidence_level: float = 0.95,
@@ -289,7 +289,7 @@ def _entries(metric: Any) -> list[Any]:
     return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
-def paired(a: Models, b: Models, metric: Asked, cluster: Cluster | None = None) -> PairedMeasure:
+def paired(a: Models, b: Models, metric: MetricLike, cluster: Cluster | None = None) -> PairedMeasure:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors as in ``compare``."""
     runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
     return paired_measure(_measure(metric, [*runs_a, *runs_b]), rows, len(runs_a), keys)
@@ -365,7 +365,7 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
         known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
         own = [one for one in known if one.definition == name.definition] or known  # members may differ in it
-        found = asked(name, own[0].expectation if own else None)
+        found = as_measure(name, own[0].expectation if own else None)
     if not found.is_estimate:
         raise ValueError(
             f"{shown(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"

@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import base_definition
+from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.metrics.views import View, view_slope
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION

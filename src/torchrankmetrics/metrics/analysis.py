@@ -13,13 +13,13 @@ from torch import Tensor
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.query_names import query_counterpart
 from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
+    ONE,
     SIDE_CODES,
     Columns,
     Rows,
@@ -39,11 +39,11 @@ class Analysis:
     """Canonical rows, samples by side and average, base values: each computed on first use, kept while the rows stay.
 
     Args:
-        blocks: int64 (n_i, 9) blocks of rows, on any device.
+        blocks: int64 (n_i, 10) blocks of rows, on any device.
 
     Attributes:
-        table_rows: all of them in canonical form, (n, 9) int64.
-        rows: what metrics of tasks see: the same, but tasks that differ in their query alone are counted together.
+        table_rows: all of them in canonical form, (n, 10) int64.
+        rows: what metrics of ranking tasks use: as table_rows, without queries and gains, equal rows counted together.
         has_queries: whether some query may have several answers.
 
     Raises:
@@ -65,7 +65,7 @@ class Analysis:
         self._queries: Queries | None = None
         self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
-        if self.has_queries:
+        if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
             self.rows = canonical_rows(without_queries(self.table_rows))[0]
             self.rows.flags.writeable = False
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}
@@ -261,3 +261,17 @@ def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Ave
     np.maximum.at(largest, index, weight)
     weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
     return np.asarray(weight / np.bincount(index, weight * count)[index])
+
+
+# metrics of tasks whose names retrieval uses for a metric of queries
+_OF_QUERIES = {"mr": "first_mr", "mrr": "rr", "median_rank": "first_median_rank", "auc": "query_auc"}
+
+
+def query_counterpart(name: str) -> str | None:
+    """Return the query metric that retrieval calls by the name of a metric of tasks; None for other metrics.
+
+    >>> query_counterpart("mrr"), query_counterpart("hits_at_10"), query_counterpart("gmr")
+    ('rr', 'success_at_10', None)
+    """
+    k = name.removeprefix("hits_at_")
+    return f"success_at_{k}" if k != name else _OF_QUERIES.get(name)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -14,21 +14,22 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
 from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Average
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.metrics.breakdown import Breakdown, break_down
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.names import Asked, all_names, parse_name
+from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
+from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.store import RowStore, as_values
 from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.rendering.tabular import Names
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
-One = Asked | MetricCollection
+One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
 
 
@@ -82,14 +83,14 @@ class RankCollection(HoldingCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         compute_groups: bool | list[list[str]] = True,
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
         self._selection = Selection(
             views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
         )
-        self._options = {"storage": storage, **kwargs}
+        self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)
         self._labels = self._selection.labels
@@ -128,7 +129,7 @@ class RankCollection(HoldingCollection):
         self._hold(members)
 
     def _entries(
-        self, metrics: Metrics | MetricCollection | Sequence[Asked | MetricCollection]
+        self, metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection]
     ) -> Iterator[tuple[str, Measure | RankMetric]]:
         if isinstance(metrics, MetricCollection):
             metrics = dict(cast("Iterator[tuple[str, RankMetric]]", metrics.items(keep_base=True, copy_state=False)))
@@ -157,7 +158,7 @@ class RankCollection(HoldingCollection):
     @staticmethod
     def names() -> list[str]:
         """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; a view goes before: ``z_mrr``."""
-        return all_names()
+        return list(all_names())
 
     @property
     def measures(self) -> dict[str, Measure]:

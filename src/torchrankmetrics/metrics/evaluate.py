@@ -11,7 +11,7 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.metrics.analysis import Analysis, Average
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
 from torchrankmetrics.metrics.views import View

@@ -70,9 +70,7 @@ class Measure:
     def __post_init__(self) -> None:
         if not isinstance(self.definition, RankDefinition | QueryDefinition):
             got = type(self.definition).__name__
-            raise TypeError(
-                f"definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}"
-            )
+            raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
         if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {shown(self.expectation)}"

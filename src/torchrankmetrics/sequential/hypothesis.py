@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
 from torchrankmetrics.inference.units import task_values
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import Asked, asked
+from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval, side_of
 from torchrankmetrics.table.columns import Columns, Rows, weights
 from torchrankmetrics.validation import check_int, one_number, shown
@@ -43,7 +43,7 @@ class Question:
     @classmethod
     def of(
         cls,
-        metric: Asked,
+        metric: MetricLike,
         alpha: float,
         paired: bool,
         threshold: float | None,
@@ -80,7 +80,7 @@ class Question:
         return (-width, 2 * width) if self.paired else (self.limits[0], width)
 
     def values(self, rows: Rows) -> FloatArray:
-        """Values f (m,) of the tasks of rows (m, 9).
+        """Values f (m,) of the tasks of rows (m, 10).
 
         Raises:
             ValueError: for weights, and where a value is none or out of the limits.
@@ -168,8 +168,8 @@ def _finite(name: str, value: float | None) -> float | None:
     return number
 
 
-def _measure_of(metric: Asked) -> Measure:
-    measure = asked(metric)
+def _measure_of(metric: MetricLike) -> Measure:
+    measure = as_measure(metric)
     definition = measure.definition
     if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
         raise ValueError(f"{measure.key!r} is no mean over tasks, which a part of them could bound: {_WORK}")
