@@ -28,7 +28,8 @@ def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
     S = _PowerSum(counts, p)
-    first, second = _relative_moments(S, a)
+    with np.errstate(over="ignore", invalid="ignore"):  # in terms that are not selected
+        first, second = _relative_moments(S, a)
     scale = math.exp(a * S.log_mean)
     return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
 
@@ -53,10 +54,9 @@ def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
         early = (t * S.largest[-1] <= _SERIES) & (t * t * spread <= _SERIES)
         tail = _polynomial(taylor[order:], np.where(early, t, 0.0))
         subtracted = _polynomial(head, t) * t**2
-        with np.errstate(over="ignore", invalid="ignore"):
-            direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
-            near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
-            far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
+        direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
+        near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
+        far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
         terms = step * np.where(excess < 1, near, far)
         sums += terms.sum(1)
         last = np.abs(terms[:, -1])
