@@ -7,6 +7,7 @@ from typing import Protocol, runtime_checkable
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.validation import shown
 
@@ -58,7 +59,7 @@ def valued_tasks(
 UNDEFINED = Moments(math.nan, 0.0)  # without tasks
 
 
-def unavailable(definition: RankDefinition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
+def unavailable(definition: Definition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
     """Build the error that names the metric and an alternative."""
     if not definition.has_null:
         return ExpectationUnavailableError(
