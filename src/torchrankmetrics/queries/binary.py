@@ -10,7 +10,7 @@ from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray,
 from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform
-from torchrankmetrics.null.subsets import log_miss
+from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.laws import Law, common_span
 from torchrankmetrics.queries.distributions import (
     first_law,

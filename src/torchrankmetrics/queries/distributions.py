@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.null.subsets import log_miss
+from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.laws import Law, common_span
 
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing

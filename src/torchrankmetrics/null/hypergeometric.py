@@ -1,4 +1,4 @@
-"""Probability that a random subset of places misses the first ones: the first rank of several relevant items."""
+"""Probability that the first relevant item of a query is beyond a rank."""
 
 import numpy as np
 
