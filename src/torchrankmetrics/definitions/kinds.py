@@ -137,7 +137,7 @@ class WithCandidates(KnownTransform):
         return self.function(x, num_candidates)
 
     def at(self, num_candidates: int) -> KnownTransform:
-        """The transform of ranks among so many candidates."""
+        """The transform of ranks for one number of candidates."""
         return Custom(lambda x: self.function(x, torch.full_like(x, num_candidates)))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:

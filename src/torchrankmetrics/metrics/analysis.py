@@ -44,7 +44,7 @@ class Analysis:
     Attributes:
         table_rows: all of them in canonical form, (n, 10) int64.
         rows: what metrics of ranking tasks use: as table_rows, without queries and gains, equal rows counted together.
-        has_queries: whether some query may have several answers.
+        has_queries: whether some query may have several relevant items.
 
     Raises:
         IndexError: for ids out of range that an accelerator could only flag.
@@ -116,7 +116,7 @@ class Analysis:
 
     @property
     def sides(self) -> list[Side]:
-        """The sides that occur: a subset of head, tail, relation."""
+        """Sides of the rows: a subset of head, tail, relation."""
         present = np.unique(Columns(self.rows).side)
         return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
 
@@ -162,7 +162,7 @@ class Analysis:
         return self.once((average, used.tobytes()), lambda: query_sample_of(self.queries.take(used), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
-        """Which of the queries are of a side and have a value of a metric."""
+        """Which queries are of a side and have a value of a metric."""
         from torchrankmetrics.table.queries import of_side
 
         queries = self.queries
@@ -249,7 +249,7 @@ def query_sample_of(queries: "QuerySample", average: Average = "micro") -> "Quer
 
 
 def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Average) -> FloatArray:
-    """Weights as they are, or scaled so that those of every group sum to one."""
+    """Return the weights, or for macro scale them so that they sum to one per group."""
     if average == "micro":
         return weight
     if (group == ABSENT).any():
@@ -257,7 +257,7 @@ def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Ave
     _, index = np.unique(group, return_inverse=True)
     largest = np.zeros(index.max(initial=-1) + 1)
     np.maximum.at(largest, index, weight)
-    weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
+    weight = by_power_of_two(weight, largest[index])  # the sum of a group could overflow or round
     return np.asarray(weight / np.bincount(index, weight * count)[index])
 
 

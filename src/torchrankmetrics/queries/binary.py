@@ -27,12 +27,12 @@ _TABLED = 1 << 10
 
 @dataclass(frozen=True)
 class AveragePrecision(QueryKind):
-    """(1/m) sum of i / r_(i) over the answers with r_(i) <= k: divided by m with a cut too, as trec_eval does."""
+    """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
 
     k: int | None = None
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """A place i of a block holds an answer with t - 1 others spread over the rest of it.
+        """The relevant item at a place of a block has t - 1 others, spread evenly over the rest of it.
 
         Source: McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3.
         """
@@ -67,7 +67,7 @@ class AveragePrecision(QueryKind):
 
 
 def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
-    """Variance over r = 1..N of the share of one answer, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)).
+    """Variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)).
 
     c = (m - 1) / (N - 2) <= 1 while m < N. Both parts decrease in r: their covariance is positive.
     """
@@ -80,7 +80,7 @@ def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
-    """Mean square over the pairs of places of what h has beside its linear part; 0 for N <= 3."""
+    """Mean square over pairs of places of h without its linear part; 0 for N <= 3."""
     pairs = np.maximum(n * (n - 1) / 2, 1)
     alone = (5 * T - 5 * H - 2 * H**2 + 2 * H2) / n - (2 * (T - H) / n) ** 2
     rest = (H - H2) / pairs - ((T - H) / pairs) ** 2 - 2 * alone / np.maximum((n - 1) * (n - 2), 1)
@@ -106,7 +106,7 @@ class MeanOf(QueryKind):
     f: KnownTransform
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """Every answer of a block has the block's mean of f."""
+        """Every relevant item of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
         means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
         means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
@@ -117,7 +117,7 @@ class MeanOf(QueryKind):
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
     def law(self, N: int, m: int, most: int) -> Law | None:
-        """Of hits it is hypergeometric."""
+        """Hypergeometric for hits."""
         if isinstance(self.f, AtMost):
             return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
         return super().law(N, m, most)
@@ -126,7 +126,7 @@ class MeanOf(QueryKind):
         return np.asarray(self.f.min_candidates <= N)
 
     def divisor(self, m: IntArray) -> FloatArray:
-        """What the sum over m answers is divided by."""
+        """Divisor of the sum over m relevant items."""
         return m.astype(np.float64)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
@@ -152,7 +152,7 @@ class Precision(MeanOf):
 
 @dataclass(frozen=True)
 class NormalizedDCG(MeanOf):
-    """Sum of the discounts of the answers up to k, over that of the perfect ranking."""
+    """Sum of the discounts of the relevant items up to k, over the sum for the perfect ranking."""
 
     f: Discount | Cut
 
@@ -184,14 +184,14 @@ class RPrecision(QueryKind):
 
 @dataclass(frozen=True)
 class AreaUnderCurve(QueryKind):
-    """The share of pairs of an answer and another candidate in the right order; none where all are answers.
+    """The share of pairs of a relevant and another item in the right order; undefined if all are relevant.
 
-    1 - sum of (r_(i) - i) / (m (N - m)), ties at half credit; by chance Mann and Whitney's statistic (1947,
+    1 - sum of (r_(i) - i) / (m (N - m)), ties count half; under the null Mann and Whitney's statistic (1947,
     doi:10.1214/aoms/1177730491).
     """
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """None where all are answers."""
+        """Undefined if all candidates are relevant."""
         return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
@@ -218,7 +218,7 @@ def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
 
 
-_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is nothing beside P(X <= x)
+_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is negligible relative to P(X <= x)
 
 
 @dataclass(frozen=True)
@@ -337,7 +337,7 @@ class FirstRank(QueryKind):
 
 
 def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:
-    """First place, size and answers of the first block of every query."""
+    """First place, size and number of relevant items of the first block of every query."""
     first = sample.starts[:-1]
     return sample.optimistic[first], sample.size[first], sample.answers[first]
 
