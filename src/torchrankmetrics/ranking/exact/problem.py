@@ -1,12 +1,12 @@
 """Queries in each precision with their norms, and what a level of exact ranks reads."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.candidates import Candidates, Structure
+from torchrankmetrics.ranking.exact.candidates import Structure, structure_of
 from torchrankmetrics.ranking.exact.counting import Intervals
 from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.tiles import (
@@ -18,6 +18,9 @@ from torchrankmetrics.ranking.exact.tiles import (
     rounding_norms,
     upper_norms,
 )
+
+if TYPE_CHECKING:
+    from torchrankmetrics.ranking.embeddings import Candidates
 
 
 class Queries:
@@ -99,7 +102,7 @@ class Problem(NamedTuple):
     """
 
     queries: Queries
-    candidates: Candidates
+    candidates: "Candidates"
     similarity: str
     row: Tensor
     column: Tensor
@@ -121,7 +124,7 @@ class Problem(NamedTuple):
 
     def structure(self) -> Structure:
         """Of both; kept where the candidates are all."""
-        return self.candidates.structure if len(self.tables) == 1 else Structure.of(*self.tables)
+        return structure_of(self.candidates) if len(self.tables) == 1 else Structure.of(*self.tables)
 
 
 class Tally:

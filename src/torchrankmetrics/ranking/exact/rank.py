@@ -5,15 +5,14 @@ always the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.counting.torch_backend import said_of
 from torchrankmetrics.ranking.exact import excluded as blocks, problem as sizes
-from torchrankmetrics.ranking.exact.candidates import Candidates
+from torchrankmetrics.ranking.exact.candidates import tiles_of
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
 from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
@@ -21,10 +20,13 @@ from torchrankmetrics.ranking.exact.pairs import Pairs
 from torchrankmetrics.ranking.exact.problem import Answers, Problem, Queries, Tally
 from torchrankmetrics.ranking.exact.target_scores import Truth, count_specials
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
-from torchrankmetrics.ranking.exclude import Exclude, Excluded, check_exclude
+from torchrankmetrics.ranking.exclude import Exclude, Excluded
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, with_rows
-from torchrankmetrics.ranking.shards import Part
+from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.tasks import Target, read_tasks
+
+if TYPE_CHECKING:
+    from torchrankmetrics.ranking.embeddings import Candidates
 
 # open candidates of a task in a tile that are compared one by one in any case
 _LEAST = 16
@@ -244,102 +246,79 @@ def _saved(costs: Tensor, place: int) -> Tensor:
     return (others - costs[place]).clamp(min=0)
 
 
-SIMILARITIES = ("dot", "cosine", "l2")
 _WIDTH = 16384
 
 
-def rank_exactly(
+class ExactOptions(NamedTuple):
+    """Options of ``rank_embeddings`` for exact ranks.
+
+    Attributes:
+        similarity: "dot", "l2" or "cosine".
+        chunk_size: candidates per tile, or None.
+        backend: as in ``rank_scores``.
+        is_reused: whether the candidates serve more calls, and store what is prepared for them.
+        by_query: as in ``read_tasks``.
+    """
+
+    similarity: str
+    chunk_size: int | None
+    backend: str
+    is_reused: bool
+    by_query: bool = True
+
+
+def rank_shard_exactly(
     queries: Tensor,
-    candidates: Candidates,
+    candidates: "Candidates",
     target: Target,
     exclude: Exclude | Excluded,
-    *,
-    similarity: str,
-    chunk_size: int | None,
-    backend: str,
-    kept: bool,
-    say_rows: bool = False,
-    part: Part | None = None,
+    shard: Shard,
+    options: ExactOptions,
 ) -> Ranks:
-    """Rank as ``rank_embeddings`` does, with what is excluded in one form or in several.
-
-    ``kept`` says that the candidates serve more calls, and keep what is worked out for them; ``say_rows`` that the
-    ranks are to say which answers are of one query; ``part`` which of all candidates these are, if not all.
-    """
-    if part is None:
-        part = Part(0, len(candidates), len(candidates))
-    width = max(1, min(chunk_size or _WIDTH, len(candidates)))
-
-    def read() -> _Asked:
-        candidates.check_unchanged()
-        chosen(queries, backend)
-        return _read(queries, target, exclude, width, part)
-
-    def said(asked: _Asked) -> dict[str, object]:
-        embeddings, bias = candidates.embeddings, candidates.bias
-        return {
-            "candidates": (embeddings.dtype, embeddings.shape[1:]),
-            "bias": None if bias is None else bias.dtype,
-            "queries": queries,
-            "target": torch.stack([asked.row, asked.column]),
-            **said_of(asked.excluded, part.total),
-        }
-
+    """Rank as ``rank_embeddings``; exclude may have several forms, and every process of a group calls it."""
+    width = max(1, min(options.chunk_size or _WIDTH, len(candidates)))
     with torch.no_grad():
-        asked = part.agree(read, said)
-        tables, place = part.rows(asked.column, (candidates.embeddings, candidates.bias))
-
-        def count() -> Tensor:
+        with shard.agreeing() as agreement:
+            candidates.check_unchanged()
+            compiled = chosen(queries, options.backend) == "numba"
+            shape = (len(queries), shard.total)
+            tasks = read_tasks(target, exclude, shape, queries.device, by_query=options.by_query)
+            row, column, order = tasks.row_of_each, tasks.column, None
+            if tasks.row is not None:
+                row, order = row.sort(stable=True)
+                column = column[order]
+            tiles = ExcludedTiles(tasks.excluded, row, column, len(queries), width, shard)
+            embeddings, bias = candidates.embeddings, candidates.bias
+            if agreement is not None:
+                agreement.settings = {
+                    "candidates": (embeddings.dtype, embeddings.shape[1:]),
+                    "bias": None if bias is None else bias.dtype,
+                    "queries": queries,
+                    **tasks.fingerprint(shard.total),
+                }
+        tables, place = shard.rows(column, (embeddings, bias))
+        with shard.counting(tiles.total) as counting:
             problem = Problem(
-                Queries(queries.detach().resolve_neg(), similarity == "l2" or candidates.bias is not None),
+                Queries(queries.detach().resolve_neg(), options.similarity == "l2" or bias is not None),
                 candidates,
-                similarity,
-                asked.row,
-                part.local(asked.column),
+                options.similarity,
+                row,
+                shard.local(column),
                 _answers(candidates, tables, place),
-                asked.tiles,
-                choose_intervals(queries, backend),
-                backend,
+                tiles,
+                choose_intervals(queries, options.backend),
+                options.backend,
             )
-            compiled = chosen(queries, backend) == "numba"
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
-            return Cascade(problem, candidates.tiles(similarity, width, kept), ladder, kept).counts()
-
-        counts = part.add_up(count, asked.tiles.total)
-    if asked.order is not None:
-        counts = torch.empty_like(counts).index_copy_(1, asked.order, counts)
-    ranks = Ranks.from_compared(counts, asked.flags)
-    return with_rows(ranks, asked.tasks, asked.excluded, len(queries)) if say_rows else ranks
-
-
-class _Asked(NamedTuple):
-    """Tasks as they were given, and in ascending order of their rows."""
-
-    tasks: Tasks
-    excluded: Excluded
-    flags: Tensor | None
-    row: Tensor
-    column: Tensor
-    order: Tensor | None
-    tiles: ExcludedTiles
+            prepared = tiles_of(candidates, options.similarity, width, options.is_reused)
+            counting.counts = Cascade(problem, prepared, ladder, options.is_reused).counts()
+    counts = counting.counts
+    if order is not None:
+        counts = torch.empty_like(counts).index_copy_(1, order, counts)
+    return Ranks.from_counts(counts, tasks.flags, tasks.rows)
 
 
-def _read(queries: Tensor, target: Target, exclude: Exclude | Excluded, width: int, part: Part) -> _Asked:
-    shape = (len(queries), part.total)
-    tasks = check_target(target, shape, queries.device)
-    excluded = check_exclude(exclude, shape, queries.device)
-    flags = flags_of(tasks, excluded)
-    row, column, order = tasks.row, tasks.column, None
-    if row is None:
-        row = torch.arange(len(column), device=column.device)
-    else:
-        row, order = row.sort(stable=True)
-        column = column[order]
-    tiles = ExcludedTiles(excluded, row, column, len(queries), width, part)
-    return _Asked(tasks, excluded, flags, row, column, order, tiles)
-
-
-def _answers(candidates: Candidates, tables: list[Tensor | None], place: Tensor) -> Answers:
+def _answers(candidates: "Candidates", tables: list[Tensor | None], place: Tensor) -> Answers:
     embeddings, bias = tables
     assert embeddings is not None
     beside = embeddings is not candidates.embeddings
