@@ -31,7 +31,7 @@ from torchrankmetrics import (
     rank_embeddings,
     rank_scores,
 )
-from torchrankmetrics.metrics.names import all_names, parse_name
+from torchrankmetrics.metrics.registry import all_names, parse_name
 from torchrankmetrics.queries import QueryDefinition
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
@@ -600,7 +600,7 @@ def test_two_labels_of_the_users_own_stand_for_head_and_tail():
 
 
 def test_what_knows_tasks_only_refuses_metrics_of_queries():
-    with pytest.raises(ValueError, match="metric must be of single tasks"):
+    with pytest.raises(ValueError, match="metric must be a metric of ranking tasks"):
         adjust(0.4, "ndcg@10", 100)
     with pytest.raises(TypeError, match="a RankDefinition, a QueryDefinition or a name"):
         RankMetric(3)

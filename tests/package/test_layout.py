@@ -35,13 +35,6 @@ KNOWN: set[str] = {
     "metrics/collection.py imports torchrankmetrics.inference.standard_errors",
     "null/expectation/median.py imports torchrankmetrics.queries.distributions",
     "null/tails/significance.py imports torchrankmetrics.queries.definitions",
-    "table/rank_table.py imports torchrankmetrics.inference.intervals",
-    "table/rank_table.py imports torchrankmetrics.inference.standard_errors",
-    "table/rank_table.py imports torchrankmetrics.metrics.analysis",
-    "table/rank_table.py imports torchrankmetrics.metrics.breakdown",
-    "table/rank_table.py imports torchrankmetrics.metrics.measure",
-    "table/rank_table.py imports torchrankmetrics.metrics.selection",
-    "table/rank_table.py imports torchrankmetrics.metrics.summary",
 }
 # optional and heavy libraries, and the packages that may import them
 LIBRARIES = {
@@ -78,7 +71,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imported(path: Path, scope: str = "anywhere") -> frozenset[str]:
-    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import`` of the file."""
+    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import``."""
     tree = ast.parse(path.read_text())
     nodes = list(ast.walk(tree))
     left_out = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]

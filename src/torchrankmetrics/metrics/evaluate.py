@@ -1,5 +1,7 @@
 """`evaluate`: metric values without state, from ranks or from scores."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
 
@@ -11,7 +13,7 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.metrics.analysis import Analysis, Average
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.summary import REVERSED, is_reversed
 from torchrankmetrics.metrics.views import View

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import SIDES
-from torchrankmetrics.metrics.names import base_definition
+from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.validation import check_choice, shown
 
 if TYPE_CHECKING:

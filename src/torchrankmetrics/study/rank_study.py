@@ -10,7 +10,7 @@ from typing import Self, TypedDict, Unpack, overload
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import Asked
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.metrics.selection import Metrics, Selection
 from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
@@ -264,7 +264,7 @@ class RankStudy:
         self,
         a: str,
         b: str,
-        metric: Asked = "mrr",
+        metric: MetricLike = "mrr",
         view: View | None = None,
         *,
         confidence_level: float = 0.95,
@@ -291,7 +291,9 @@ class RankStudy:
         found = {name: self._cells(name, one, confidence_level, cluster) for name in self.datasets}
         return differences(a, b, one, found, confidence_level)
 
-    def mean_ranks(self, metric: Asked = "mrr", view: View | None = None, *, confidence_level: float = 0.95) -> Ranking:
+    def mean_ranks(
+        self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
+    ) -> Ranking:
         """Ranks of the models averaged over data sets, with Friedman's test and Nemenyi's critical difference.
 
         Raises:
