@@ -22,21 +22,21 @@ class Structure(NamedTuple):
     Attributes:
         group: int64 (N,), over the rows of all tables, equal for candidates of equal embeddings and bias (-0 and 0 are
             equal); None: all differ.
-        grain: every finite number of the embeddings is a multiple of it; 0: of none worth knowing, inf: all are zero.
+        lattice_step: every finite number of the embeddings is a multiple of it; 0: unknown, inf: all are zero.
     """
 
     group: Tensor | None
-    grain: float
+    lattice_step: float
 
     @classmethod
     def of(cls, *tables: tuple[Tensor, Tensor | None]) -> "Structure":
         """Look for it in embeddings with their biases: one read of them, and a second of what may be equal."""
-        return cls(_equal_rows(tables), min(grain_of(embeddings) for embeddings, _ in tables))
+        return cls(_equal_rows(tables), min(lattice_step_of(embeddings) for embeddings, _ in tables))
 
 
-def grain_of(numbers: Tensor) -> float:
+def lattice_step_of(numbers: Tensor) -> float:
     """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
-    grain, largest = torch.inf, 0.0
+    lattice_step, largest = torch.inf, 0.0
     for part in torch.split(numbers, _ROWS):
         wide = part.double()
         wide = wide.masked_fill(~wide.isfinite(), 0)
@@ -49,11 +49,11 @@ def grain_of(numbers: Tensor) -> float:
         whole = fraction | (_FRACTION + 1)
         lowest = ((whole & -whole).double().view(torch.int64) >> 52) - 1023
         least = torch.where(exponent == 0, 1 << 20, exponent + lowest - 52 - 1023).min()
-        grain = min(grain, math.ldexp(1.0, int(least)))
+        lattice_step = min(lattice_step, math.ldexp(1.0, int(least)))
         largest = max(largest, float(wide.abs().max()))
-        if largest > grain * 2.0**50:
+        if largest > lattice_step * 2.0**50:
             return 0.0
-    return grain
+    return lattice_step
 
 
 def _equal_rows(tables: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
