@@ -79,7 +79,7 @@ BAD = [
     (["datasets", "fb15k"], "unknown dataset 'fb15k': its candidate counts are not shipped"),
     (["datasets", "hm-1k", "--split", "valid"], "split 'valid' is none of hm-1k"),
     (["datasets", "--moments", "-m", "amri"], "metric must name a base metric"),
-    (["adjust", "-d", "nations", "-m", "ndcg@10", "--value", "0.5"], "metric must be of single tasks"),
+    (["adjust", "-d", "nations", "-m", "ndcg@10", "--value", "0.5"], "metric must be a metric of ranking tasks"),
     (["datasets", "--split", "dev"], "--split must be one of 'train', 'valid', 'test'; got 'dev'"),
     (["datasets", "--moments", "--provenance"], "are two tables"),
     (["adjust", "-d", "freebase", "-m", "mrr", "--value", "0.3"], "unknown dataset 'freebase'"),

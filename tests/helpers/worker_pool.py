@@ -14,7 +14,16 @@ from typing import Any
 
 # a server that has imported torch forks each worker in milliseconds; where there is none, workers start from scratch
 _METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
-_PRELOAD = ["torchrankmetrics.api", "torch.distributed", "hypothesis", "pytest", "pytorch_lightning", "numba"]
+_PRELOAD = [
+    "torchrankmetrics.metrics.collection",
+    "torchrankmetrics.inference.compare",
+    "torchrankmetrics.kg.triples",
+    "torch.distributed",
+    "hypothesis",
+    "pytest",
+    "pytorch_lightning",
+    "numba",
+]
 
 
 def server() -> Any:

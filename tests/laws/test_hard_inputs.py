@@ -26,7 +26,7 @@ from torchrankmetrics import (
 from torchrankmetrics.definitions import candidates as candidates_module
 from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.kg import KnownAnswers, relation_categories
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.null import MonteCarloExpectation
 from torchrankmetrics.ranking import RankAccumulator, ranks as ranks_module
 

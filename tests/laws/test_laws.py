@@ -18,7 +18,7 @@ from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
 from torchrankmetrics.definitions.tasks import WithCandidates, power_mean_rank
 from torchrankmetrics.metrics import metric as metric_module
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 
 # user-defined f that a metric of the package has too; the one of AUC is undefined for a single candidate
 TWINS = {

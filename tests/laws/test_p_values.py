@@ -12,8 +12,7 @@ from scipy.stats import binom
 from torchrankmetrics import RankCollection, RankDefinition, Ranks
 from torchrankmetrics.definitions import WithCandidates, hits_at, power_mean_rank
 from torchrankmetrics.inference import clustered_p_value
-from torchrankmetrics.metrics.names import _DEFINITIONS
-from torchrankmetrics.metrics.query_names import CUT, WHOLE
+from torchrankmetrics.metrics.registry import all_names, parse_name
 from torchrankmetrics.null import has_p_value
 from torchrankmetrics.queries import QueryDefinition
 
@@ -22,15 +21,16 @@ OWN = [
     RankDefinition("steps", f=lambda r: (r > 1).double() + (r > 3).double(), g=lambda x: (1 + x).log()),
     RankDefinition("top_half", f=WithCandidates(lambda r, n: (r <= n / 2).double(), min_candidates=2)),
 ]
+NAMED = [parse_name(name.replace("<k>", k)).definition for name in all_names() for k in "13" if "<p>" not in name]
+NAMED = [definition for definition in dict.fromkeys(NAMED) if has_p_value(definition)]
 OF_TASKS = [
-    *filter(has_p_value, _DEFINITIONS.values()),
-    *(hits_at(k) for k in (1, 3, 10)),
+    *(definition for definition in NAMED if isinstance(definition, RankDefinition)),
+    hits_at(10),
     *(power_mean_rank(p) for p in (2, -2, 0.5, math.inf, -math.inf)),
     *OWN,
 ]
 OF_QUERIES = [
-    *filter(has_p_value, WHOLE.values()),
-    *(make(k) for make in CUT.values() for k in (1, 3)),
+    *(definition for definition in NAMED if isinstance(definition, QueryDefinition)),
     QueryDefinition("query_step", f=lambda r: (r <= 2).double()),
     QueryDefinition("query_mean_rank", f=lambda r: r),
 ]

@@ -43,14 +43,14 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (
             lambda: RankMetric(3),
             TypeError,
-            "definition must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got int",
+            "a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got int",
         ),
         (lambda: RankMetric("mrx"), ValueError, "unknown metric 'mrx'; did you mean 'mr' or 'mrr'"),
-        (lambda: RankMetric("zmrr", view="base"), ValueError, "'zmrr' says view='z_score' itself, but view='base'"),
-        (lambda: RankMetric("tail.mrr", side="head"), ValueError, "says side='tail' itself, but side='head'"),
-        (lambda: RankMetric("both.mrr", side="head"), ValueError, "says side='both' itself, but side='head'"),
-        (lambda: RankMetric("best.mrr", rank_type="expected"), ValueError, "says rank_type='optimistic' itself"),
-        (lambda: AdjustedMeanRank(view="base"), ValueError, "'amr' says view='normalized' itself, but view='base'"),
+        (lambda: RankMetric("zmrr", view="base"), ValueError, "'zmrr' has view='z_score', but view='base'"),
+        (lambda: RankMetric("tail.mrr", side="head"), ValueError, "has side='tail', but side='head'"),
+        (lambda: RankMetric("both.mrr", side="head"), ValueError, "has side='both', but side='head'"),
+        (lambda: RankMetric("best.mrr", rank_type="expected"), ValueError, "has rank_type='optimistic'"),
+        (lambda: AdjustedMeanRank(view="base"), ValueError, "'amr' has view='normalized', but view='base'"),
         (lambda: RankCollection(["mrr"], compute_groups="mrr"), TypeError, "compute_groups must be a bool or lists"),
         (lambda: RankCollection({"a": "mrr"}, "mr"), ValueError, "a dict of metrics must be the only argument"),
         (lambda: RankCollection(None, "mr"), ValueError, "metrics is None, which stands for the default ones"),
@@ -102,7 +102,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: PrecomputedExpectation([]), ValueError, "num_candidates is empty"),
         (lambda: RankTable([[1]]), TypeError, "rows must be an int64 tensor, got list"),
         (lambda: RankTable(torch.zeros(3, 8)), TypeError, "rows must be an int64 tensor, got torch.float32"),
-        (lambda: RankTable(torch.zeros(3, 7).long()), ValueError, r"rows must be \(n, 9\), got \(3, 7\)"),
+        (lambda: RankTable(torch.zeros(3, 7).long()), ValueError, r"rows must be \(n, 10\), got \(3, 7\)"),
     ],
 )
 def test_constructors_name_the_bad_argument(make, error, message):
@@ -139,7 +139,7 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
         (
             lambda: evaluate([1, 2], 4, ["tail_mr"]),
             ValueError,
-            r"sides \['tail'\] are asked for, but nothing says which was predicted",
+            r"sides \['tail'\] are requested, but the side of the tasks is unknown",
         ),
         (lambda: evaluate([1, 2], 4, ["mmr"]), ValueError, "unknown metric 'mmr'"),
         (lambda: evaluate([1, 2], 4, wheels=4), TypeError, "wheels"),
@@ -229,15 +229,15 @@ def in_a_study(ask):
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: compare(RANKS, RANKS, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
-        (lambda: compare({"a": RANKS, "b": RANKS}, 3), TypeError, "^metric must be a RankDefinition.*, got int"),
-        (lambda: equivalence(RANKS, RANKS, 3, margin=0.1), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: compare(RANKS, RANKS, 3), TypeError, "^a metric must be a RankDefinition.*, got int"),
+        (lambda: compare({"a": RANKS, "b": RANKS}, 3), TypeError, "^a metric must be a RankDefinition.*, got int"),
+        (lambda: equivalence(RANKS, RANKS, 3, margin=0.1), TypeError, "^a metric must be a RankDefinition.*, got int"),
         (
             lambda: SequentialEvaluation(9, metric=3, threshold=0.5),
             TypeError,
-            "^metric must be a RankDefinition.*, got int",
+            "^a metric must be a RankDefinition.*, got int",
         ),
-        (lambda: clustered_p_value(TAILS, 3, cluster=[0]), TypeError, "^metric must be a RankDefinition.*, got int"),
+        (lambda: clustered_p_value(TAILS, 3, cluster=[0]), TypeError, "^a metric must be a RankDefinition.*, got int"),
         (lambda: evaluate(3, 5), ValueError, r"^ranks must be \(tasks,\)"),
         (lambda: evaluate(RANKS, side=[]), ValueError, "^side must be one of"),
         (

@@ -7,7 +7,7 @@ from torchrankmetrics import RankDefinition, Ranks, adjust, compare, evaluate
 from torchrankmetrics.definitions import power_mean_rank
 from torchrankmetrics.definitions.candidates import integers
 from torchrankmetrics.inference import equivalence
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 from torchrankmetrics.queries import QueryDefinition
 
 LONG = "ab_" * 33_333 + "c"

@@ -7,7 +7,7 @@ import pytest
 import torchrankmetrics
 from torchrankmetrics import HitsAtK, MeanRank, PowerMeanRank, RankCollection, RankMetric
 from torchrankmetrics.definitions.tasks import power_mean_rank
-from torchrankmetrics.metrics.names import parse_name
+from torchrankmetrics.metrics.registry import parse_name
 
 SYNONYMS = {
     "mrr": "mrr mean_reciprocal_rank inverse_harmonic_mean_rank ihmr",
@@ -93,26 +93,26 @@ def test_words_of_other_fields_name_what_they_mean(key):
         ("ERR@20", "ndcg is, ir_measures"),
         ("dcg@10", "ndcg is"),
         ("f1@10", "precision_at_<k> and recall_at_<k> are"),
-        ("gauc", "it is query_auc here"),
-        ("pr_auc", "it is ap here"),
-        ("coverage@10", "not of ranks"),
+        ("gauc", "it is query_auc"),
+        ("pr_auc", "it is ap"),
+        ("coverage@10", "not on ranks"),
         ("rsum", "add success_at_1"),
-        ("RetrievalMRR", "it is 'rr' here"),
-        ("RetrievalHitRate", "it is 'success_at_<k>' here"),
-        ("LinkPredRecall", "it is 'recall_at_<k>' here"),
-        ("filtered_mrr", "exclude= of update.* ask for 'mrr'"),
-        ("hmr@10", "'hmr' is of all ranks and takes no @10; hits_at_10 and rr_at_10"),
-        ("recall", "needs a number of first places: recall_at_10"),
-        ("accuracy", "needs a number of first places: success_at_10"),
-        ("hits@k", "needs a number of first places: hits_at_10"),
-        ("nDCG@k", "needs a number of first places: ndcg_at_10"),
+        ("RetrievalMRR", "it is 'rr'"),
+        ("RetrievalHitRate", "it is 'success_at_<k>'"),
+        ("LinkPredRecall", "it is 'recall_at_<k>'"),
+        ("filtered_mrr", "exclude= of update.* use 'mrr'"),
+        ("hmr@10", "'hmr' uses all ranks and takes no @10; hits_at_10 and rr_at_10"),
+        ("recall", "needs a number of first places, for example recall_at_10"),
+        ("accuracy", "needs a number of first places, for example success_at_10"),
+        ("hits@k", "needs a number of first places, for example hits_at_10"),
+        ("nDCG@k", "needs a number of first places, for example ndcg_at_10"),
         ("R@10", "two meanings: recall_at_10.*success_at_10"),
     ],
 )
 def test_words_without_a_metric_are_told_what_to_ask_for(word, said):
     with pytest.raises(ValueError, match=said) as error:
         RankCollection([word])
-    if " here" in said:
+    if said.startswith("it is"):
         assert "docs/coming_from.md" in str(error.value)
 
 
@@ -283,29 +283,29 @@ def test_keys_are_those_of_compute_in_order_with_prefix_and_postfix():
 
 
 @pytest.mark.parametrize(
-    ("metric", "mode"),
+    ("metric", "key", "mode"),
     [
-        ("mrr", "max"),
-        ("val/mrr", "max"),
-        ("mr", "min"),
-        ("MeAn_RaNk", "min"),
-        ("amri", "max"),
-        ("amr", "min"),
-        ("z_mr", "max"),
-        ("zmr", "max"),
-        ("tail.worst.gmr", "min"),
-        ("val/tail_pessimistic_gmr", "min"),
-        ("p_mrr", "min"),
-        ("hits@3", "max"),
-        ("power_mean_rank_2", "min"),
-        ("normalized_mrr", "max"),
-        ("mine", "min"),
+        ("mrr", "mrr", "max"),
+        ("val/mrr", "mrr", "max"),
+        ("MeAn_RaNk", "mr", "min"),
+        ("amri", "amri", "max"),
+        ("amr", "amr", "min"),
+        ("zmr", "z_mr", "max"),
+        ("tail.worst.gmr", "tail_pessimistic_gmr", "min"),
+        ("val/tail_pessimistic_gmr", "tail_pessimistic_gmr", "min"),
+        ("p_mrr", "p_mrr", "min"),
+        ("hits@3", "hits_at_3", "max"),
+        ("val/hits@3", "hits_at_3", "max"),
+        ("power_mean_rank_2", "power_mean_rank_2", "min"),
+        ("normalized_mrr", "normalized_mrr", "max"),
+        ("mine", "mine", "min"),
     ],
 )
-def test_mode_is_the_direction_under_any_name(metric, mode):
+def test_monitor_is_the_key_and_the_direction_of_any_name(metric, key, mode):
     names = "mrr mr amri amr z_mr tail_pessimistic_gmr p_mrr hits_at_3 power_mean_rank_2 normalized_mrr rank_std"
     collection = RankCollection(names.split(), prefix="val/")
     collection.add_metrics({"mine": MeanRank()})
+    assert collection.monitor(metric) == {"monitor": f"val/{key}", "mode": mode}
     assert collection.mode(metric) == mode
 
 

@@ -31,7 +31,7 @@ from torchrankmetrics import (
     rank_embeddings,
     rank_scores,
 )
-from torchrankmetrics.metrics.names import all_names, parse_name
+from torchrankmetrics.metrics.registry import all_names, parse_name
 from torchrankmetrics.queries import QueryDefinition
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.columns import Columns
@@ -444,7 +444,7 @@ def test_columns_of_queries_are_checked(columns, message):
 def test_rows_of_eight_columns_load():
     old = rows_of(Ranks([1, 4], None, 9), side="head")[:, :8]
     table = RankTable(old)
-    assert table.rows.shape == (2, 9)
+    assert table.rows.shape == (2, 10)
     assert evaluate(table, metrics=["ap", "mrr"]) == {"ap": 0.625, "mrr": 0.625}
     collection = RankCollection(["ap", "mrr"])
     collection.persistent(True)
@@ -453,7 +453,7 @@ def test_rows_of_eight_columns_load():
     metric = AveragePrecision()
     metric.update(SCORES, ANSWERS)
     metric.merge_state({"rows": [old]})
-    assert metric.rows[0].shape[1] == 9
+    assert metric.rows[0].shape[1] == 10
 
 
 def test_tables_of_several_data_sets_keep_their_queries_apart():
@@ -600,7 +600,7 @@ def test_two_labels_of_the_users_own_stand_for_head_and_tail():
 
 
 def test_what_knows_tasks_only_refuses_metrics_of_queries():
-    with pytest.raises(ValueError, match="metric must be of single tasks"):
+    with pytest.raises(ValueError, match="metric must be a metric of ranking tasks"):
         adjust(0.4, "ndcg@10", 100)
     with pytest.raises(TypeError, match="a RankDefinition, a QueryDefinition or a name"):
         RankMetric(3)

@@ -33,14 +33,6 @@ LAYERS = [
 KNOWN: set[str] = {
     "metrics/collection.py imports torchrankmetrics.inference.intervals",
     "metrics/collection.py imports torchrankmetrics.inference.standard_errors",
-    "null/expectation/median.py imports torchrankmetrics.queries.distributions",
-    "table/rank_table.py imports torchrankmetrics.inference.intervals",
-    "table/rank_table.py imports torchrankmetrics.inference.standard_errors",
-    "table/rank_table.py imports torchrankmetrics.metrics.analysis",
-    "table/rank_table.py imports torchrankmetrics.metrics.breakdown",
-    "table/rank_table.py imports torchrankmetrics.metrics.measure",
-    "table/rank_table.py imports torchrankmetrics.metrics.selection",
-    "table/rank_table.py imports torchrankmetrics.metrics.summary",
 }
 # optional and heavy libraries, and the packages that may import them
 LIBRARIES = {
@@ -57,10 +49,10 @@ LIBRARIES = {
 }
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
-    ("ranking/scores.py", "rank_scores"): 16,
-    ("metrics/metric.py", "RankMetric"): 75,
-    ("metrics/collection.py", "RankCollection"): 77,
-    ("inference/compare.py", "compare"): 78,
+    ("ranking/scores.py", "rank_scores"): 14,
+    ("metrics/metric.py", "RankMetric"): 48,
+    ("metrics/collection.py", "RankCollection"): 59,
+    ("inference/compare.py", "compare"): 56,
 }
 
 
@@ -77,7 +69,7 @@ MODULES = {module_of(path): path for path in FILES}
 
 @cache
 def imported(path: Path, scope: str = "anywhere") -> frozenset[str]:
-    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import`` of the file."""
+    """Modules that a file imports: ``anywhere``, ``at_runtime`` (not for type checkers), or ``on_import``."""
     tree = ast.parse(path.read_text())
     nodes = list(ast.walk(tree))
     left_out = [node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]

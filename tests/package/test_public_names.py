@@ -1,6 +1,5 @@
 """What an editor shows: every public name completes and has a docstring; a wrong one is known to be wrong."""
 
-import ast
 import importlib
 import inspect
 import re
@@ -13,7 +12,10 @@ import torchrankmetrics
 from scripts import ROOT, forked
 
 NAMES = [name for name in torchrankmetrics.__all__ if name != "__version__"]
-MODULES = ("audit datasets definitions inference kg null plots queries ranking sequential study").split()
+MODULES = (
+    *("audit", "datasets", "definitions", "inference", "kg", "null"),
+    *("plots", "queries", "ranking", "sequential", "study"),
+)
 QUIET = """
 import warnings
 warnings.simplefilter("error")

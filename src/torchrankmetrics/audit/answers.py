@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.tasks import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import MetricName, parse_name
+from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.validation import shown
 
@@ -218,7 +218,8 @@ class Asked:
 
 def hits_k(name: MetricName) -> int:
     """The k of hits at k; 0 of another metric."""
-    return name.definition.f.k if isinstance(name.definition.f, AtMost) else 0
+    definition = name.definition.of_tasks
+    return definition.f.k if definition is not None and isinstance(definition.f, AtMost) else 0
 
 
 def near(a: float, b: float) -> bool:

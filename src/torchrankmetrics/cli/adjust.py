@@ -67,7 +67,7 @@ def adjust_command(
     from torchrankmetrics.definitions.candidates import CandidateCounts
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.measure import Measure
-    from torchrankmetrics.metrics.names import base_definition
+    from torchrankmetrics.metrics.registry import base_definition
     from torchrankmetrics.metrics.views import VIEWS
 
     asked = choices_of(views, "--view", VIEWS[1:])
@@ -254,21 +254,20 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
 
     `torchrankmetrics metrics`
     """
-    from torchrankmetrics.definitions.tasks import RankDefinition
     from torchrankmetrics.metrics.measure import VIEW_PREFIXES
-    from torchrankmetrics.metrics.names import all_names, asked, synonyms_of
+    from torchrankmetrics.metrics.registry import all_names, as_measure
 
     rows: list[tuple[Cell, ...]] = []
-    for name in all_names():
+    for name, synonyms in all_names().items():
         known = name
         for mark, number in _EXAMPLE.items():
             known = known.replace(mark, number)
-        measure = asked(known)
+        measure = as_measure(known)
         views = zip(VIEW_PREFIXES, measure.seen_as(*VIEW_PREFIXES), strict=True)
-        of = "tasks" if isinstance(measure.definition, RankDefinition) else "queries"
+        of = "queries" if measure.definition.of_tasks is None else "tasks"
         better = {True: "higher", False: "lower", None: ""}[measure.higher_is_better]
         seen = " ".join(view for view, found in views if found is not None)
-        rows.append((name, of, better, seen, " ".join(synonyms_of(name))))
+        rows.append((name, of, better, seen, " ".join(synonyms)))
     notes = (
         "A name may say its side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
         "normalized_mrr; amr and amri are the normalized and the adjusted mean rank",

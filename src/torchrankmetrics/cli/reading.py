@@ -20,7 +20,7 @@ from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import base_definition
+from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular

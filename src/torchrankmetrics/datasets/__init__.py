@@ -1,5 +1,5 @@
 """Facts of benchmark graphs: how many candidates their filtered evaluation has, as data files with provenance."""
 
-from torchrankmetrics.datasets.facts import DatasetFacts, candidate_counts, dataset_facts, dataset_names
+import lazy_loader
 
-__all__ = ["DatasetFacts", "candidate_counts", "dataset_facts", "dataset_names"]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

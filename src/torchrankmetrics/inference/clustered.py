@@ -5,22 +5,20 @@ import math
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import Evaluation, check_evaluation
 from torchrankmetrics.inference.standard_errors import degrees_of_freedom
-from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
-from torchrankmetrics.metrics.names import Asked, asked
-from torchrankmetrics.null.p_values import has_p_value
+from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table import columns
 from torchrankmetrics.validation import shown
 
 
 def clustered_p_value(
-    evaluation: Evaluation, metric: Asked = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
+    evaluation: Evaluation, metric: MetricLike = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
 ) -> float:
     """Test whether a model is better than random ranking, with dependent tasks in a cluster.
 
@@ -46,13 +44,13 @@ def clustered_p_value(
     >>> round(clustered_p_value(Ranks([1, 2, 1, 3, 2, 2], None, 9), "mrr", cluster=[0, 0, 1, 1, 2, 2]), 4)
     0.0238
     """
-    measure = asked(metric)
-    definition = measure.definition
+    measure = as_measure(metric)
+    definition = measure.definition.of_tasks
     if (
-        not isinstance(definition, RankDefinition)
+        definition is None
         or measure.higher_is_better is None
-        or not has_p_value(definition)
-        or not is_mean(definition)
+        or not definition.has_p_value
+        or not definition.is_function_of_mean()
     ):
         raise ValueError(
             f"metric must be a function of a mean of f over tasks with a direction, got {shown(measure.key)}"
@@ -68,7 +66,7 @@ def clustered_p_value(
         keys.append(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1))
 
     number, index = np.unique(sample.known_candidates, return_inverse=True)
-    centred = task_values(definition, sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
+    centred = definition.unit_values(sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
     units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
     variances = [float(one.covariance[0, 0]) for one in units]
     # inclusion and exclusion: the tasks that share both clusters are in either variance

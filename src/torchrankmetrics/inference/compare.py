@@ -1,5 +1,7 @@
 """`compare`: paired differences of two models, or of all pairs of several models as one family of tests."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import dataclasses
 import itertools
 import math
@@ -9,7 +11,6 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.inference.comparison import (
     Comparison,
@@ -22,10 +23,9 @@ from torchrankmetrics.inference.intervals import Cluster, check_confidence_level
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import Collected, Evaluation, check_evaluation
 from torchrankmetrics.inference.testing import holm, max_t_p_values
-from torchrankmetrics.inference.units import is_mean
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
-from torchrankmetrics.metrics.names import Asked, MetricName, asked, parse_name
-from torchrankmetrics.table.columns import Rows, used
+from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
+from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, shown
 
 BEST = "best"
@@ -66,8 +66,8 @@ class Family:
     def flips(self) -> bool:
         """Whether every difference is tested by sign flips of tasks; else Holm corrects what tests there are."""
         single = all(len(runs) == 1 for runs in self.rows.values())
-        of_tasks = all(isinstance(measure.definition, RankDefinition) for measure in self.measures)
-        return single and of_tasks and all(is_mean(one.definition, one.rank_type) for one in self.measures)
+        of_tasks = all(measure.definition.of_tasks is not None for measure in self.measures)
+        return single and of_tasks and all(one.definition.is_function_of_mean(one.rank_type) for one in self.measures)
 
     @property
     def size(self) -> int:
@@ -107,15 +107,14 @@ class Family:
         columns = np.zeros((int(units.max()) + 1, len(self.measures) * len(others)))
         lines = np.zeros((columns.shape[1], self.size))
         for m, measure in enumerate(self.measures):
-            counted = used(self.rows[reference][0], measure.side, measure.definition.min_candidates)
             first = m * len(others)
             for i, other in enumerate(others):
                 rows = [*self.rows[other], *self.rows[reference]]
-                flipped = paired_measure(measure, rows, 1, self.keys).runs.flipped
-                columns[np.unique(units[counted]), first + i] = flipped
+                pair = paired_measure(measure, rows, 1, self.keys)
+                columns[np.unique(units[pair.used]), first + i] = pair.runs.flipped
             place = {other: first + i for i, other in enumerate(others)}
-            for j, pair in enumerate(self._tested, start=m * len(self._tested)):
-                for model, sign in zip(pair, (1.0, -1.0), strict=True):
+            for j, models in enumerate(self._tested, start=m * len(self._tested)):
+                for model, sign in zip(models, (1.0, -1.0), strict=True):
                     if model in place:
                         lines[place[model], j] = sign
         return max_t_p_values(columns, lines, permutations, seed)
@@ -155,15 +154,15 @@ class _Options(TypedDict, total=False):
 def compare(  # type: ignore[overload-overlap]  # a str is a sequence of str
     a: Models,
     b: Models,
-    metric: Asked = ...,
+    metric: MetricLike = ...,
     **options: Unpack[_Options],
 ) -> Comparison: ...
 @overload
-def compare(a: Models, b: Models, metric: Sequence[Asked], **options: Unpack[_Options]) -> Comparisons: ...
+def compare(a: Models, b: Models, metric: Sequence[MetricLike], **options: Unpack[_Options]) -> Comparisons: ...
 @overload
 def compare(
     a: Mapping[str, Models],
-    b: Asked | Sequence[Asked] = ...,
+    b: MetricLike | Sequence[MetricLike] = ...,
     *,
     baseline: str | None = ...,
     **options: Unpack[_Options],
@@ -171,8 +170,8 @@ def compare(
 @told
 def compare(
     a: Models | Mapping[str, Models],
-    b: Models | Asked | Sequence[Asked] | None = None,
-    metric: Asked | Sequence[Asked] = "mrr",
+    b: Models | MetricLike | Sequence[MetricLike] | None = None,
+    metric: MetricLike | Sequence[MetricLike] = "mrr",
     *,
     baseline: str | None = None,
     confidence_level: float = 0.95,
@@ -289,7 +288,7 @@ def _entries(metric: Any) -> list[Any]:
     return list(metric) if isinstance(metric, list | tuple) else [metric]
 
 
-def paired(a: Models, b: Models, metric: Asked, cluster: Cluster | None = None) -> PairedMeasure:
+def paired(a: Models, b: Models, metric: MetricLike, cluster: Cluster | None = None) -> PairedMeasure:
     """Measure two models, or several runs of each, on the same tasks; arguments and errors as in ``compare``."""
     runs_a, runs_b, rows, keys = _paired_runs(a, b, cluster)
     return paired_measure(_measure(metric, [*runs_a, *runs_b]), rows, len(runs_a), keys)
@@ -365,7 +364,7 @@ def _measure(metric: Any, models: list[Evaluation]) -> Measure:
         name = parse_name(metric) if isinstance(metric, str) else MetricName(metric)
         known = [one for model in models if isinstance(model, Collected) for one in model.measures.values()]
         own = [one for one in known if one.definition == name.definition] or known  # members may differ in it
-        found = asked(name, own[0].expectation if own else None)
+        found = as_measure(name, own[0].expectation if own else None)
     if not found.is_estimate:
         raise ValueError(
             f"{shown(found.key)} cannot be compared: use a metric in view base, normalized, adjusted_index or z_score"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torchrankmetrics.inference.compare import Models, paired
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.testing import one_sided
-from torchrankmetrics.metrics.names import Asked
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.validation import check_int, one_number, shown
 
@@ -86,7 +86,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
 def equivalence(
     a: Models,
     b: Models,
-    metric: Asked = "mrr",
+    metric: MetricLike = "mrr",
     *,
     margin: float,
     confidence_level: float = 0.95,

@@ -23,7 +23,7 @@ from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.names import MetricName, parse_name
+from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import SIDE_CODES

@@ -14,9 +14,8 @@ from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import base_definition
-from torchrankmetrics.metrics.values import base_value
-from torchrankmetrics.metrics.views import View, view_slope
+from torchrankmetrics.metrics.registry import base_definition
+from torchrankmetrics.metrics.views import View, apply_view, view_slope
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.p_values import log_p_value
@@ -28,11 +27,11 @@ _NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
 
 @dataclass(frozen=True)
 class Rounded:
-    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give.
+    """A rounded number: ``value`` of the printed digits, and the interval [low, high] of the numbers that round to it.
 
-    ``sampling`` bounds another error, that of so many tasks as an estimate for others of their kind: the half-width of
-    the normal 95 % interval is at most that, for independent tasks; for hits it is that. NaN where it is not known.
-    ``log10_p``: for the view "p_value" log10 of value, low and high, which says how small they are where a float is 0.
+    ``sampling`` bounds the error of the tasks as a sample: the half-width of the normal 95% interval for independent
+    tasks is at most this number, and equal to it for hits; NaN if unknown. ``log10_p`` is log10 of value, low and high
+    for the view "p_value", also for values that underflow a float.
     """
 
     value: float
@@ -77,23 +76,23 @@ def adjust(
     view: View = "adjusted_index",
     expectation: ExpectationProvider | None = None,
 ) -> float | Rounded:
-    """Put a published base value against chance, from the candidate counts of its test set alone.
+    """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
-        value: the base value; as a string with its digits, such as "0.355", it stands for all that round to it.
+        value: the base value; as a string with its digits, such as "0.355", it represents all values that round to it.
         metric: a base metric by name, or a ``RankDefinition``.
         num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
-            tasks serves the index and ratio of means of f, where the number of tasks does not matter. A str names a
-            data set: the filtered test tasks of both sides; ``candidate_counts`` of its other splits and sides.
+            tasks is enough for the index and ratio of means of f. A str is the name of a dataset: the filtered test
+            tasks of both sides; ``candidate_counts`` returns those of other splits and sides.
         view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
             pessimistic ranks, or from scores without ties.
         expectation: what gives null moments; None: exact.
 
     Returns:
-        A float; for a string a ``Rounded`` with the interval that the rounding leaves, and a bound on sampling error.
+        A float; for a string a ``Rounded`` with the interval of its rounding and a bound on the sampling error.
 
     Raises:
-        TypeError, ValueError: for bad options, and values that no ranks among so many candidates give.
+        TypeError, ValueError: for invalid options, and values that are impossible with these candidate counts.
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv 2203.07544), section 3.
 
@@ -108,7 +107,7 @@ def adjust(
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
-            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which names no data set: pass an int")
+            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which is not a dataset: pass an int")
         num_candidates = candidate_counts(num_candidates)
     several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
     if not several:
@@ -129,7 +128,10 @@ def adjust(
         )
 
     def seen(x: float) -> float:
-        return measure.in_view(min(max(x, low), high), counts)
+        x = min(max(x, low), high)
+        if view == "p_value":
+            return math.exp(log_p_value(definition, x, counts))
+        return apply_view(definition, view, x, measure.expectation.moments(definition, counts))
 
     result = seen(center)
     if math.isnan(result):
@@ -151,17 +153,17 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
 
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """
-    definition = measure.definition
-    if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
+    definition = measure.definition.of_tasks
+    if definition is None or not definition.is_mean_of_f:
         return math.nan
     last = int(counts.num_candidates[-1])
     a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())
-    slope = view_slope(definition, measure.view, measure.moments(counts))
+    slope = view_slope(definition, measure.view, measure.expectation.moments(definition, counts))
     return abs(slope) * _NORMAL * math.sqrt(max((value - a) * (b - value), 0.0) / counts.num_tasks)
 
 
 def _read(value: object) -> tuple[float, float]:
-    """Number and half a unit of its last printed digit."""
+    """Return a number and half a unit of its last printed digit."""
     if isinstance(value, str):
         try:
             digits = Decimal(value.strip())
@@ -196,5 +198,5 @@ def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, 
     if definition.optimum is None:
         return 0.0, math.inf
     N = counts.num_candidates
-    ends = [base_value(definition, RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
+    ends = [definition.value(RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
     return min(ends), max(ends)

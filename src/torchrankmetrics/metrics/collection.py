@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -14,22 +14,30 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
 from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Average
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.metrics.breakdown import Breakdown, break_down
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import RankMetric, Storage
-from torchrankmetrics.metrics.names import Asked, all_names, parse_name
+from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
+from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.store import RowStore, as_values
 from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.rendering.tabular import Names
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
-One = Asked | MetricCollection
+One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
+
+
+class Monitor(TypedDict):
+    """Keyword arguments of EarlyStopping and ModelCheckpoint."""
+
+    monitor: str
+    mode: Literal["max", "min"]
 
 
 class RankCollection(HoldingCollection):
@@ -82,14 +90,14 @@ class RankCollection(HoldingCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         compute_groups: bool | list[list[str]] = True,
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
         self._selection = Selection(
             views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
         )
-        self._options = {"storage": storage, **kwargs}
+        self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)
         self._labels = self._selection.labels
@@ -128,7 +136,7 @@ class RankCollection(HoldingCollection):
         self._hold(members)
 
     def _entries(
-        self, metrics: Metrics | MetricCollection | Sequence[Asked | MetricCollection]
+        self, metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection]
     ) -> Iterator[tuple[str, Measure | RankMetric]]:
         if isinstance(metrics, MetricCollection):
             metrics = dict(cast("Iterator[tuple[str, RankMetric]]", metrics.items(keep_base=True, copy_state=False)))
@@ -157,15 +165,15 @@ class RankCollection(HoldingCollection):
     @staticmethod
     def names() -> list[str]:
         """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; a view goes before: ``z_mrr``."""
-        return all_names()
+        return list(all_names())
 
     @property
     def measures(self) -> dict[str, Measure]:
         """What each key stands for, in the order of the keys."""
         return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
-    def mode(self, metric: str) -> Literal["max", "min"]:
-        """Direction of a metric for EarlyStopping and ModelCheckpoint: "max" if higher is better, else "min".
+    def monitor(self, metric: str) -> Monitor:
+        """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
             metric: a key of the collection, with or without its prefix, or a synonym of one.
@@ -173,8 +181,7 @@ class RankCollection(HoldingCollection):
         Raises:
             ValueError: if the collection has no such metric, or it has no direction.
         """
-        name = str(metric)
-        name = name.removeprefix(self.prefix or "").removesuffix(self.postfix or "")
+        name = str(metric).removeprefix(self.prefix or "").removesuffix(self.postfix or "")
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
@@ -182,7 +189,11 @@ class RankCollection(HoldingCollection):
         higher = self._modules[name].higher_is_better
         if higher is None:
             raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
-        return "max" if higher else "min"
+        return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
+
+    def mode(self, metric: str) -> Literal["max", "min"]:
+        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``."""
+        return self.monitor(metric)["mode"]
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""

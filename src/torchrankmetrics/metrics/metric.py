@@ -1,7 +1,7 @@
 """`RankMetric`: one metric as a torchmetrics Metric; its attributes follow from its measure."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, overload
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -12,21 +12,19 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis, Average, Side
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.names import MetricName, asked
+from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import RowState, checked
 from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice
 
@@ -56,6 +54,20 @@ class OfMeasure(Generic[Fact]):
 
 
 Storage = Literal["ranks", "counts"]
+
+
+class HostOptions(TypedDict, total=False):
+    """Keyword arguments of ``torchmetrics.Metric``."""
+
+    compute_on_cpu: bool
+    dist_sync_on_step: bool
+    process_group: object
+    dist_sync_fn: Callable[..., object] | None
+    distributed_available_fn: Callable[..., bool] | None
+    sync_on_compute: bool
+    compute_with_cache: bool
+
+
 _COMPACT_FROM = 1 << 16
 
 
@@ -63,16 +75,16 @@ class RankMetric(TakesBatches, RowState):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
-            definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
-        view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders. p-values are
-            computed from pessimistic ranks, whatever the rank type.
-        side: "both" (so is None), or "head", "tail" or "relation": only those tasks count.
-        average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
-        expectation: what gives null moments; None: exact.
-        storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
-            number of distinct rows, values are the same.
+        definition (str, RankDefinition or QueryDefinition): a name (any synonym; it may include view, rank type and
+            side), or a definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
+        rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or "expected" over the orders of
+            tied candidates (None for query metrics). p-values are computed from pessimistic ranks.
+        side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
+        average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
+            the number of distinct rows bounds the memory; values are the same.
         **kwargs: those of ``torchmetrics.Metric``.
 
     Raises:
@@ -126,15 +138,13 @@ class RankMetric(TakesBatches, RowState):
         average: Average | None = None,
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
-        measure = asked(
-            definition, expectation, view=view, rank_type=rank_type, side=side, average=average, called="definition"
-        )
+        measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure
-        self._has_queries = isinstance(measure.definition, QueryDefinition)
+        self._has_queries = measure.definition.of_tasks is None
         self.storage = storage
         self._holder = None
         self.add_state("rows", [], dist_reduce_fx="cat")
@@ -179,16 +189,14 @@ class RankMetric(TakesBatches, RowState):
             as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
             for name, values in given.items()
         )
-        definition = self.measure.definition
-        if isinstance(definition, QueryDefinition):
-            return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
-        return self.measure.expectation.moments(definition, num_candidates, weight)
+        measure = self.measure
+        return measure.definition.moments_of_counts(num_candidates, num_answers, weight, measure.expectation)
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 9) tensors.
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.
@@ -241,6 +249,8 @@ class RankMetric(TakesBatches, RowState):
 
     def _keep(self, block: Tensor) -> None:
         if self._has_queries:
+            from torchrankmetrics.table.queries import check_queries
+
             check_queries(block)
         if self.storage == "counts":  # its own: who is updated is free
             self._bound()

@@ -1,39 +1,38 @@
 """p-values of metrics of ranking tasks: P(M at least as good as observed) under random ranking."""
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
-from torchrankmetrics.definitions.tasks import AUC, IDENTITY, RankDefinition
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.definitions.kinds import AUC, IDENTITY
+from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.transforms import KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
 from torchrankmetrics.null.tails.fourier import Bracket
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.validation import shown
 
+if TYPE_CHECKING:
+    from torchrankmetrics.definitions.tasks import RankDefinition
+
 _EQUAL = 2.0**-21  # relative distance of weights that are equal but for their rounding to float32
-_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
 
-def has_p_value(definition: Any) -> bool:
+def has_p_value(definition: Definition) -> bool:
     """Whether a task or query metric has a p-value: a mean of any f under a monotone g, or the extreme ranks.
 
     >>> from torchrankmetrics.definitions.tasks import HARMONIC_MEAN_RANK, MEDIAN_RANK
     >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
     (True, False)
     """
-    if not definition.has_null or definition.higher_is_better is None:
-        return False
-    if definition.is_extreme:
-        return bool(definition.f == IDENTITY and definition.g == IDENTITY)
-    return definition.aggregation == "mean" and _direction(definition) != 0
+    return definition.has_p_value
 
 
 def p_value(
-    definition: RankDefinition,
+    definition: "RankDefinition",
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -51,7 +50,7 @@ def p_value(
 
 
 def log_p_value(
-    definition: RankDefinition,
+    definition: "RankDefinition",
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -83,7 +82,7 @@ def log_p_value(
 
 
 def p_value_bracket(
-    definition: RankDefinition,
+    definition: "RankDefinition",
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -92,7 +91,7 @@ def p_value_bracket(
     mean: float | None = None,
 ) -> Bracket:
     """Lower and upper end of ``log_p_value``, which is the upper end."""
-    if not has_p_value(definition):
+    if not definition.has_p_value:
         raise ValueError(
             f"{shown(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
             "that has a direction, and for the largest and smallest rank"
@@ -111,7 +110,7 @@ def p_value_bracket(
     if definition.is_extreme:
         log_p = _log_extreme(definition, value, counts)
         return log_p, log_p
-    direction = _direction(definition)
+    direction = definition.g_direction
     sign = direction if definition.higher_is_better else -direction
     v, moved = _without_rounding(counts.weight)
     N, c = counts.num_candidates, counts.count.astype(np.float64)
@@ -139,15 +138,6 @@ def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:
     return (merged, np.abs(merged - v)) if not new.all() else (v, np.zeros_like(v))
 
 
-def _direction(definition: RankDefinition) -> int:
-    """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
-    g = known(definition.g)
-    if g.direction:
-        return g.direction
-    steps = np.diff(g.values(np.unique(apply_transform(definition.f_at(1 << 20), _PROBE))))
-    return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
-
-
 def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
     """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
     if g.is_identity:
@@ -171,7 +161,7 @@ def _slack(g: KnownTransform, mean: float, bottom: float, top: float, tolerance:
     return slack + (absolute + share * width)
 
 
-def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
+def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
     """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
     largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
     rank = math.floor(value) if at_most else math.ceil(value) - 1  # at most x: r <= floor x; at least x: not r < x

@@ -9,7 +9,6 @@ from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.analysis import Side
-from torchrankmetrics.metrics.values import base_value, has_expected
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -22,6 +21,7 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     samples_of,
 )
+from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import TASK_SIDES, check_choice
 
 if TYPE_CHECKING:
@@ -49,7 +49,6 @@ def rank_ecdf(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
     check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
@@ -58,12 +57,12 @@ def rank_ecdf(
     fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
     laws: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
-        histogram = sample.histogram(rank_type)
-        share = np.cumsum(histogram.mass) / sample.total
+        ranks, mass, _ = sample.histogram(rank_type)
+        share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
         laws.setdefault(counts.digest, ([], counts))[0].append(name)
         # from 0 at the left end to the last candidate at the right end, also where no rank lies there
-        x = np.concatenate([[1.0], histogram.rank, [float(counts.num_candidates[-1])]])
+        x = np.concatenate([[1.0], ranks, [float(counts.num_candidates[-1])]])
         y = np.concatenate([[0.0], share, [share[-1]]])
         ax.step(x, y, where="post", color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
     for names, counts in laws.values():
@@ -105,7 +104,6 @@ def calibration(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
@@ -122,7 +120,7 @@ def calibration(
     for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
-    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g} %", **CHANCE)
+    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **CHANCE)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("share x of the candidates" + _of_side(" ({} side)", side))
@@ -152,17 +150,16 @@ def ties(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
     definition = definition_of_ranks(metric)
     samples = samples_of(models, side or "both")
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
-    if has_expected(definition):
+    if definition.has_expected:
         kinds["expected"] = "|"
     fig, ax = canvas(ax, width or 6.5, height=1.2 + 0.55 * len(samples))
     rows = np.arange(len(samples))
-    values = {kind: np.array([base_value(definition, sample, kind) for sample in samples.values()]) for kind in kinds}
+    values = {kind: np.array([definition.value(sample, kind) for sample in samples.values()]) for kind in kinds}
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
         face = ax.get_facecolor() if kind == "realistic" else ink(ax)
@@ -172,7 +169,7 @@ def ties(
         )
     ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
     ax.set_ylim(len(samples) - 0.5, -0.5)
-    ax.set_xlabel(definition.name + _of_side(" ({} side)", side))
+    ax.set_xlabel(paper_name(definition.name) + _of_side(" ({} side)", side))
     columns = 2 if is_narrow(ax) else len(kinds)
     ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
@@ -190,7 +187,7 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
 
 def _tie_label(name: str, sample: RankSample) -> str:
     gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
-    label = f"{100 * sample.tie_mass / sample.total:.1f} % ties\nmean gap {gap:.3g} ranks"
+    label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
     return f"{name}\n{label}" if name else label
 
 

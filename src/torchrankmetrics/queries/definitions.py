@@ -1,17 +1,20 @@
-"""`QueryDefinition`: name, kind and direction of a query metric."""
+"""`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
 import functools
+import math
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.kinds import IDENTITY, AtMost
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, apply_transform, known
+from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
+from torchrankmetrics.definitions.transforms import RankTransform, Transform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecision,
@@ -27,21 +30,24 @@ from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
 from torchrankmetrics.validation import check_int, shown
 
+if TYPE_CHECKING:
+    from torchrankmetrics.null.expectation.provider import ExpectationProvider
+
 
 @dataclass(frozen=True)
-class QueryDefinition:
-    """A metric of one query with m true candidates of N, averaged over queries.
+class QueryDefinition(MetricDefinition[QuerySample]):
+    """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
         name: canonical name, ``[a-z][a-z0-9_]*``.
-        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as that of a
-            ``RankDefinition``: the metric is the mean of f over the answers of a query.
-        kind: what else a metric may be, instead of f.
+        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as for
+            ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        kind: a metric of another form, instead of f.
         higher_is_better: direction; by default read off f at ranks 1 and 2^20.
         aggregation: how the values of queries become one number; the median is that of first ranks.
 
     Raises:
-        ValueError: if the name is no key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
+        ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
 
     >>> import torch
     >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
@@ -54,13 +60,12 @@ class QueryDefinition:
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
-    # what it is in the words of a ``RankDefinition``, over queries instead of tasks
-    g: ClassVar[KnownTransform] = IDENTITY
-    has_null: ClassVar[bool] = True
-    uses_candidates: ClassVar[bool] = True
-    min_candidates: ClassVar[int] = 1
-    is_geometric_mean: ClassVar[bool] = False
-    is_extreme: ClassVar[bool] = False
+    g: ClassVar[Transform] = IDENTITY  # type: ignore[assignment, misc]
+    uses_candidates: ClassVar[bool] = True  # type: ignore[misc]
+    has_null: ClassVar[bool] = True  # type: ignore[misc]
+    has_optimum: ClassVar[bool] = True  # type: ignore[misc]
+    is_estimate: ClassVar[bool] = True  # type: ignore[misc]
+    of_tasks: ClassVar[None] = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -89,12 +94,12 @@ class QueryDefinition:
         return hash(self.name)
 
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
-        """Value of every query, (Q,) float64; NaN where the metric is undefined (``auc`` if all are answers).
+        """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
 
         Args:
             sample: the queries.
             rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with the answers of a block first or last in it.
+                doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
 
         Raises:
             ValueError: for another rank type, or if f is not finite.
@@ -103,11 +108,11 @@ class QueryDefinition:
         return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
     def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined for queries of so many candidates and answers, (Q,) bool."""
+        """Whether the metric is defined for queries with these numbers, (Q,) bool."""
         return self.query_kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
+        """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
 
         Args:
             num_candidates: (Q,) integers N.
@@ -127,17 +132,116 @@ class QueryDefinition:
         return mean[index], variance[index]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
-        """Value of the ranking that has the answers first, (Q,) float64; arguments and errors of ``moments``."""
+        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``."""
         (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
         return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
+    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+        return rows.query_sample(self, side, average)
+
+    def value(self, sample: QuerySample, rank_type: RankType = "expected") -> float:
+        """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any.
+
+        Raises:
+            ValueError: for an unknown rank type.
+        """
+        if not self.is_mean_of_f:
+            return MEDIAN_RANK.value(sample.first_ranks, rank_type)
+        return _weighted(sample, self._used(sample), self.unit_values(sample, rank_type))
+
+    def null_moments(self, sample: QuerySample, expectation: "ExpectationProvider | None" = None) -> Moments:
+        """Mean, variance and best value under random ranking, which depend on N, m and the weights alone.
+
+        Queries are independent: E = sum of c w E_q / sum of c w, V = sum of c w^2 V_q / (sum of c w)^2.
+        """
+        used = self._used(sample)
+        if not used.any():
+            return Moments(math.nan, 0.0, math.nan)
+        if not self.is_mean_of_f:
+            return self._median_moments(sample, used)
+        mean, variance = self.moments(sample.num_candidates, sample.num_answers)
+        share = in_range(sample.weight[used])
+        share /= math.fsum((share * sample.count[used]).tolist())
+        optimum = self.optimum(sample.num_candidates, sample.num_answers)
+        squared = _sum(share * share * sample.count[used], variance[used])
+        return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
+
+    def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
+        from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
+        from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
+
+        weight = sample.weight[used]
+        if weight.min() != weight.max():
+            raise ExpectationUnavailableError(
+                f"{shown(self.name)} has no exact expectation for queries of different weights: use view='base'"
+            )
+        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        return Moments(*median_of_first_ranks(N, m, count), 1.0)
+
+    def moments_of_counts(
+        self,
+        num_candidates: npt.ArrayLike,
+        num_answers: npt.ArrayLike,
+        weight: npt.ArrayLike | None,
+        expectation: "ExpectationProvider",
+    ) -> Moments:
+        return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))
+
+    def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
+        from torchrankmetrics.queries.significance import query_p_value
+
+        found = query_p_value(self, sample)
+        return found.log_p, found.standard_error
+
+    def unit_values(self, sample: QuerySample, rank_type: RankType) -> FloatArray:
+        """Value of every query, (Q,) float64, NaN if undefined; realistic means expected here."""
+        return self.values(sample, "expected" if rank_type == "realistic" else rank_type)
+
+    def mean_limits(self, sample: QuerySample) -> tuple[float, float]:
+        """Smallest and largest possible value; infinite if unknown."""
+        low, high = (0.0, 1.0) if self.is_share else self._bounds("base")
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
+        return self.is_mean_of_f
+
+    def as_tasks(self, sample: QuerySample) -> tuple[RankDefinition, RankSample]:
+        """The median over queries as the median rank of first ranks, whose entries are queries."""
+        assert not self.is_mean_of_f
+        return MEDIAN_RANK, sample.first_ranks
+
+    def canonical_rank_type(self, rank_type: RankType) -> RankType:
+        return "expected" if rank_type == "realistic" and self.has_expected else rank_type
+
+    def has_expectation(self, expectation: "ExpectationProvider") -> bool:
+        return True
+
+    def best(self, moments: Moments) -> float | None:
+        return moments.optimum
+
+    def _bounds(self, view: View) -> Bounds:
+        """Bounds of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
+        if view == "adjusted_index":
+            return None, 1.0
+        if isinstance(self.kind, FirstRank):
+            return (None if view == "normalized" else 1.0), None
+        if self.f is not None and not known(self.f).is_share:
+            return None, None
+        return 0.0, None if view == "normalized" else 1.0
+
+    def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
+        """The queries of positive weight that have a value."""
+        return self.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
+
     @property
-    def is_mean_of_f(self) -> bool:
+    def is_mean_of_f(self) -> bool:  # type: ignore[override]
         """Whether the value is a mean over queries."""
         return self.aggregation == "mean"
 
+    has_expected = has_p_value = is_mean_of_f  # type: ignore[assignment]
+
     @property
-    def is_share(self) -> bool:
+    def is_share(self) -> bool:  # type: ignore[override]
         """Whether the value is a share of queries: success at k."""
         return self.query_kind.is_share
 
@@ -148,7 +252,6 @@ class QueryDefinition:
         return self.kind
 
 
-Definition = RankDefinition | QueryDefinition
 _FAR = 1 << 20  # where the direction of a metric is read off
 
 R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
@@ -168,17 +271,17 @@ def precision_at(k: int) -> QueryDefinition:
 
 
 def success_at(k: int) -> QueryDefinition:
-    """Define success at k, whether an answer is among the first k. Raises as ``hits_at``."""
+    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``."""
     return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
-    """Define the reciprocal rank of the first answer, 0 where that is beyond k. Raises as ``hits_at``."""
+    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``."""
     return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
-    """Define average precision, (1/m) sum of i / r_(i) over the answers up to k. Raises as ``hits_at``."""
+    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``."""
     return QueryDefinition(_cut_name("ap", k), kind=AveragePrecision(k))
 
 
@@ -209,3 +312,15 @@ def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntA
 @functools.lru_cache(maxsize=512)
 def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
     return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))
+
+
+def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
+    if not used.any():
+        return math.nan
+    mass = in_range(sample.weight[used]) * sample.count[used]
+    return _sum(mass, x[used]) / math.fsum(mass.tolist())
+
+
+def _sum(mass: FloatArray, x: FloatArray) -> float:
+    """Sum of products, to the last bit that of any order."""
+    return math.fsum((mass * x).tolist())

@@ -6,59 +6,16 @@ import math
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.distribution import Atoms
 
-_SHIFT = 16  # from where on Stirling's series has all digits
-
-
-def log_miss(b: IntArray | FloatArray, t: IntArray | FloatArray, x: IntArray | FloatArray) -> FloatArray:
-    """Log of C(b - x, t) / C(b, t), the probability that none of t places among b is one of the first x.
-
-    A second difference of log-factorials, by Stirling's series written so that the large terms are gone: relative error
-    about 1e-15 for any size.
-
-    Args:
-        b: (n,) integers >= 1.
-        t: (n,) integers in 1..b.
-        x: (n,) in 0..b, integers or points between them.
-    """
-    b, t, x = (np.asarray(a, dtype=np.float64) for a in (b, t, x))
-    left = b - x - t
-    possible = left > -1  # a polynomial in x, zero at the first place that is impossible
-    crossed = np.where(possible, x * t, 0.0)
-    left = np.where(possible, left, 1.0)
-    result = np.zeros(np.broadcast(b, t, x).shape)
-    near = left < _SHIFT
-    for i in range(1, _SHIFT + 1) if near.any() else ():
-        result[near] -= np.log1p(crossed[near] / ((b[near] + i) * (left[near] + i)))
-    shift = np.where(near, _SHIFT, 0)
-    b, left = b + shift, left + shift
-    result += (left + 0.5) * np.log1p(crossed / (b * left)) + t * _log_rest(x, b) + x * _log_rest(t, b)
-    # pairs that differ by x: nothing is left of them at x = 0
-    result += (_stirling(left + t) - _stirling(b)) - (_stirling(left) - _stirling(left + x))
-    return np.where(possible, result, -np.inf)
-
-
-def _log_rest(part: FloatArray, whole: FloatArray) -> FloatArray:
-    """Log(1 - part / whole)."""
-    rest = (whole - part) / whole  # exact to rounding where little is left
-    return np.where(rest < 0.5, np.log(np.maximum(rest, 1e-300)), np.log1p(-np.minimum(part / whole, 0.5)))
-
-
-def _stirling(z: FloatArray) -> FloatArray:
-    """Log Gamma(z + 1) - (z log z - z + log(2 pi z) / 2), for z >= 16."""
-    s = 1 / (z * z)
-    series: FloatArray = (1 / 12 - s * (1 / 360 - s * (1 / 1260 - s * (1 / 1680 - s / 1188)))) / z
-    return series
-
-
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
-_LEAST = 1e-300  # what is kept of the probability of an atom that must not vanish
+_LEAST = 1e-300  # least probability of an atom
 _MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
 
 
 def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
-    """Law of #{answers within the first k} / divisor, hypergeometric.
+    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric.
 
     Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
     """
@@ -73,9 +30,9 @@ def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms
     probability = np.exp(log_p - log_p.max())
     probability /= probability.sum()
     hits = np.arange(first, last + 1)
-    if last < high:  # the best value has its place, however unlikely
+    if last < high:  # the best value is an atom, however unlikely
         hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
-    # what is less likely than a float can say is more likely
+    # clamp probabilities that underflow float64
     values, probability = _merged(hits / divisor, np.maximum(probability, _LEAST), most)
     return values, probability
 
@@ -104,7 +61,7 @@ def first_distribution(N: int, m: int, k: int | None, most: int) -> Atoms:
 
 
 def success_distribution(N: int, m: int, k: int) -> Atoms:
-    """Law of [r_(1) <= k]."""
+    """Null distribution of [r_(1) <= k]."""
     log_no_hit = float(log_miss(np.array([N]), np.array([m]), np.array([min(k, N)]))[0])
     values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
     possible = probability > 0
@@ -113,9 +70,9 @@ def success_distribution(N: int, m: int, k: int) -> Atoms:
 
 @functools.lru_cache(maxsize=512)
 def rank_sum_distribution(N: int, m: int, most: int) -> Atoms | None:
-    """Law of AUC, the share u / (m n) of n = N - m others behind the answers; None where the recurrence is long.
+    """Null distribution of AUC, u / (m n) with n = N - m other items; None if the recurrence is long.
 
-    The last place holds an answer with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
+    The last place has a relevant item with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
 
     Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
     """

@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.metrics.names import Asked
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult
@@ -63,7 +63,7 @@ class SequentialEvaluation:
         query: Integers | int,
         *,
         baseline: RankTable | None = None,
-        metric: Asked = "mrr",
+        metric: MetricLike = "mrr",
         alpha: float = 0.05,
         threshold: float | None = None,
         half_width: float | None = None,

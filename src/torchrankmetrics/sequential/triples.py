@@ -13,7 +13,7 @@ from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
 from torchrankmetrics.kg.loop import QuerySide
 from torchrankmetrics.kg.scorers import Scores, look_for_distances
 from torchrankmetrics.kg.triples import ScoreFunction, sides_of
-from torchrankmetrics.metrics.names import Asked
+from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Question
@@ -40,7 +40,7 @@ def rank_sequentially(
     *,
     baseline: RankTable | None = None,
     score_baseline: OtherScores | None = None,
-    metric: Asked = "mrr",
+    metric: MetricLike = "mrr",
     alpha: float = 0.05,
     threshold: float | None = None,
     half_width: float | None = None,

@@ -1,0 +1,350 @@
+"""The registry: one table of all metrics with their names and synonyms, parsing of names, hints for foreign names."""
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Union
+
+from torchrankmetrics.definitions import tasks
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.metrics.analysis import Average, Side
+from torchrankmetrics.metrics.measure import VIEW_PREFIXES, Measure, Measured, has_measure, measure_of
+from torchrankmetrics.metrics.views import View
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.validation import shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.definitions.protocol import Definition
+
+MetricLike = Union[str, "Definition", Measure, Measured]
+"""A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
+
+
+class Entry(NamedTuple):
+    """A row of the table of metrics.
+
+    Attributes:
+        name: canonical name, without its number.
+        made: the definition, or a function of the number that returns it. A string is the name of either in
+            ``queries.definitions``, which is imported when the metric is requested.
+        synonyms: other names, lower case.
+        number: whether k, the number of first places, is absent, required ("k") or optional ("[k]"); "p": an exponent.
+    """
+
+    name: str
+    made: "RankDefinition | Callable[..., Definition] | str"
+    synonyms: str = ""
+    number: Literal["", "k", "[k]", "p"] = ""
+
+    @property
+    def words(self) -> list[str]:
+        """Name and synonyms."""
+        return [self.name, *self.synonyms.split()]
+
+    def definition(self, *number: float) -> "Definition":
+        """Return the definition, for metrics with a number the one of that number."""
+        made: Any = self.made
+        if isinstance(made, str):
+            from torchrankmetrics.queries import definitions as queries
+
+            made = getattr(queries, made)
+        definition: Definition = made(*number) if callable(made) else made
+        return definition
+
+
+METRICS = (
+    # averages over ranking tasks
+    Entry("mr", tasks.MEAN_RANK, "mean_rank arithmetic_mean_rank average_rank avg_rank"),
+    Entry("mrr", tasks.MEAN_RECIPROCAL_RANK, "mean_reciprocal_rank inverse_harmonic_mean_rank ihmr"),
+    Entry("auc", tasks.MEAN_AUC, "roc_auc rocauc auroc mean_auc mean_quantile"),
+    Entry("imr", tasks.INVERSE_MEAN_RANK, "inverse_mean_rank inverse_arithmetic_mean_rank iamr"),
+    Entry("hmr", tasks.HARMONIC_MEAN_RANK, "harmonic_mean_rank"),
+    Entry("gmr", tasks.GEOMETRIC_MEAN_RANK, "geometric_mean_rank"),
+    Entry("igmr", tasks.INVERSE_GEOMETRIC_MEAN_RANK, "inverse_geometric_mean_rank"),
+    Entry("median_rank", tasks.MEDIAN_RANK, "median"),
+    Entry("inverse_median_rank", tasks.INVERSE_MEDIAN_RANK, "inverse_median"),
+    Entry("rank_variance", tasks.RANK_VARIANCE, "variance var rank_var"),
+    Entry("rank_std", tasks.RANK_STANDARD_DEVIATION, "std standard_deviation rank_standard_deviation"),
+    Entry(
+        "rank_mad",
+        tasks.RANK_MEDIAN_ABSOLUTE_DEVIATION,
+        "mad median_absolute_deviation rank_median_absolute_deviation",
+    ),
+    Entry("count", tasks.RANK_COUNT, "rank_count"),
+    Entry("tie_rate", tasks.TIE_RATE),
+    Entry("hits", tasks.hits_at, "h", number="k"),
+    Entry("power_mean_rank", tasks.power_mean_rank, number="p"),
+    # averages over queries; a synonym of two metrics is the first of them
+    Entry("recall", "recall_at", number="k"),
+    Entry("precision", "precision_at", "p prec", number="k"),
+    Entry("success", "success_at", "hr hit hit_rate hit_ratio hitrate s accuracy acc top", number="k"),
+    Entry(
+        "rr",
+        "first_reciprocal_rank",
+        "mrr mean_reciprocal_rank reciprocal_rank first_reciprocal_rank recip_rank arhr",
+        number="[k]",
+    ),
+    Entry("ap", "average_precision", "map average_precision mean_average_precision", number="[k]"),
+    Entry("ndcg", "normalized_dcg", "normalized_dcg normalizeddcg normalized_discounted_cumulative_gain", number="[k]"),
+    Entry("r_precision", "R_PRECISION", "r_prec rprec rprecision"),
+    Entry("query_auc", "QUERY_AUC", "auroc"),
+    Entry("first_mr", "FIRST_MEAN_RANK", "meanr first_mean_rank mean_first_rank"),
+    Entry("first_median_rank", "FIRST_MEDIAN_RANK", "medr median_first_rank"),
+)
+# names that include the view; AMR is the ratio to the expectation, AMRI the index
+_WITH_VIEW = {
+    "amr": "normalized_mr",
+    "aamr": "normalized_mr",
+    "adjusted_mean_rank": "normalized_mr",
+    "adjusted_arithmetic_mean_rank": "normalized_mr",
+    "amri": "adjusted_mr",
+    "aamri": "adjusted_mr",
+    "amrr": "adjusted_mrr",
+    "aihmr": "adjusted_mrr",
+    "gmri": "adjusted_gmr",
+    "agmri": "adjusted_gmr",
+    "zamr": "z_mr",
+}
+# words before the metric, those of PyKEEN among them
+_QUALIFIERS: dict[str, dict[str, str]] = {
+    "side": {"left": "head", "right": "tail"} | {side: side for side in ("head", "tail", "relation", "both")},
+    "rank_type": {"avg": "realistic", "average": "realistic", "best": "optimistic", "worst": "pessimistic"}
+    | {rank_type: rank_type for rank_type in ("realistic", "optimistic", "pessimistic", "expected")},
+    "average": {"micro": "micro", "macro": "macro"},
+}
+# metrics of other libraries that have no synonym above
+_FOREIGN = {
+    r"d?cg|i?dcg|n?err|rbp": "is not available: relevance is binary; ndcg is, ir_measures has others",
+    r"bpref|inf_?ap|inf_?ndcg": "depends on which documents are judged, not on ranks; ir_measures has it",
+    r"f1|f_?(?:1_)?(?:score|measure)|fall_?out": "is not available; precision_at_<k> and recall_at_<k> are",
+    r"(?:item_|catalog_)?coverage|diversity|novelty|serendipity": "depends on the recommended items, not on ranks",
+    r"g_?auc": "is query_auc, the AUC of every query; weight= of update weights queries",
+    r"pr_?auc|au_?pr|auprc": "is ap, the average precision of every query",
+    r"r_?sum|mean_recall": "is a sum of several metrics: add success_at_1, success_at_5 and success_at_10",
+}
+_PAGE = "docs/coming_from.md translates the words of other fields"
+_LISTED = 'RankCollection.names() and the command "torchrankmetrics metrics" list all'
+_LONGEST = 200  # characters of a name: patterns take quadratic time
+
+_WHOLE: dict[str, Entry] = {}  # by words without a number
+_CUT: dict[str, Entry] = {}  # by words before a number
+for _entry in METRICS:
+    for _word in _entry.words:
+        if _entry.number in ("", "[k]"):
+            _WHOLE.setdefault(_word, _entry)
+        if _entry.number in ("k", "[k]"):
+            _CUT.setdefault(_word, _entry)
+
+
+def all_names() -> dict[str, list[str]]:
+    """Return canonical names without a view, with their synonyms; ``<k>`` and ``<p>`` stand for numbers."""
+    names: dict[str, list[str]] = {}
+    for entry in METRICS:
+        if entry.number in ("", "[k]"):
+            names[entry.name] = [word for word in entry.words[1:] if _WHOLE[word] is entry]
+        if entry.number in ("k", "[k]"):
+            names[f"{entry.name}_at_<k>"] = [f"{word}@<k>" for word in entry.words]
+        elif entry.number == "p":
+            names[f"{entry.name}_<p>"] = []
+    return names
+
+
+@dataclass(frozen=True)
+class MetricName:
+    """A parsed name: a definition and its qualifiers; None: not in the name."""
+
+    definition: "Definition"
+    view: View | None = None
+    rank_type: RankType | None = None
+    side: Side | None = None
+    average: Average | None = None
+
+    def measure(
+        self,
+        view: View = "base",
+        rank_type: RankType = "realistic",
+        side: Side = "both",
+        average: Average = "micro",
+        expectation: ExpectationProvider = DEFAULT_EXPECTATION,
+        side_names: tuple[str, str] = ("head", "tail"),
+    ) -> Measure:
+        """Return the measure; the arguments replace qualifiers that are not in the name.
+
+        Raises:
+            TypeError, ValueError: as ``Measure``.
+        """
+        own = self.view or view, self.rank_type or rank_type, self.side or side, self.average or average
+        return Measure(self.definition, *own, expectation, side_names)
+
+
+def parse_name(name: str) -> MetricName:
+    """Parse a metric name: canonical keys, synonyms, PyKEEN's ``side.rank_type.metric``; any case.
+
+    Raises:
+        TypeError: if it is not a string.
+        ValueError: if it is unknown; the message contains the nearest names.
+
+    >>> parse_name("hits@10").definition.name, parse_name("tail.best.zMRR").view
+    ('hits_at_10', 'z_score')
+    """
+    if not isinstance(name, str):
+        raise TypeError(f"a metric name must be a str, got {type(name).__name__}")
+    if len(name) > _LONGEST:
+        raise ValueError(f"unknown metric {shown(name)}; {_LISTED}")
+    rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
+    result = _parse_qualified(rest.replace(".", "_") if re.match(r"[a-z]+\.", rest) else rest)
+    if result is None:
+        raise ValueError(f"unknown metric {shown(name)}{hint_for(rest) or _nearest(rest)}")
+    return result
+
+
+def as_measure(
+    metric: MetricLike | MetricName,
+    expectation: ExpectationProvider | None = None,
+    *,
+    view: View | None = None,
+    rank_type: RankType | None = None,
+    side: Side | None = None,
+    average: Average | None = None,
+) -> Measure:
+    """Return the measure of a metric, completed by keywords; None: not given.
+
+    Args:
+        metric: a name, a definition, or an object with a measure.
+        expectation: source of the moments under random ranking; None: that of the measure, else exact.
+        view: view of the measure.
+        rank_type: rank type of the measure.
+        side: side of the measure.
+        average: average of the measure.
+
+    Raises:
+        TypeError, ValueError: as ``parse_name`` and ``Measure``; and if a keyword contradicts the metric.
+
+    >>> as_measure("tail.zmrr", rank_type="optimistic").key
+    'tail_optimistic_z_mrr'
+    """
+    parsed = parse_name(metric) if isinstance(metric, str) else measure_of(metric) if has_measure(metric) else metric
+    name = parsed if isinstance(parsed, MetricName | Measure) else MetricName(parsed)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"view": view, "rank_type": rank_type, "side": side, "average": average}
+    given = {keyword: value for keyword, value in given.items() if value is not None}
+    for keyword, value in given.items():
+        if (own := getattr(name, keyword)) not in (None, value):
+            key = metric if isinstance(metric, str) else as_measure(metric).key
+            raise ValueError(
+                f"{shown(key)} has {keyword}={own!r}, but {keyword}={shown(value)} was passed; omit one of them"
+            )
+    if isinstance(name, Measure):
+        return name if expectation is None else replace(name, expectation=expectation)
+    return name.measure(**given, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
+
+
+def base_definition(metric: str | RankDefinition) -> RankDefinition:
+    """Return the definition of a base metric of ranking tasks: a name without qualifiers, or a definition.
+
+    Raises:
+        TypeError, ValueError: as ``parse_name``, and for a name with qualifiers or of a query metric.
+    """
+    name = MetricName(metric) if isinstance(metric, RankDefinition) else parse_name(metric)
+    definition = name.definition
+    if name != MetricName(definition):
+        raise ValueError(f"metric must be a base metric, such as {shown(definition.name)}; got {shown(metric)}")
+    if (of_tasks := definition.of_tasks) is None:
+        raise ValueError(
+            f"metric must be a metric of ranking tasks, such as 'mrr'; {shown(definition.name)} is a query metric"
+        )
+    return of_tasks
+
+
+def _parse_qualified(text: str) -> MetricName | None:
+    """Parse side, rank type and average, each at most once, in any order, before the metric in its view."""
+    qualifiers: dict[str, Any] = {}
+    while (found := _parse_view(text)) is None:  # first: the average of average_precision is part of the word
+        word, _, rest = text.partition("_")
+        kind = next((kind for kind, words in _QUALIFIERS.items() if kind not in qualifiers and word in words), None)
+        if kind is None:
+            return None
+        qualifiers[kind], text = _QUALIFIERS[kind][word], rest
+    return MetricName(*found, **qualifiers)
+
+
+def _parse_view(text: str) -> "tuple[Definition, View | None] | None":
+    text = _WITH_VIEW.get(text, text)
+    if definition := _parse_base(text):
+        return definition, None
+    for view, prefix in VIEW_PREFIXES.items():
+        if prefix and text.startswith(prefix):
+            inner = text.removeprefix(prefix)
+            if definition := _parse_base(inner) or _parse_base(inner.removesuffix("_index")):
+                return definition, view
+    # the compact forms of the papers: zmrr, ah@10
+    if text[:1] == "z" and (definition := _parse_base(text[1:])):
+        return definition, "z_score"
+    if re.fullmatch(r"ah(its)?[_@].*", text) and (definition := _parse_base(text[1:])):
+        return definition, "adjusted_index"
+    return None
+
+
+def _parse_base(text: str) -> "Definition | None":
+    if text in _WHOLE:
+        return _WHOLE[text].definition()
+    text = re.sub(r"^(top_?\d+)_acc(uracy)?$", r"\1", text)
+    if match := re.fullmatch(r"(.+?)(?:@|_at_|_cut_|_)?(\d+)", text):
+        word, k = match[1], int(match[2])
+        if word == "r":
+            raise ValueError(
+                f"'r@{k}' has two meanings: recall_at_{k}, the share of the relevant items among the first {k}, and "
+                f"success_at_{k}, whether one of them is there (R@{k} of image-text retrieval); use one of these names"
+            )
+        if word in _CUT:
+            return _CUT[word].definition(k)
+    if match := re.fullmatch(r"power_mean_rank_(minus_)?(\d+(?:[p.]\d+)?|inf)", text):
+        return tasks.power_mean_rank(float(match[2].replace("p", ".")) * (-1 if match[1] else 1))
+    if entry := _CUT.get(re.sub("(@|_at_)k$", "", text)):
+        raise ValueError(f"{shown(text)} needs a number of first places, for example {entry.name}_at_10")
+    return None
+
+
+def hint_for(text: str) -> str | None:
+    """Return the end of an error message for a metric of another library; None if the text is not one.
+
+    >>> hint_for("filtered_mrr")
+    "; a filter is passed as exclude= of update, not in a name: use 'mrr'"
+    """
+    if match := re.fullmatch(r"(?:filtered|filt|raw|unfiltered)_(.+)", text):
+        return f"; a filter is passed as exclude= of update, not in a name: use {shown(match[1])}"
+    if match := re.fullmatch(r"(?:retrieval|link_?pred)_?(.+)", text):
+        for entry in reversed(METRICS):  # query metrics
+            if match[1] in entry.words:
+                return f": it is {entry.name + '_at_<k>' * (entry.number == 'k')!r}; {_PAGE}"
+    for words, hint in _FOREIGN.items():
+        if re.fullmatch(rf"(?:{words})(?:(?:@|_at_|_cut_|_)?(?:\d+|k))?", text):
+            return f": it {hint}; {_PAGE}"
+    return None
+
+
+def _nearest(text: str) -> str:
+    """Return the names that are similar to a text, in the same view and with the same k."""
+    view = next((prefix for prefix in VIEW_PREFIXES.values() if prefix and text.startswith(prefix)), "")
+    match = re.fullmatch(r"(.*?)(?:@|_at_|_cut_|_)*(\d*)", text.removeprefix(view))
+    word, k = (match[1], match[2]) if match else (text, "")
+    if k and (word in _WHOLE or word in _WITH_VIEW):
+        return f": {word!r} uses all ranks and takes no @{k}; hits_at_{k} and rr_at_{k} use the first {k}"
+    words = {near: f"{entry.name}_at_{k or 10}" for near, entry in _CUT.items()}
+    if not k:
+        words |= {near: entry.name for near, entry in _WHOLE.items()} | ({} if view else _WITH_VIEW)
+    words["power_mean_rank"] = "power_mean_rank_2"
+    anagrams = [near for near in words if sorted(near) == sorted(word)]  # ngcd
+    close = anagrams or difflib.get_close_matches(word, words, n=3, cutoff=0.65)
+    meant = dict.fromkeys(key for near in close if (key := _key_of(view + words[near])))
+    return f"; did you mean {' or '.join(map(repr, meant))}? {_LISTED}" if meant else f"; {_LISTED}"
+
+
+def _key_of(name: str) -> str | None:
+    """Return the key of a name; None if its view is undefined."""
+    try:
+        return parse_name(name).measure().key
+    except ValueError:
+        return None
