@@ -50,7 +50,7 @@ LIBRARIES = {
 }
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
-    ("ranking/scores.py", "rank_scores"): 16,
+    ("ranking/scores.py", "rank_scores"): 14,
     ("metrics/metric.py", "RankMetric"): 75,
     ("metrics/collection.py", "RankCollection"): 77,
     ("inference/compare.py", "compare"): 78,
