@@ -141,9 +141,7 @@ print(paper)
 # `booktabs`, with a caption that lets a reader compute it again:
 
 # %%
-caption = (
-    "Test triples of both sides, filtered by train, valid and test; realistic ranks; 95% intervals, clustered by triple."
-)
+caption = "Test triples of both sides, filtered by all splits; realistic ranks; 95% intervals, clustered by triple."
 print(paper.to_latex(caption=caption, label="tab:link-prediction"))
 
 # %% [markdown]
