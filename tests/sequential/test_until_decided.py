@@ -330,7 +330,7 @@ def test_bad_input_is_refused_before_anything_is_scored():
             decide(model, **options)
     with pytest.raises(TypeError, match="baseline must be a RankTable"):
         decide(model, baseline=WEAK_TABLE.ranks)
-    with pytest.raises(ValueError, match="there is nothing to decide on"):
+    with pytest.raises(ValueError, match="triples is empty"):
         rank_sequentially(*model.both, TRIPLES[:0], KNOWN, threshold=0.5)
     assert model.asked == []
     with pytest.raises(ValueError, match="differ in num_candidates"):

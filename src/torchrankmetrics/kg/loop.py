@@ -22,12 +22,12 @@ from torchrankmetrics.kg.known_triples import excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
 from torchrankmetrics.metrics.views import looks_reversed
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.accumulator import rank_part
+from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import rank_filtered
-from torchrankmetrics.ranking.shards import Slicing
+from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import EntitySide, TaskSide, check_function
@@ -51,7 +51,7 @@ class LoopOptions(NamedTuple):
     progress: bool = True
     tolerance: float | Tolerance = 0.0
     top_k: int | None = None
-    sharding: Slicing = Slicing()
+    shards: ShardSpec = ShardSpec()
 
 
 class BatchSize:
@@ -177,7 +177,7 @@ class QuerySide:
         """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
         tables, first, device = [], 0, group.device
         fixed = self.options.batch_size or (_QUERIES_EXACT if self.is_exact else None)
-        sharded = self.options.sharding.process_group is not None
+        sharded = self.options.shards.process_group is not None
         # processes that share the candidates need the same batches, so their sizes do not depend on time
         batch = BatchSize(fixed or (FIRST if sharded else None), device)
         while first < len(self.queries):
@@ -206,24 +206,30 @@ class QuerySide:
         target = self.row[tasks] - first, self.own[tasks]
         slices = None if self.known is None else self.known(*ids)
         if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-            scorer, alone = self.score, options.sharding.process_group is None
-            size = len(scorer.candidates)
-            queries, part = options.sharding.join(lambda: scorer.embed(ids, some=alone), lambda _: size)
-            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, part.total, self.own.device))
-            ranks, largest, itemsize = scorer.rank(queries, target, excluded, options.backend, part), part.total, 0
-        else:
-            scores, part = options.sharding.join(
-                lambda: score_queries(self.score, ids, self.name, options.higher_is_better),
-                lambda scores: scores.shape[1],
+            with options.shards.joining() as joining:
+                embedded = self.score.embed(ids, some=options.shards.process_group is None)
+                joining.size = len(self.score.candidates)
+            shard = joining.shard
+            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, self.own.device))
+            ranks, largest, itemsize = (
+                self.score.rank(embedded, target, excluded, options.backend, shard),
+                shard.total,
+                0,
             )
-            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, part.total, scores.device))
-            if part.is_whole:
-                ranks, *_ = rank_filtered(scores, target, excluded, options.backend, options.tolerance)
+        else:
+            with options.shards.joining() as joining:
+                scores = score_queries(self.score, ids, self.name, options.higher_is_better)
+                joining.size = scores.shape[1]
+            shard = joining.shard
+            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, scores.device))
+            compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
+            if shard.is_whole:
+                ranks = rank_dense(scores, target, excluded, by_query=False, **compared)
             else:
-                ranks = rank_part(scores, target, excluded, options.backend, options.tolerance, part)
+                ranks = rank_shard(scores, target, excluded, shard, **compared)
             if self.best is not None:
                 self.best.add(scores, target, excluded)
-            largest, itemsize = part.largest, scores.element_size()
+            largest, itemsize = shard.largest, scores.element_size()
         table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)
         return table, largest, itemsize
 

@@ -7,18 +7,18 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_scores
 from torchrankmetrics.ranking.embeddings import (
+    Candidates,
     check_embeddings,
     check_similarity,
     product_scores,
+    rank_exactly,
     read_candidates,
     resolve_arithmetic,
 )
-from torchrankmetrics.ranking.exact.candidates import Candidates
-from torchrankmetrics.ranking.exact.rank import rank_exactly
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target
-from torchrankmetrics.ranking.shards import Part
+from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.validation import check_int
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
@@ -124,7 +124,7 @@ class EmbeddingScorer:
         target: Target,
         excluded: Excluded,
         backend: str,
-        part: Part,
+        shard: Shard,
     ) -> Ranks:
         """Rank the targets of queries (B, d) exactly."""
         return rank_exactly(
@@ -132,11 +132,12 @@ class EmbeddingScorer:
             self.candidates,
             target,
             excluded,
+            shard,
             similarity=self.similarity,
             chunk_size=None,
             backend=backend,
-            kept=True,
-            part=part,
+            is_reused=True,
+            by_query=False,
         )
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:

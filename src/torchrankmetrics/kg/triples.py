@@ -7,10 +7,10 @@ from torch import Tensor
 
 from torchrankmetrics.kg.answers import AnsweredTable, TopAnswers
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides, sides_of
+from torchrankmetrics.kg.loop import LoopOptions, rank_sides, sides_of
 from torchrankmetrics.kg.scorers import Scores
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
-from torchrankmetrics.ranking.shards import Slicing
+from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.validation import check_int
 
@@ -87,12 +87,11 @@ def rank_triples(
     >>> table.ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    sharding = Slicing(process_group, offset, num_candidates)
+    shards = ShardSpec(process_group, offset, num_candidates)
     options = LoopOptions(
-        candidates, batch_size, backend, higher_is_better, progress, tolerance, top_k=top_k, sharding=sharding
+        candidates, batch_size, backend, higher_is_better, progress, tolerance, top_k=top_k, shards=shards
     )
-
-    def read() -> tuple[Tensor, list[QuerySide]]:
+    with shards.agreeing() as agreement:
         tasks = as_triples(triples, "triples")
         for name, number in (("batch_size", batch_size), ("top_k", top_k)):
             if number is not None:
@@ -100,20 +99,17 @@ def rank_triples(
         for name, given in (("top_k", top_k), ("score_hrt", score_hrt)):
             if process_group is not None and given is not None:
                 raise ValueError(f"{name} must be None with a process_group, whose processes score only their shards")
-        return tasks, sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
-
-    def shared(found: tuple[Tensor, list[QuerySide]]) -> dict[str, object]:
-        return {
-            "triples": found[0],
-            "the sides, and whether they are exact": [(side.name, side.is_exact) for side in found[1]],
-            "known": "nothing" if known is None else "some",
-            "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
-            "batch_size": batch_size,
-            "higher_is_better": higher_is_better,
-            "tolerance": tolerance,
-        }
-
-    tasks, sides = sharding.agree(read, shared)
+        sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
+        if agreement is not None:
+            agreement.settings = {
+                "triples": tasks,
+                "the sides, and whether they are exact": [(side.name, side.is_exact) for side in sides],
+                "known": "nothing" if known is None else "some",
+                "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
+                "batch_size": batch_size,
+                "higher_is_better": higher_is_better,
+                "tolerance": tolerance,
+            }
     table = AnsweredTable(rank_sides(sides, tasks[:, 1]).rows)
     if top_k is not None:
         table.answers = TopAnswers({str(side.name): side.best.finish(side.queries) for side in sides if side.best})
