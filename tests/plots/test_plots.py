@@ -400,7 +400,7 @@ def test_six_series_differ_in_gray_or_in_dashes() -> None:
     for i, (light, dashes) in enumerate(looks):
         for other_light, other_dashes in looks[:i]:
             assert dashes != other_dashes or abs(light - other_light) > 0.25
-    with pytest.raises(ValueError, match="7 series cannot be told apart in print"):
+    with pytest.raises(ValueError, match="7 series are too many to distinguish"):
         plots.rank_ecdf({str(i): Ranks([1], None, 20) for i in range(7)})
 
 
@@ -418,8 +418,8 @@ BAD = {
     "view of ties": (lambda m: plots.ties(m, "amri"), ValueError, "base metric"),
     "ties of ties": (lambda m: plots.ties(m, "tie_rate"), ValueError, "base metric of ranks"),
     "no index": (lambda m: plots.by_dataset({"x": m}, "rank_std"), ValueError, "adjusted index"),
-    "no mapping": (lambda m: plots.by_dataset(m["a"]), TypeError, "dict of data set"),
-    "empty data set": (lambda m: plots.by_dataset({"x": {}}), ValueError, "data set 'x' has no evaluation"),
+    "no mapping": (lambda m: plots.by_dataset(m["a"]), TypeError, "dict of dataset"),
+    "empty data set": (lambda m: plots.by_dataset({"x": {}}), ValueError, "dataset 'x' has no evaluation"),
     "other filter": (
         lambda m: plots.by_dataset({"x": {"a": m["a"], "b": Ranks([1], None, 9)}}),
         ValueError,
