@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.exact import excluded as blocks, problem as sizes
-from torchrankmetrics.ranking.exact.candidates import tiles_of
+from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
 from torchrankmetrics.ranking.exact.pairs import Pairs
-from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries, Targets
+from torchrankmetrics.ranking.exact.problem import Counts, ExcludedTiles, Problem, Queries, Targets, tiles_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.exclude import Exclude, Excluded
@@ -146,7 +144,7 @@ class Cascade:
         """Count in one precision; the tasks that are left to the next are returned, in parts."""
         listed = self._lists(level)
         # a cell that is listed takes twice the memory of its score
-        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
+        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), sizes.BLOCK), self._limit(tile))
         for some in self._chunks(task, width, limit):
             if listed or not self._lists(level):
                 yield from self._count_some(tile, some, level, listed)
@@ -215,7 +213,7 @@ class Cascade:
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
         fill = self._excluded(tile, rows)
-        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
+        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)
