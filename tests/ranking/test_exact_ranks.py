@@ -15,7 +15,7 @@ from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
 from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
 from torchrankmetrics.ranking.exact.counting import Form, PairTasks, choose_intervals
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, INT8, FLOAT32, FLOAT64
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
 LADDERS = [[INT8, BFLOAT16, FLOAT32, FLOAT64], [INT8, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]
