@@ -208,7 +208,7 @@ def _parted(of: Tensor, number: int, row: Tensor, column: Tensor) -> list[tuple[
 
 
 class Queries:
-    """Query embeddings (B, d), rounded when a precision is asked for."""
+    """Query embeddings (B, d), rounded to a precision on first use."""
 
     def __init__(self, given: Tensor, has_bias: bool) -> None:
         self.given, self._has_bias = given, has_bias
@@ -277,9 +277,9 @@ class Problem(NamedTuple):
         row: int64 (P,), ascending.
         column: int64 (P,), the true candidates, negative where they are not among these candidates.
         targets: what they are.
-        excluded: what is no candidate, tile by tile.
+        excluded: excluded candidates, tile by tile.
         intervals: how cells and pairs are counted.
-        backend: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
+        backend: how scores that are not finite are counted, as in ``rank_scores``.
     """
 
     queries: Queries

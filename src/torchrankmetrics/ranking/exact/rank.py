@@ -71,7 +71,7 @@ class Cascade:
             self._count_tile(tile, start)
         self._pairs.finish()
         counts, kind, others = self._counts, self._targets.kind, self._problem.excluded.others
-        # a true score that is no finite number is above all of them or below
+        # a target score that is not finite is above or below all of them
         above = counts.above + (others - counts.special) * ~(kind > -torch.inf)
         return torch.stack([above, above + counts.tied, others, counts.nan + kind.isnan()])
 
@@ -115,10 +115,10 @@ class Cascade:
         for place, level in enumerate(self._levels):
             if not len(task):
                 break
-            asked = start[task] <= place
-            if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
+            begins = start[task] <= place
+            if int(begins.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
                 continue
-            ready = asked & level.ready(tile).index_select(0, task)
+            ready = begins & level.ready(tile).index_select(0, task)
             some, others = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
             left = [others, *self._count_tasks(tile, some, level)]
             for open_ in left[1:]:

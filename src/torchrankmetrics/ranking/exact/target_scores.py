@@ -43,7 +43,7 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
     bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
-    safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
+    safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish or are inexact
     if lattice_step == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
         return bound
     bound = bound.masked_fill(~safe, torch.inf)
@@ -77,7 +77,7 @@ def _rounded(numbers: Tensor, up: bool) -> Tensor:
 
 
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
-    """Count what is no finite number in a tile: all scores of such queries, and of others those of such candidates.
+    """Count the scores of a tile that are not finite: all of some queries, and those of some candidates.
 
     Args:
         problem: what is ranked.
