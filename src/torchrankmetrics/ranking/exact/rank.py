@@ -92,7 +92,8 @@ class Cascade:
             saved = (costs.amin(0) - alone)[self._ordinary]
             if float(saved.clamp(min=0).sum()) * N >= prepared[place]:
                 ready = level.ready(sample).index_select(0, self._ordinary)
-                for task in torch.split(self._ordinary[ready & (saved > 0)], max(1, sizes.CELLS // number)):
+                tasks = self._ordinary[ready & (saved > 0)]
+                for task in torch.split(tasks, max(1, sizes.CELLS // number)) if len(tasks) else ():
                     open_ = self._count_sample(sample, task, level)
                     costs[place, task] = alone + (open_ + 1) * (self._pair / number)
         for place in range(len(coarse)):
