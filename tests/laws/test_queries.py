@@ -14,7 +14,7 @@ import reference_queries
 from bits import bits
 from fuzzing import cases
 from torchrankmetrics import RankCollection, RankTable
-from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.table.columns import Columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
@@ -177,7 +177,7 @@ class QueryMachine(RuleBasedStateMachine):
     @initialize(target=held, storage=st.sampled_from(["ranks", "counts"]))
     def begin(self, storage):
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(metric_module, "_COMPACT_FROM", 4)
+        self.patch.setattr(state_module, "_COMPACT_FROM", 4)
         self.next_name = 0
         return self.fresh(storage)
 

@@ -11,15 +11,15 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
-from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.analysis import Analysis, Average
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, as_values, checked_block, loaded, note_writer
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
@@ -29,8 +29,9 @@ from torchrankmetrics.validation import shown
 if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Cluster, Intervals
     from torchrankmetrics.inference.standard_errors import Method
-    from torchrankmetrics.metrics.breakdown import Breakdown, Names
+    from torchrankmetrics.metrics.breakdown import Breakdown
     from torchrankmetrics.metrics.summary import Summary
+    from torchrankmetrics.rendering.tabular import Names
     from torchrankmetrics.table.rank_table import RankTable
 
 One = MetricLike | MetricCollection
@@ -207,7 +208,7 @@ class RankCollection(MetricCollection):
 
     # --- update, compute, forward, reset
 
-    update = RankMetric.update  # type: ignore[assignment]  # it calls the next two methods
+    update = RankMetric.update  # it calls the next two methods
 
     def _validate(self, preds: Any, side: str | None, group: Integers | None) -> str | None:
         if side is not None:
@@ -371,7 +372,9 @@ class RankCollection(MetricCollection):
 
     def items(self, keep_base: bool = False, copy_state: bool = True) -> Iterable[tuple[str, RankMetric]]:  # type: ignore[override]
         """Keys and metrics, as of any ``MetricCollection``."""
-        self.is_released |= copy_state  # a plain MetricCollection takes members over through this call, and updates them
+        self.is_released |= (
+            copy_state  # a plain MetricCollection takes members over through this call, and updates them
+        )
         return super().items(keep_base, copy_state)  # type: ignore[return-value]
 
     def _compute_groups_create_state_ref(self, copy: bool = False) -> None:

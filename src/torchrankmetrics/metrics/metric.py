@@ -17,14 +17,27 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.definitions.candidates import Moments
-from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
+from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
-from torchrankmetrics.metrics.state import KEY, LOCK, Gather, RowBuffer, as_values, checked_block, loaded, note_writer, validated
+from torchrankmetrics.metrics.state import (
+    KEY,
+    LOCK,
+    Gather,
+    RowBuffer,
+    as_values,
+    checked_block,
+    loaded,
+    note_writer,
+    validated,
+)
+from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.queries.definitions import Definition, QueryDefinition
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.scores import Target
@@ -118,6 +131,7 @@ class RankMetric(Metric):
     higher_is_better: MeasureAttribute[bool | None] = MeasureAttribute(lambda measure: measure.higher_is_better)
     plot_lower_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[0])
     plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[1])
+    _forward_cache: Any
 
     def __init__(
         self,
@@ -137,7 +151,7 @@ class RankMetric(Metric):
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
-        self._has_queries = measure.definition.of_tasks is None
+        self._has_queries = isinstance(measure.definition, QueryDefinition)
         self.add_state(KEY, [], dist_reduce_fx="cat")
 
     # --- what torchmetrics stores with each metric, here stored with the rows that several metrics share
@@ -257,12 +271,13 @@ class RankMetric(Metric):
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         """Update with a batch and return the value of this batch alone."""
         self.update(*args, **kwargs)
-        self._forward_cache = values_of_last([self])[0]
-        return self._forward_cache
+        (value,) = values_of_last([self])
+        self._forward_cache = value
+        return value
 
     def reset(self) -> None:
         """Remove all ranking tasks; for a member of a RankCollection, those of the whole collection."""
-        rows = self._cache[KEY] if self._is_synced and self._cache else self.rows
+        rows: Any = self._cache[KEY] if self._is_synced and self._cache else self.rows
         if rows.collection is not None:
             rows.empty()
         else:  # others may refer to the old one
@@ -307,8 +322,10 @@ class RankMetric(Metric):
             as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
             for name, values in given.items()
         )
-        measure = self.measure
-        return measure.definition.moments_of_counts(num_candidates, num_answers, weight, measure.expectation)
+        definition = self.measure.definition
+        if isinstance(definition, QueryDefinition):
+            return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
+        return self.measure.expectation.moments(definition, num_candidates, weight)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""

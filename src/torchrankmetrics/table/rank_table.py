@@ -302,7 +302,6 @@ class RankTable(HasRows):
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
 
-
 def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
     from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
