@@ -218,7 +218,8 @@ class Asked:
 
 def hits_k(name: MetricName) -> int:
     """The k of hits at k; 0 of another metric."""
-    return name.definition.f.k if isinstance(name.definition.f, AtMost) else 0
+    definition = name.definition.of_tasks
+    return definition.f.k if definition is not None and isinstance(definition.f, AtMost) else 0
 
 
 def near(a: float, b: float) -> bool:

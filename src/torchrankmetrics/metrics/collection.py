@@ -3,7 +3,7 @@
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack, cast
 from weakref import ref
 
 import torch
@@ -11,20 +11,20 @@ from torch import Tensor
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.metrics.analysis import Analysis, Average
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import RankMetric, Storage, values_of_last
+from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, as_values, checked_block, loaded, note_writer
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import HasRows
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import TaskSide, shown
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -106,7 +106,7 @@ class RankCollection(MetricCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         compute_groups: bool | list[list[str]] = True,
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
@@ -114,11 +114,11 @@ class RankCollection(MetricCollection):
             views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
         )
         super().__init__({}, prefix=prefix, postfix=postfix)
-        self._options = {"storage": storage, **kwargs}
+        self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         self.is_released = False  # whether other collections may have taken the members, to update them
         self._persistent_rows = False
-        self._buffer = RowBuffer(counts=storage == "counts")
+        self._buffer = RowBuffer(merges=storage == "counts")
         if metrics is None and additional_metrics:
             raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
@@ -210,14 +210,14 @@ class RankCollection(MetricCollection):
 
     update = RankMetric.update  # it calls the next two methods
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> str | None:
+    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
         if side is not None:
             side = self._selection.labels.get(side, side)
         for member in self._checked:
             member._validate_update(preds, side, group)
         if self.is_released:
             self._share()
-        return side
+        return side  # type: ignore[return-value]  # checked with the rows
 
     def _append(self, block: Tensor, updates: int = 1) -> None:
         block = checked_block(block, self._has_queries, self._checked[0].compute_on_cpu)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar, Generic, Literal, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
 from weakref import ref
 
 import numpy as np
@@ -17,10 +17,10 @@ from torchmetrics.utilities.exceptions import TorchMetricsUserError
 from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
-from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import (
@@ -34,10 +34,7 @@ from torchrankmetrics.metrics.state import (
     note_writer,
     validated,
 )
-from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.scores import Target
@@ -46,7 +43,24 @@ from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
 
+if TYPE_CHECKING:
+    from torchrankmetrics.metrics.collection import RankCollection
+
 Storage = Literal["ranks", "counts"]
+
+
+class HostOptions(TypedDict, total=False):
+    """Keyword arguments of ``torchmetrics.Metric``."""
+
+    compute_on_cpu: bool
+    dist_sync_on_step: bool
+    process_group: object
+    dist_sync_fn: Callable[..., object] | None
+    distributed_available_fn: Callable[..., bool] | None
+    sync_on_compute: bool
+    compute_with_cache: bool
+
+
 Value = TypeVar("Value")
 _FRAMES = 16  # from ``update`` to the wrapper, with arithmetic of metrics between
 _IN_STEP = (Tensor, int, float, type(None))
@@ -78,16 +92,16 @@ class RankMetric(Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition: a name (any synonym), which may contain view, rank type and side, or a definition such as
-            ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
-        view: "base" (default), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic" (default), "optimistic", "pessimistic", or "expected" over tie orders. p-values are
-            computed from pessimistic ranks, whatever the rank type.
-        side: "both" (default), or "head", "tail" or "relation": only ranking tasks of this side are used.
-        average: "micro" (default; every ranking task has the same weight) or "macro" (every group has).
-        expectation: computes null moments; None: exact.
-        storage: "ranks" stores one row per ranking task; "counts" merges equal rows: memory is bounded by the
-            number of distinct rows, values are the same.
+        definition (str, RankDefinition or QueryDefinition): a name (any synonym; it may include view, rank type and
+            side), or a definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
+        rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or "expected" over the orders of
+            tied candidates (None for query metrics). p-values are computed from pessimistic ranks.
+        side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
+        average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
+            the number of distinct rows bounds the memory; values are the same.
         **kwargs: those of ``torchmetrics.Metric``.
 
     Raises:
@@ -143,15 +157,15 @@ class RankMetric(Metric):
         average: Average | None = None,
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
         measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
         check_choice("storage", storage, get_args(Storage))
-        vars(self).update(_rows=RowBuffer(counts=storage == "counts"), _value=None)  # which torchmetrics initializes
+        vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)  # which torchmetrics initializes
         super().__init__(**kwargs)
         self.measure = measure
         self.storage = storage
-        self._has_queries = isinstance(measure.definition, QueryDefinition)
+        self._has_queries = measure.definition.of_tasks is None
         self.add_state(KEY, [], dist_reduce_fx="cat")
 
     # --- what torchmetrics stores with each metric, here stored with the rows that several metrics share
@@ -165,7 +179,7 @@ class RankMetric(Metric):
     @rows.setter
     def rows(self, blocks: Iterable[Tensor]) -> None:
         if not isinstance(blocks, RowBuffer):
-            blocks = RowBuffer(blocks, self.rows.updates, self.rows.counts)
+            blocks = RowBuffer(blocks, self.rows.updates, self.rows.merges)
         elif blocks.collection is None and (blocks.owner is None or blocks.owner() is not self):
             blocks.owner = None  # torchmetrics shares it within a compute group
         vars(self)["_rows"] = blocks
@@ -202,7 +216,7 @@ class RankMetric(Metric):
     @eager
     @told
     def update(
-        self: Any,  # a RankMetric or RankCollection
+        self: "RankMetric | RankCollection",
         preds: Preds,
         target: Target | None = None,
         *,
@@ -281,7 +295,7 @@ class RankMetric(Metric):
         if rows.collection is not None:
             rows.empty()
         else:  # others may refer to the old one
-            rows = RowBuffer(counts=self.storage == "counts")
+            rows = RowBuffer(merges=self.storage == "counts")
         vars(self)["_rows"] = rows
         super().reset()
 
@@ -322,10 +336,8 @@ class RankMetric(Metric):
             as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
             for name, values in given.items()
         )
-        definition = self.measure.definition
-        if isinstance(definition, QueryDefinition):
-            return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
-        return self.measure.expectation.moments(definition, num_candidates, weight)
+        measure = self.measure
+        return measure.definition.moments_of_counts(num_candidates, num_answers, weight, measure.expectation)
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
@@ -335,7 +347,7 @@ class RankMetric(Metric):
         """Show the key in ``print(metric)``."""
         return self.measure.key
 
-    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> str | None:
+    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
         """Raise for an update that does not fit, before anything is ranked; return the side under its stored name."""
         collection = self.rows.collection
         if collection is not None and not collection.is_released:
@@ -343,7 +355,7 @@ class RankMetric(Metric):
                 f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
         self._validate_update(preds, side, group)
-        return side
+        return side  # type: ignore[return-value]  # checked with the rows
 
     def _validate_update(self, preds: Any, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
@@ -413,7 +425,7 @@ class RankMetric(Metric):
         if (rows := loaded(state_dict, prefix, metadata, lists[-1], self._has_queries)) is not None:
             if (collection := self.rows.collection) is not None:
                 collection.is_released = True  # whose next update finds the difference
-            vars(self)["_rows"] = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.counts)
+            vars(self)["_rows"] = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
         super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
 
 

@@ -3,7 +3,7 @@
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import numpy as np
@@ -17,6 +17,9 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.shards import group_device
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
+
+if TYPE_CHECKING:
+    from torchrankmetrics.metrics.collection import RankCollection
 
 Gather = Callable[..., list[Tensor]]
 KEY = "rows"  # of the state in a state_dict
@@ -51,21 +54,21 @@ class RowBuffer(list[Tensor]):
     Args:
         blocks: the first blocks.
         updates: number of updates that the blocks come from.
-        counts: whether equal rows are merged into their count.
+        merges: whether equal rows are merged into their count.
     """
 
-    def __init__(self, blocks: Iterable[Tensor] = (), updates: int = 0, counts: bool = False) -> None:
+    def __init__(self, blocks: Iterable[Tensor] = (), updates: int = 0, merges: bool = False) -> None:
         super().__init__(blocks)
         self.updates = updates
-        self.counts = counts
+        self.merges = merges
         self.owner: ref[Any] | None = None  # who may append; any other metric appends to a copy
         self._seen: tuple[int, Tensor | None, Content] | None = None
 
     @property
-    def collection(self) -> Any:
+    def collection(self) -> "RankCollection | None":
         """The RankCollection that owns the buffer, or None."""
         owner = None if self.owner is None else self.owner()
-        return owner if isinstance(owner, MetricCollection) else None
+        return owner if isinstance(owner, MetricCollection) else None  # type: ignore[return-value]
 
     @property
     def content(self) -> Content:
@@ -77,7 +80,7 @@ class RowBuffer(list[Tensor]):
 
     def add(self, block: Tensor, updates: int = 1) -> None:
         """Append the rows of an update; the caller holds ``LOCK``. The last block is always that of the last update."""
-        if self.counts:
+        if self.merges:
             self._merge_equal(_COMPACT_FROM)
         self.append(block)
         self.updates += updates
@@ -95,7 +98,7 @@ class RowBuffer(list[Tensor]):
 
     def as_one(self, device: torch.device) -> Tensor:
         """Return the rows as one (n, 10) tensor, also without data."""
-        if self.counts:
+        if self.merges:
             with LOCK:
                 self._merge_equal(0)
         return torch.cat(list(self)) if self else empty_rows(device)
@@ -140,10 +143,10 @@ class RowBuffer(list[Tensor]):
         return rows
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":
-        return _restored(list(self), self.updates, self.counts, self.content)
+        return _restored(list(self), self.updates, self.merges, self.content)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restored, (list(self), self.updates, self.counts, self.content)
+        return _restored, (list(self), self.updates, self.merges, self.content)
 
     def _merge_equal(self, least: int) -> None:
         """Merge equal rows if at least so many, and as many as in the first block, were added since the last time."""
@@ -159,8 +162,8 @@ class RowBuffer(list[Tensor]):
         self._seen = len(self), self[-1] if self else None, content
 
 
-def _restored(blocks: list[Tensor], updates: int, counts: bool, content: Content) -> RowBuffer:
-    buffer = RowBuffer(blocks, updates, counts)
+def _restored(blocks: list[Tensor], updates: int, merges: bool, content: Content) -> RowBuffer:
+    buffer = RowBuffer(blocks, updates, merges)
     buffer._seen = len(buffer), buffer[-1] if buffer else None, content
     return buffer
 

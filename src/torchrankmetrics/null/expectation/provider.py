@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.validation import shown
 
@@ -80,7 +81,7 @@ def of_tasks_with_a_value(
     return compute(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
 
 
-def unavailable(definition: RankDefinition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
+def unavailable(definition: Definition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
     """Build the error that names the metric and what would help."""
     if not definition.has_null:
         return ExpectationUnavailableError(
