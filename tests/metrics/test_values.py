@@ -13,6 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 import reference
 from reference import METRIC_VIEWS, METRICS, Task
+from scripts import ROOT
 from torchrankmetrics import RankCollection, Ranks
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition, power_mean_rank
@@ -99,9 +100,11 @@ def test_views(average, tasks):
         assert got == pytest.approx(want, rel=1e-8, abs=1e-10, nan_ok=True), (name, view)
 
 
-def test_every_definition_has_a_reference():
+def test_every_metric_has_a_reference_and_a_row_in_the_docs():
     names = {entry.name for entry in registry.METRICS if isinstance(entry.made, RankDefinition)}
     assert names <= {*METRICS, "count", "tie_rate"}
+    pages = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("mathematics", "retrieval"))
+    assert not [name for name in registry.all_names() if f"`{name}`" not in pages]
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -1,5 +1,7 @@
 """`compare`: paired differences of two models, or of all pairs of several models as one family of tests."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import dataclasses
 import itertools
 import math
