@@ -453,7 +453,7 @@ def test_rows_of_eight_columns_load():
     metric = AveragePrecision()
     metric.update(SCORES, ANSWERS)
     metric.merge_state({"rows": [old]})
-    assert metric.rows[0].shape[1] == 9
+    assert metric.rows[0].shape[1] == 10
 
 
 def test_tables_of_several_data_sets_keep_their_queries_apart():

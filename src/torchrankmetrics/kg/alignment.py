@@ -10,8 +10,7 @@ from torchrankmetrics.errors import told
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores, unique_rows
-from torchrankmetrics.ranking.embeddings import check_embeddings, rank_embeddings
-from torchrankmetrics.ranking.exact.candidates import Candidates
+from torchrankmetrics.ranking.embeddings import Candidates, check_embeddings, rank_embeddings
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores

@@ -15,11 +15,11 @@ from torch import Tensor
 from torchrankmetrics.kg.answers import Best, SideAnswers
 from torchrankmetrics.kg.known_triples import excluded_by
 from torchrankmetrics.kg.scorers import EmbeddingScorer, score_queries
-from torchrankmetrics.ranking.accumulator import rank_part
+from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.scores import rank_filtered
-from torchrankmetrics.ranking.shards import Slicing
+from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide
@@ -111,7 +111,7 @@ class QuerySide:
     higher_is_better = True
     best: Best | None = None
     tolerance: float | Tolerance = 0.0
-    slicing = Slicing()
+    shards = ShardSpec()
 
     def __init__(
         self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
@@ -155,7 +155,7 @@ class QuerySide:
         """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
         tables, first = [], 0
         fixed = batch_size or (_QUERIES_EXACT if self.is_exact else None)
-        shared = self.slicing.process_group is not None
+        shared = self.shards.process_group is not None
         # processes that share the candidates take the same batches, which no clock can tell them
         batch = BatchSize(fixed or (FIRST if shared else None), relation.device)
         while first < len(self.queries):
@@ -191,25 +191,28 @@ class QuerySide:
         target = self.row[tasks] - first, self.own[tasks]
         excluded = Excluded(slices=None if self.known is None else self.known(*ids))
         if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-            scorer, alone = self.score, self.slicing.process_group is None
-            size = len(scorer.candidates)
-            queries, part = self.slicing.join(lambda: scorer.embed(ids, some=alone), lambda _: size)
-            excluded = excluded._replace(columns=excluded_by(candidates, part.total, target[1].device))
-            ranks = scorer.rank(queries, target, excluded, backend, part)
+            scorer, alone = self.score, self.shards.process_group is None
+            with self.shards.joining() as joining:
+                queries, joining.size = scorer.embed(ids, some=alone), len(scorer.candidates)
+            shard = joining.shard
+            excluded = excluded._replace(columns=excluded_by(candidates, shard.total, target[1].device))
+            ranks = scorer.rank(queries, target, excluded, backend, shard)
             table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-            return table, part.total, 0
-        scores, part = self.slicing.join(
-            lambda: score_queries(self.score, ids, self.name, self.higher_is_better), lambda scores: scores.shape[1]
-        )
-        excluded = excluded._replace(columns=excluded_by(candidates, part.total, scores.device))
-        if part.is_whole:
-            ranks, *_ = rank_filtered(scores, target, excluded, backend, self.tolerance)
+            return table, shard.total, 0
+        with self.shards.joining() as joining:
+            scores = score_queries(self.score, ids, self.name, self.higher_is_better)
+            joining.size = scores.shape[1]
+        shard = joining.shard
+        excluded = excluded._replace(columns=excluded_by(candidates, shard.total, scores.device))
+        compared: dict[str, Any] = {"backend": backend, "tolerance": self.tolerance}
+        if shard.is_whole:
+            ranks = rank_dense(scores, target, excluded, by_query=False, **compared)
         else:
-            ranks = rank_part(scores, target, excluded, backend, self.tolerance, part)
+            ranks = rank_shard(scores, target, excluded, shard, **compared)
         if self.best is not None:
             self.best.keep(scores, target, excluded)
         table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-        return table, part.largest, scores.element_size()
+        return table, shard.largest, scores.element_size()
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:

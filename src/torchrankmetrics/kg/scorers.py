@@ -10,18 +10,18 @@ from torchrankmetrics.metrics.views import looks_reversed
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_scores
 from torchrankmetrics.ranking.embeddings import (
+    Candidates,
     check_embeddings,
     check_similarity,
     product_scores,
+    rank_exactly,
     read_candidates,
     resolve_arithmetic,
 )
-from torchrankmetrics.ranking.exact.candidates import Candidates
-from torchrankmetrics.ranking.exact.rank import rank_exactly
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target
-from torchrankmetrics.ranking.shards import Part
+from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.validation import check_int
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
@@ -149,19 +149,20 @@ class EmbeddingScorer:
         target: Target,
         excluded: Excluded,
         backend: str,
-        part: Part,
+        shard: Shard,
     ) -> Ranks:
-        """Exact ranks of the answers to queries (B, d); arguments as ``rank_scores`` takes them, but of a part."""
+        """Exact ranks of the answers to queries (B, d); arguments as in ``rank_scores``, but of a shard."""
         return rank_exactly(
             queries,
             self.candidates,
             target,
             excluded,
+            shard,
             similarity=self.similarity,
             chunk_size=None,
             backend=backend,
-            kept=True,
-            part=part,
+            is_reused=True,
+            by_query=False,
         )
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:

@@ -12,7 +12,7 @@ from torchrankmetrics.kg.known_triples import KnownTriples, as_triples, asked_of
 from torchrankmetrics.kg.loop import QuerySide
 from torchrankmetrics.kg.scorers import Scores, both_sides, look_for_distances
 from torchrankmetrics.ranking.arrays import Integers, as_tensor
-from torchrankmetrics.ranking.shards import Slicing
+from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_function, check_int
@@ -89,9 +89,8 @@ def rank_triples(
     >>> table.ranks
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
     """
-    slicing = Slicing(process_group, offset, num_candidates)
-
-    def read() -> "tuple[Tensor, list[QuerySide]]":
+    shards = ShardSpec(process_group, offset, num_candidates)
+    with shards.agreeing() as agreement:
         tasks = as_triples(triples, "triples")
         if batch_size is not None:
             check_int("batch_size", batch_size, 1)
@@ -107,21 +106,17 @@ def rank_triples(
                     "top_k needs scores, which exact ranks do without: pass arithmetic='product' to the scorer"
                 )
             side.best = None if top_k is None else Best(top_k, higher_is_better)
-            side.slicing = slicing
-        return tasks, sides
-
-    def said(found: "tuple[Tensor, list[QuerySide]]") -> dict[str, object]:
-        return {
-            "triples": found[0],
-            "the sides, and whether they are exact": [(side.name, side.is_exact) for side in found[1]],
-            "known": "nothing" if known is None else "some",
-            "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
-            "batch_size": batch_size,
-            "higher_is_better": higher_is_better,
-            "tolerance": tolerance,
-        }
-
-    tasks, sides = slicing.agree(read, said)
+            side.shards = shards
+        if agreement is not None:
+            agreement.settings = {
+                "triples": tasks,
+                "the sides, and whether they are exact": [(side.name, side.is_exact) for side in sides],
+                "known": "nothing" if known is None else "some",
+                "candidates": None if candidates is None else as_tensor(candidates, "candidates"),
+                "batch_size": batch_size,
+                "higher_is_better": higher_is_better,
+                "tolerance": tolerance,
+            }
     options = (candidates, batch_size, backend, higher_is_better, progress, tolerance)
     table = AnsweredTable(rank_sides(sides, tasks[:, 1], *options).rows)
     if top_k is not None:

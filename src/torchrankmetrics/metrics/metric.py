@@ -37,7 +37,7 @@ from torchrankmetrics.metrics.state import (
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
 from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import HasRows, empty_rows

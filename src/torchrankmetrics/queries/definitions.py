@@ -167,7 +167,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
 
     def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
-        from torchrankmetrics.null.expectation.median import median_of_first_ranks
+        from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
         from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 
         weight = sample.weight[used]

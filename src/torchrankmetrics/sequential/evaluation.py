@@ -10,7 +10,7 @@ from torch import Tensor
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.scores import Target
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.inference.pairing import check_same_tasks
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags as fault
-from torchrankmetrics.ranking.shards import Peers
+from torchrankmetrics.ranking.shards import Communicator
 from torchrankmetrics.sequential.hypothesis import Question
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval
@@ -153,7 +153,7 @@ class Looks:
     ) -> None:
         self.draws = Draws(query, check_int("seed", seed, 0))
         self.ranked, self.baseline, self.question = Ranked.none(len(query)), baseline, question
-        self._peers, self._extends = None if process_group is None else Peers(process_group), extends
+        self._communicator, self._extends = None if process_group is None else Communicator(process_group), extends
         self._values: FloatArray = np.empty(0)  # of the drawn queries, in [0, 1]
         self._is_decided = False
 
@@ -173,8 +173,8 @@ class Looks:
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
         """Places among the draws of queries for this process to rank next; at least one, if need be again."""
         first, rank, size = self.num_queries, 0, 1
-        if self._peers is not None:
-            rank, size = self._peers.rank, len(self._peers)
+        if self._communicator is not None:
+            rank, size = self._communicator.rank, len(self._communicator)
         while first < len(self.draws):  # a loader may ask ahead of the updates
             if self.is_over and not (complete and self.question.answer(self._drawn)):
                 break
@@ -200,7 +200,7 @@ class Looks:
     def _gathered(self, index: Tensor, rows: Tensor) -> tuple[IntArray, Rows]:
         """Indices and rows of all processes, in the order of the tasks: every process goes on with the same bits."""
         block = torch.cat([rows, index.to(rows.device)[:, None]], 1)
-        rows_of_all = (block if self._peers is None else self._peers.join(block)).cpu().numpy()
+        rows_of_all = (block if self._communicator is None else self._communicator.gather(block)).cpu().numpy()
         task, first = np.unique(rows_of_all[:, WIDTH], return_index=True)
         found = without_flag(rows_of_all[first, :WIDTH], fault.REPEATED)
         fault.raise_faults(Columns(found).flags)
