@@ -324,13 +324,13 @@ def test_bad_input_is_refused_before_anything_is_scored():
         ({"baseline": WEAK_TABLE.side("tail")}, "lacks .* and is not marked as a sample"),
         ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id"),
         ({"baseline": RankTable(WEAK_TABLE.rows + torch.eye(10, dtype=torch.int64)[5] * 9)}, "none here"),
-        ({"score_baseline": (model.tails, None)}, "the sides that the model ranks"),
+        ({"score_baseline": (model.tails, None)}, "the same sides as the model"),
     ):
         with pytest.raises(ValueError, match=message):
             decide(model, **options)
     with pytest.raises(TypeError, match="baseline must be a RankTable"):
         decide(model, baseline=WEAK_TABLE.ranks)
-    with pytest.raises(ValueError, match="there is nothing to decide on"):
+    with pytest.raises(ValueError, match="triples is empty"):
         rank_sequentially(*model.both, TRIPLES[:0], KNOWN, threshold=0.5)
     assert model.asked == []
     with pytest.raises(ValueError, match="differ in num_candidates"):

@@ -44,7 +44,7 @@ class RankSample(Sample):
         pessimistic: (m,) int64, no smaller.
         num_candidates: (m,) int64, or None if unknown: then there are base values only.
         weight: (m,) float64 >= 0, of ONE task; a zero drops the entry; None: all equal.
-        count: (m,) int64 > 0, how many tasks an entry stands for; None: one each.
+        count: (m,) int64 > 0, number of tasks of the entry; None: one each.
 
     Attributes:
         optimistic, pessimistic, num_candidates, count: as given, without the entries of zero weight.
@@ -76,10 +76,10 @@ class RankSample(Sample):
         return float(self.mass.sum())
 
     def at_least(self, min_candidates: int) -> "RankSample":
-        """The tasks with so many candidates or more; itself if that is all of them.
+        """The tasks with at least ``min_candidates`` candidates; the sample itself if these are all.
 
         Raises:
-            ValueError: if candidate counts are asked for and unknown.
+            ValueError: if candidate counts are needed and unknown.
         """
         if min_candidates <= 1 or (enough := self.known_candidates >= min_candidates).all():
             return self
@@ -90,7 +90,7 @@ class RankSample(Sample):
         """Ranks of the entries, (m,) float64.
 
         Raises:
-            ValueError: for "expected", which averages values over tie orders and is no rank.
+            ValueError: for "expected", which averages values over tie orders and is not a rank.
         """
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
@@ -140,7 +140,7 @@ class RankSample(Sample):
 
     @property
     def tie_mass(self) -> float:
-        """Total weight of the tasks whose true candidate shares its score."""
+        """Total weight of the tasks whose target shares its score."""
         return float(self.mass[self.pessimistic > self.optimistic].sum())
 
     @cached_property

@@ -10,12 +10,12 @@ from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.laws import Law, common_span
 
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
-_LEAST = 1e-300  # what is kept of the probability of an atom that must not vanish
+_LEAST = 1e-300  # least probability of an atom
 _MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
 
 
 def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
-    """Law of #{answers within the first k} / divisor, hypergeometric.
+    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric.
 
     Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
     """
@@ -30,9 +30,9 @@ def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
     probability = np.exp(log_p - log_p.max())
     probability /= probability.sum()
     hits = np.arange(first, last + 1)
-    if last < high:  # the best value has its place, however unlikely
+    if last < high:  # the best value is an atom, however unlikely
         hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
-    # what is less likely than a float can say is more likely
+    # clamp probabilities that underflow float64
     values, probability = _merged(hits / divisor, np.maximum(probability, _LEAST), most)
     return Law(values, probability, 1 / divisor)
 
@@ -61,7 +61,7 @@ def first_law(N: int, m: int, k: int | None, most: int) -> Law:
 
 
 def success_law(N: int, m: int, k: int) -> Law:
-    """Law of [r_(1) <= k]."""
+    """Null distribution of [r_(1) <= k]."""
     log_no_hit = float(log_miss(np.array([N]), np.array([m]), np.array([min(k, N)]))[0])
     values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
     possible = probability > 0
@@ -70,9 +70,9 @@ def success_law(N: int, m: int, k: int) -> Law:
 
 @functools.lru_cache(maxsize=512)
 def rank_sum_law(N: int, m: int, most: int) -> Law | None:
-    """Law of AUC, the share u / (m n) of n = N - m others behind the answers; None where the recurrence is long.
+    """Null distribution of AUC, u / (m n) with n = N - m other items; None if the recurrence is long.
 
-    The last place holds an answer with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
+    The last place has a relevant item with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
 
     Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
     """

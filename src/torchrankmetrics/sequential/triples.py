@@ -10,9 +10,9 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import QuerySide
-from torchrankmetrics.kg.scorers import Scores, look_for_distances
-from torchrankmetrics.kg.triples import ScoreFunction, sides_of
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, sides_of, warn_of_distances
+from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
@@ -101,13 +101,17 @@ def rank_sequentially(
     """
     tasks = as_triples(triples, "triples")
     if not len(tasks):
-        raise ValueError("triples are none: there is nothing to decide on")
-    sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
-    others = [] if score_baseline is None else _sides_of_the_other(score_baseline, tasks, known, num_entities)
-    if others and [side.name for side in others] != [side.name for side in sides]:
-        raise ValueError("score_baseline must rank the sides that the model ranks, no more and no fewer")
-    for side in [*sides, *others]:
-        side.compare_by(higher_is_better, tolerance)
+        raise ValueError("triples is empty")
+    # each call ranks the given queries as one batch
+    options = LoopOptions(candidates, 2 * len(tasks), backend, higher_is_better, tolerance=tolerance)
+    sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
+    others: list[QuerySide] = []
+    if score_baseline is not None:
+        pair = score_baseline if isinstance(score_baseline, tuple) else (None, None)
+        single = None if isinstance(score_baseline, tuple) else score_baseline
+        others = sides_of(pair, tasks, known, options, single, num_entities)
+        if [side.name for side in others] != [side.name for side in sides]:
+            raise ValueError("score_baseline must rank the same sides as the model")
     number, width = len(tasks), len(sides) * len(tasks)
     first = [0, *accumulate(len(side.queries) for side in sides)]
     begin = {SIDE_CODES[side.name]: number * i for i, side in enumerate(sides)}
@@ -129,7 +133,7 @@ def rank_sequentially(
             own = queries[(queries >= start) & (queries < end)] - start
             if len(own):
                 part = side.part(torch.from_numpy(own).to(tasks.device))
-                table = part.rank(tasks[:, 1], candidates, len(own), backend, bar)
+                table = part.rank(tasks[:, 1], bar)
                 rows.append(table.rows)
                 index.append(table.sample_id + begin[SIDE_CODES[side.name]])
         return torch.cat(index), torch.cat(rows)
@@ -141,13 +145,5 @@ def rank_sequentially(
                 looks.add_against(*rank(others, looks.draws.queries[lacking], tqdm(disable=True)))
             looks.add(*rank(sides, looks.draws.queries[places], bar))
     decision = looks.decision
-    look_for_distances(decision.table.ranks, higher_is_better)
+    warn_of_distances(decision.table.ranks, higher_is_better)
     return decision
-
-
-def _sides_of_the_other(
-    scores: OtherScores, tasks: Tensor, known: KnownTriples | None, num_entities: int | None
-) -> list[QuerySide]:
-    if isinstance(scores, tuple):
-        return sides_of(*scores, tasks, known)
-    return sides_of(None, None, tasks, known, scores, num_entities)
