@@ -109,10 +109,10 @@ def test_names_stand_in_every_table_and_file(tmp_path):
     assert [row["relation"] for row in rows] == [relations[i] for i in frame["relation"]]
     assert {row["correct"] for row in rows} == {"0", "1"}
     assert repr(answers) == f"TopAnswers({len(answers)} queries, sides: tail, head)"
-    with pytest.raises(ValueError, match="relations must have a name for every id that occurs; 2 has none"):
+    with pytest.raises(ValueError, match="relations must have a name for every id that occurs; id 2 has none"):
         answers.named(entities, ["a", "b"]).to_csv()
-    with pytest.raises(TypeError, match="entities must be a dict of id -> name, or a sequence by id; got the string"):
-        answers.named("abc")
+    with pytest.raises(TypeError, match="entities must be a dict of id -> name, or a sequence"):
+        answers.named("abc").to_csv()
 
 
 def test_scores_are_not_modified_and_bad_k_is_refused():

@@ -279,10 +279,10 @@ def test_rows_are_in_the_state_dict_once_and_only_if_persistent():
     collection = filled(0, 1)
     assert collection.state_dict() == {}
     collection.persistent(True)
-    assert {key: tuple(value.shape) for key, value in collection.state_dict().items()} == {"rows": (12, 9)}
+    assert {key: tuple(value.shape) for key, value in collection.state_dict().items()} == {"rows": (12, 10)}
     empty = RankCollection(NAMES)
     empty.persistent(True)
-    assert tuple(empty.state_dict()["rows"].shape) == (0, 9)
+    assert tuple(empty.state_dict()["rows"].shape) == (0, 10)
     parent = torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "metrics": collection})
     twin = torch.nn.ModuleDict({"model": torch.nn.Linear(2, 2), "metrics": RankCollection(NAMES)})
     twin.load_state_dict(parent.state_dict(), strict=True)

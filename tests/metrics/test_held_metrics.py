@@ -163,7 +163,7 @@ def test_rows_are_kept_as_the_collection_says_and_a_metric_keeps_its_word() -> N
     collection = RankCollection([metric, "mrr"], storage="counts")
     for _ in range(3):
         collection.update(Ranks([1, 2], None, 9))
-    assert collection._leader._local_rows().shape == (2, 9)
+    assert collection._leader._local_rows().shape == (2, 10)
     assert metric.storage == "ranks"
     free = copy.deepcopy(collection["mr"])
     free.update(Ranks([1, 2], None, 9))

@@ -1,6 +1,5 @@
 """What a torchmetrics user types and reads: keywords, constants of classes, names, docstrings, warnings, devices."""
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import MulticlassAccuracy
 from torchmetrics.wrappers import BootStrapper, MetricTracker
 
-import torchrankmetrics
 from bits import bits
-from public_metrics import METRICS, every_kind, every_metric, expected, scores
+from public_metrics import every_kind, every_metric, expected, scores
 from torchrankmetrics import (
     AdjustedHitsAtK,
     AdjustedMeanRank,
@@ -36,19 +34,9 @@ from torchrankmetrics import (
     evaluate,
     rank_scores,
 )
-from torchrankmetrics.definitions.tasks import MEAN_RANK
-from torchrankmetrics.metrics import named, named as adjusted, of_queries
-from torchrankmetrics.metrics.measure import Measure
 from worker_pool import WorkerPool
 
 PREDS, TARGET = scores(1)
-BASES = (named.NamedMetric, named.NamedMetricAtK, of_queries.QueryMetricUpToK)
-NAMED = [
-    found
-    for module in (named, adjusted, of_queries)
-    for _, found in inspect.getmembers(module, inspect.isclass)
-    if found.__module__ == module.__name__ and found not in BASES
-]
 
 
 # ------------------------------------------------------------------------------------------------------- keywords
@@ -149,8 +137,8 @@ def test_directions_are_those_of_the_papers() -> None:
     assert MeanRank(view="z_score").higher_is_better is True
     assert MeanReciprocalRank(view="p_value").higher_is_better is False
 
-    class Own(MeanRank):
-        measure = Measure(MEAN_RANK, "adjusted_index")
+    class Own(MeanRank, key="amri"):
+        pass
 
     assert Own.higher_is_better is Own().higher_is_better is True
 
@@ -222,20 +210,6 @@ def test_what_a_name_leaves_open_keywords_say() -> None:
     metric = RankMetric("tail.mrr", view="z_score", rank_type="optimistic")
     assert metric.key == "tail_optimistic_z_mrr"
     assert RankMetric("z_mrr", view="z_score").key == "z_mrr"  # to say the same twice is no conflict
-
-
-@pytest.mark.parametrize("found", NAMED, ids=lambda found: found.__name__)
-def test_docstrings_are_in_the_form_of_the_host(found: type) -> None:
-    if found.__name__.startswith("_"):
-        return
-    text = inspect.getdoc(found) or ""
-    args, example = text.split("Args:\n")[1].split("Example:\n")
-    assert {"rank_type", "side", "average", "expectation", "storage", "**kwargs"} <= {
-        line.split(":")[0].strip() for line in args.splitlines() if line.startswith("    ") and line[4] != " "
-    }
-    assert f">>> from torchrankmetrics import {found.__name__}\n" in example
-    own = set(inspect.signature(found).parameters) - {"kwargs"}
-    assert all(f"    {name}: " in args for name in own)
 
 
 # ----------------------------------------------------------------------------------------------------- evaluate
@@ -431,7 +405,5 @@ def test_on_the_meta_device_ours_does_what_a_host_metric_does(program: str) -> N
         assert ours.is_meta or ours == theirs
 
 
-def test_there_is_a_named_class_for_every_public_metric() -> None:
-    public = {getattr(torchrankmetrics, parameters.id) for parameters in METRICS}
-    assert public - {RankMetric} == set(NAMED)
+def test_the_bounds_of_an_adjusted_class_are_those_of_its_view() -> None:
     assert AdjustedHitsAtK.plot_upper_bound == 1

@@ -41,13 +41,14 @@ def changed(column: str, value: int) -> torch.Tensor:
 BAD_ROWS = {
     "dtype": (ROWS.int(), "int64"),
     "float": (ROWS.double(), "int64"),
-    "width": (ROWS[:, :7], r"\(n, 9\), got \(2, 7\)"),
-    "shape": (ROWS[0], r"\(n, 9\), got \(9,\)"),
+    "width": (ROWS[:, :7], r"\(n, 10\), got \(2, 7\)"),
+    "shape": (ROWS[0], r"\(n, 10\), got \(10,\)"),
     "rank 0": (changed("optimistic", 0), "ranks must"),
     "rank above N": (changed("pessimistic", 10), "ranks must"),
     "order": (changed("optimistic", 5), "optimistic"),
     "fault": (changed("side_and_flags", -1), "told at compute"),
     "weight": (changed("weight_bits", -1), "weight must be finite"),
+    "gain": (changed("gain_bits", -1), "gain must be finite"),
     "count": (changed("count", 0), "count must be at least 1"),
     "flags": (changed("side_and_flags", 1 << 20), "known flags in side_and_flags, got 0x40000"),
     "no tensor": ("rows", "int64"),
@@ -170,29 +171,40 @@ def test_rows_of_a_checkpoint_come_back_once_on_several_processes(pool: WorkerPo
         assert found["single"] == bits(alone)
 
 
-def test_checkpoints_that_0_1_wrote_load_with_their_values() -> None:
-    """Rows had eight columns, no query; nobody noted which process wrote them."""
-    asked = {"sides": ("both", "tail"), "rank_types": ("realistic", "expected"), "prefix": "val/"}
+VERSIONS = [("0_1", (42, 8), "2 of 42"), ("0_2", (67, 9), "2 of 67")]
+
+
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
+@pytest.mark.parametrize(("version", "shape", "nan"), VERSIONS)
+def test_checkpoints_of_older_versions_load_with_their_values(version: str, shape: tuple[int, int], nan: str) -> None:
+    """Rows had eight columns in 0.1 and nine in 0.2."""
+    known = json.loads((OLD / f"values_{version}.json").read_text())
+    state = torch.load(OLD / f"checkpoint_{version}.pt", weights_only=True)
+    assert state["collection.rows"].shape == shape
     single = MeanReciprocalRank(view="z_score", average="macro")
-    metrics: Any = nn.ModuleDict({"collection": RankCollection(**asked), "single": single})
-    metrics.load_state_dict(torch.load(OLD / "checkpoint_0_1.pt", weights_only=True))
-    known = json.loads((OLD / "values_0_1.json").read_text())
+    metrics: Any = nn.ModuleDict({"collection": RankCollection(_names(known), prefix="val/"), "single": single})
+    metrics.load_state_dict(state)
     for metric, values in ((metrics["collection"], known["collection"]), (single, {"": known["single"]})):
-        with pytest.warns(RankMetricWarning, match="2 of 42 ranking tasks have NaN scores"):
+        with pytest.warns(RankMetricWarning, match=f"{nan} ranking tasks have NaN scores"):
             found = bits(metric)
         assert {key: float.fromhex(value) for key, value in found.items()} == pytest.approx(values, rel=1e-12)
         metric.update(Ranks([1], None, 9), side="tail", group=0, sample_id=[10**6])
-        with pytest.warns(RankMetricWarning, match="2 of 43"):
+        with pytest.warns(RankMetricWarning, match=f"{nan[:-1]}{int(nan[-1]) + 1} ranking tasks"):
             assert bits(metric) != found
 
 
-def test_files_that_0_1_wrote_load_with_their_values() -> None:
-    table = RankTable.load(OLD / "ranks_0_1.npz")
-    known = json.loads((OLD / "values_0_1.json").read_text())["collection"]
-    asked = [key.removeprefix("val/") for key in known]
-    with pytest.warns(RankMetricWarning, match="2 of 42 ranking tasks have NaN scores"):
-        found = evaluate(table, metrics=asked)
-    assert {f"val/{key}": value for key, value in found.items()} == pytest.approx(known, rel=1e-12)
-    (rows,) = (value for key, value in torch.load(OLD / "checkpoint_0_1.pt").items() if key == "collection.rows")
-    assert rows.shape == (42, 8)
+@pytest.mark.filterwarnings("ignore:relevant items of one query")
+@pytest.mark.parametrize(("version", "shape", "nan"), VERSIONS)
+def test_files_of_older_versions_load_with_their_values(version: str, shape: tuple[int, int], nan: str) -> None:
+    table = RankTable.load(OLD / f"ranks_{version}.npz")
+    known = json.loads((OLD / f"values_{version}.json").read_text())
+    with pytest.warns(RankMetricWarning, match=f"{nan} ranking tasks have NaN scores"):
+        found = evaluate(table, metrics=_names(known))
+    assert {f"val/{key}": value for key, value in found.items()} == pytest.approx(known["collection"], rel=1e-12)
+    rows = torch.load(OLD / f"checkpoint_{version}.pt")["collection.rows"]
+    assert rows.shape == shape
     assert torch.equal(RankTable(rows).compact().rows, table.compact().rows)
+
+
+def _names(known: dict[str, dict[str, float]]) -> list[str]:
+    return [key.removeprefix("val/") for key in known["collection"]]

@@ -71,7 +71,7 @@ def test_a_gather_of_ones_own_is_handed_the_rows_once(pool: WorkerPool) -> None:
     every = of_one_process(BATCHES)
     for rank, (values, handed) in enumerate(pool.run(job_gather, PROCESSES)):
         assert values == every
-        assert handed == [(len(BATCHES[rank]["tasks"]), 9)]
+        assert handed == [(len(BATCHES[rank]["tasks"]), 10)]
 
 
 def job_steps(rank: int) -> list[dict[str, str]]:

@@ -35,13 +35,6 @@ KNOWN: set[str] = {
     "metrics/collection.py imports torchrankmetrics.inference.standard_errors",
     "null/expectation/median.py imports torchrankmetrics.queries.distributions",
     "null/tails/significance.py imports torchrankmetrics.queries.definitions",
-    "table/rank_table.py imports torchrankmetrics.inference.intervals",
-    "table/rank_table.py imports torchrankmetrics.inference.standard_errors",
-    "table/rank_table.py imports torchrankmetrics.metrics.analysis",
-    "table/rank_table.py imports torchrankmetrics.metrics.breakdown",
-    "table/rank_table.py imports torchrankmetrics.metrics.measure",
-    "table/rank_table.py imports torchrankmetrics.metrics.selection",
-    "table/rank_table.py imports torchrankmetrics.metrics.summary",
 }
 # optional and heavy libraries, and the packages that may import them
 LIBRARIES = {

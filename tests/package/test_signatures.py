@@ -3,22 +3,28 @@
 import ast
 import importlib
 import inspect
+import pickle
 import pkgutil
+import re
 import textwrap
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args, get_origin
 
+import pytest
+
 import torchrankmetrics
+from torchrankmetrics import HitsAtK, RankMetric
+from torchrankmetrics.metrics.metric import HostOptions
+from torchrankmetrics.metrics.named import NamedMetric
+from torchrankmetrics.metrics.registry import all_names
+from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
 SHALLOW = ("audit", "datasets", "definitions", "inference", "plots", "study")
 STARS = ("*args", "**kwargs")
 # what torchmetrics and PyKEEN leave open: keywords that go on to them, and methods that are theirs
 HOSTS = {
-    *(f"metrics.{name}.__init__ **kwargs" for name in ("metric.RankMetric", "collection.RankCollection")),
-    *(f"metrics.named.{name}.__init__ **kwargs" for name in ("NamedMetric", "NamedMetricAtK", "PowerMeanRank")),
-    "metrics.of_queries.QueryMetricUpToK.__init__ **kwargs",
     *(
         f"metrics.{name}.forward {part}"
         for name in ("metric.RankMetric", "collection.RankCollection")
@@ -139,3 +145,59 @@ def test_counts_are_candidate_counts() -> None:
 def test_no_public_signature_has_any_but_what_a_host_leaves_open() -> None:
     found = {f"{name} {part}" for name, read in signatures().items() for part in open_parts(*read)}
     assert found == HOSTS
+
+
+METRIC_CLASSES = [
+    found
+    for name in torchrankmetrics.__all__
+    if inspect.isclass(found := getattr(torchrankmetrics, name))
+    and issubclass(found, RankMetric)
+    and found is not RankMetric
+]
+
+
+@pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
+def test_the_signature_of_a_metric_class_has_all_arguments_that_it_accepts(kind: type[RankMetric]) -> None:
+    parameters = inspect.signature(kind).parameters
+    assert all(one.kind in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY) for one in parameters.values())
+    number = {name: 3 for name, one in parameters.items() if one.default is one.empty}
+    given = {name: one.default for name, one in parameters.items()} | number
+    assert kind(**given).key == kind(**number).key
+    wanted = {*list(inspect.signature(RankMetric).parameters)[1:-1], *HostOptions.__annotations__}
+    assert parameters.keys() - {"k", "p"} <= wanted
+    other = {"view": "normalized", "rank_type": "optimistic", "side": "tail", "average": "macro", "storage": "counts"}
+    other |= {"expectation": DEFAULT_EXPECTATION, "process_group": None, "dist_sync_fn": print}
+    other |= {"distributed_available_fn": bool}
+    for name in wanted - parameters.keys():
+        with pytest.raises(ValueError, match=f"but {name}="):
+            kind(**number, **{name: "base"})
+    for name in wanted & parameters.keys():
+        if not (name == "view" and kind(**number).higher_is_better is None):
+            assert kind(**number, **{name: other.get(name, True)}).key
+    with pytest.raises((TypeError, ValueError), match="wheels"):
+        kind(**number, wheels=4)
+
+
+@pytest.mark.parametrize("kind", METRIC_CLASSES, ids=lambda kind: kind.__name__)
+def test_the_help_of_a_metric_class_has_arguments_input_output_and_an_example(kind: type[RankMetric]) -> None:
+    text = inspect.getdoc(kind) or ""
+    args, rest = text.split("Args:\n")[1].split("As input to ``update`` the metric accepts:\n")
+    assert all(re.search(rf"^ +(.*, )?{name}\b", args, re.MULTILINE) for name in inspect.signature(kind).parameters)
+    outputs, example = rest.split("As output of ``compute`` the metric returns:\n")[1].split("Example:\n")
+    assert "value (Tensor): 0-d float64" in outputs
+    assert f">>> from torchrankmetrics import {kind.__name__}\n" in example
+
+
+def test_every_metric_has_a_class_and_keeps_its_example() -> None:
+    names = {kind.metric_name for kind in METRIC_CLASSES if issubclass(kind, NamedMetric)}
+    assert all_names().keys() - {f"{name}_at_<k>" for name in names} <= names
+
+    class Own(HitsAtK):
+        """Hits at 3."""
+
+        def __init__(self) -> None:
+            super().__init__(3)
+
+    assert not inspect.signature(Own).parameters
+    assert Own().key == "hits_at_3"
+    assert pickle.loads(pickle.dumps(HitsAtK(3, side="tail"))).key == "tail_hits_at_3"

@@ -34,6 +34,7 @@ FULL = {
     "count": [1, 5, 1],
     "query": [3, 3, -17],
     "weight": [0.1, 1.0, 2.5],
+    "gain": [0.0, 3.0, 1.0],
     "nan": [True, False, False],
     "sampled": [False, True, False],
     "partial": [True, False, False],
@@ -67,7 +68,7 @@ def test_every_column_makes_the_round_trip_and_what_says_nothing_is_left_out(tmp
     table.save(tmp_path / "a.parquet")  # by its name
     written = pq.read_table(tmp_path / "a.parquet")
     assert {name: written[name].to_pylist() for name in written.column_names} == FULL
-    assert written.schema.metadata == {b"rank_table_version": b"3"}
+    assert written.schema.metadata == {b"rank_table_version": b"4"}
     assert torch.equal(RankTable.load(tmp_path / "a.parquet").rows, table.rows)
     RankTable.from_numpy({"optimistic": [1], "num_candidates": 3}).save(tmp_path / "b.parquet")
     assert pq.read_schema(tmp_path / "b.parquet").names == ["optimistic", "pessimistic", "num_candidates"]
@@ -179,7 +180,7 @@ def test_what_is_no_parquet_or_of_another_version_is_refused(tmp_path):
             RankTable.from_parquet(path)
     for version, message in (
         (b"99", "its rank_table_version is 99; this library reads 1, 2"),
-        (b"1", "it has .partial., which a file of rank_table_version below 3 has not"),
+        (b"1", "it has .gain., which a file of rank_table_version below 4 has not"),
     ):
         pq.write_table(pa.table(FULL).replace_schema_metadata({b"rank_table_version": version}), path)
         with pytest.raises(ValueError, match=message):

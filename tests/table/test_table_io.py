@@ -18,6 +18,7 @@ from hypothesis import given, strategies as st
 
 from fuzzing import cases
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, Columns
 
@@ -43,6 +44,9 @@ def tables(draw):
     if n and draw(st.booleans()):
         options["weight"] = column(st.floats(0.01, 1e300))
     table = RankTable.from_ranks(ranks, **options)
+    if draw(st.booleans()):
+        gains = column(st.floats(0, 1e300))
+        table = RankTable.from_numpy(table.to_numpy() | {"gain": np.array(gains, dtype=np.float64)})
     marks = column(st.sampled_from([0, flags.NAN, flags.SAMPLED, flags.NAN | flags.SAMPLED]))
     Columns(table.rows).side_and_flags |= torch.tensor(marks, dtype=torch.int64) << SIDE_BITS
     return table
@@ -88,6 +92,22 @@ def test_columns_that_say_nothing_are_left_out():
     assert by_row == {1: False, 4: True}
     assert sorted(arrays["group"]) == [ABSENT, ABSENT, 1, 1]
     assert sorted(arrays["count"]) == [1, 1, 2, 2]
+
+
+def test_gains_are_part_of_a_task_of_a_query_and_ignored_by_metrics_of_ranking_tasks(tmp_path):
+    arrays = {"optimistic": [2, 2, 5], "num_candidates": 9, "query": [1, 1, 2], "filtered": True}
+    table, without = (RankTable.from_numpy({**arrays, **gain}) for gain in ({"gain": [2.0, 1.0, 0.0]}, {}))
+    table.save(tmp_path / "a.npz")
+    with np.load(tmp_path / "a.npz") as file:
+        assert int(file["rank_table_version"]) == 4
+    loaded = RankTable.load(tmp_path / "a.npz").compact()
+    assert loaded.to_numpy()["gain"].tolist() == [1.0, 2.0, 0.0]
+    assert len(without.compact()) == 2
+    single = RankTable.from_numpy({"optimistic": [2, 2], "num_candidates": 9, "gain": [2.0, 1.0]})
+    assert len(Analysis([single.rows]).rows) == 1
+    assert len(single.compact()) == 2
+    for one, other in ((table, without), (single, RankTable.from_numpy({"optimistic": [2, 2], "num_candidates": 9}))):
+        assert evaluate(one, metrics=["mrr", "z_gmr"]) == evaluate(other, metrics=["mrr", "z_gmr"])
 
 
 def test_arrays_are_copies():
@@ -142,6 +162,8 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
         ({"side": ["head", "tail"]}, TypeError, "side must hold numbers"),
         ({"count": [True, True]}, TypeError, "count must hold integers, got torch.bool"),
         ({"weight": ["a", "b"]}, TypeError, "weight must hold real numbers"),
+        ({"gain": ["a", "b"]}, TypeError, "gain must hold real numbers"),
+        ({"gain": [1, -1]}, ValueError, "gain must be finite and not negative; got -1.0 in row 1"),
         ({"weight": [1j, 1]}, TypeError, "weight must hold real numbers"),
         ({"nan": [0, 1]}, TypeError, "nan must hold booleans, got int64"),
         ({"optimistic": 1}, ValueError, r"optimistic must be \(tasks,\), got shape \(\)"),
@@ -170,7 +192,7 @@ GOOD = {"optimistic": [1, 2], "num_candidates": [5, 5]}
 def test_bad_arrays_are_named(change, error, message, tmp_path):
     with pytest.raises(error, match=message):
         RankTable.from_numpy(GOOD | change)
-    np.savez(tmp_path / "a.npz", rank_table_version=1, **(GOOD | change))
+    np.savez(tmp_path / "a.npz", rank_table_version=4, **(GOOD | change))
     with pytest.raises(ValueError, match=f"a.npz is no whole RankTable file: .*{message}"):
         RankTable.load(tmp_path / "a.npz")
 
@@ -227,11 +249,12 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         "single array": npy(np.arange(3)),
         "version.*it has a": npz(a=np.arange(3)),
         "it has nothing": npz(),
-        r"version is 4; this library reads 1, 2, 3": npz(**{**whole, "rank_table_version": 4}),
+        r"version is 5; this library reads 1, 2, 3, 4": npz(**{**whole, "rank_table_version": 5}),
         "it has 'query', which a file of rank_table_version below 2 has not": npz(**{**whole, "query": np.array(3)}),
         "it has 'partial', which a file of rank_table_version below 3 has not": npz(
             **{**whole, "partial": np.array(True)}
         ),
+        "it has 'gain', which a file of rank_table_version below 4 has not": npz(**whole, gain=[1.0, 2.0]),
         r"version is array\(1\.5\)": npz(**{**whole, "rank_table_version": 1.5}),
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "arrays must hold num_candidates": npz(rank_table_version=1, optimistic=[1]),
@@ -333,10 +356,10 @@ def test_a_small_file_that_would_take_much_memory_is_refused_until_the_caller_al
     path = tmp_path / "a.npz"
     bomb(path, 2_000_000, 2_000_000)
     assert path.stat().st_size < 5000
-    needed = 73 * 2_000_000
+    needed = 81 * 2_000_000
     message, peak = peak_of_loading(path, max_bytes=needed)  # the headers come on top
     assert "a.npz is not loaded: it would take " in message
-    assert "max_bytes=146000000: if you trust it, allow more (max_bytes=, on the command line --max-bytes)" in message
+    assert "max_bytes=162000000: if you trust it, allow more (max_bytes=, on the command line --max-bytes)" in message
     assert peak < 1_000_000
     assert len(RankTable.load(path, max_bytes=needed + 1000)) == 2_000_000
     bomb(path, 20_000_000, 20_000_000)

@@ -13,7 +13,7 @@ from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, weights
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, gains, weights
 from torchrankmetrics.table.queries import Queries, queries_of
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -105,12 +105,13 @@ def _listed(lost: set[tuple[int, int]]) -> str:
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Refuse tasks that are not the same in all but their ranks; rows (n, 9) of both, in one order."""
+    """Refuse tasks that are not the same in all but their ranks; rows (n, 10) of both, in one order."""
     for what, x, y in (
         ("side", Columns(a).side, Columns(b).side),
         ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),
         ("group", Columns(a).group, Columns(b).group),
         ("weight", weights(a), weights(b)),
+        ("gain", gains(a), gains(b)),
     ):
         different = np.flatnonzero(x != y)
         if len(different):

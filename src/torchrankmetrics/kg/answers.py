@@ -1,6 +1,6 @@
 """Top-k candidates of every query of an evaluation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -8,10 +8,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shown
-
-Names = Mapping[int, str] | Sequence[str] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,17 +46,15 @@ class TopAnswers(Rendered):
     relations: Names = None
 
     def named(self, entities: Names = None, relations: Names = None) -> "TopAnswers":
-        """The same with names, dicts of id -> name or sequences by id, in every table of it.
+        """Return a copy whose tables show names instead of ids.
+
+        Args:
+            entities: a dict of id -> name, or a sequence by id.
+            relations: likewise.
 
         Raises:
-            TypeError: if names are a string.
-            ValueError: when it is written, if an id has no name.
+            TypeError, ValueError: when the table is written, if names are a string or an id has no name.
         """
-        for name, given in (("entities", entities), ("relations", relations)):
-            if isinstance(given, str):
-                raise TypeError(
-                    f"{name} must be a dict of id -> name, or a sequence by id; got the string {shown(given)}"
-                )
         return replace(self, entities=entities, relations=relations)
 
     def __len__(self) -> int:
@@ -79,14 +75,10 @@ class TopAnswers(Rendered):
             first, second = found.queries[query].T.tolist()
             ids = found.ids[query, place].tolist()
             triple = (first, second, ids) if side == "tail" else (ids, first, second)
+            given = ((self.entities, "entities"), (self.relations, "relations"), (self.entities, "entities"))
             labels = [
-                named(part, names, what)
-                for part, names, what in zip(
-                    triple,
-                    (self.entities, self.relations, self.entities),
-                    ("entities", "relations", "entities"),
-                    strict=True,
-                )
+                [name_of(number, names, argument, "id") for number in numbers]
+                for numbers, (names, argument) in zip(triple, given, strict=True)
             ]
             rest = (
                 (place + 1).tolist(),
@@ -164,21 +156,3 @@ class Best:
             return SideAnswers(queries.cpu(), *(torch.empty(shape, dtype=dtype, device="cpu") for dtype in dtypes))
         ids, scores, correct = (torch.cat(part).cpu() for part in zip(*self.parts, strict=True))
         return SideAnswers(queries.cpu(), ids, scores, correct)
-
-
-def named(ids: list[int], names: Names, what: str) -> list[int] | list[str]:
-    """Names of ids, or the ids where there are none.
-
-    Raises:
-        ValueError: if an id has no name.
-    """
-    if names is None:
-        return ids
-    try:
-        if not isinstance(names, Mapping) and min(ids, default=0) < 0:
-            raise IndexError
-        return [names[i] for i in ids]
-    except (KeyError, IndexError):
-        there = names.keys() if isinstance(names, Mapping) else range(len(names))
-        missing = next(i for i in ids if i not in there)
-        raise ValueError(f"{what} must have a name for every id that occurs; {missing} has none") from None

@@ -19,6 +19,7 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
+    ONE,
     SIDE_CODES,
     Columns,
     Rows,
@@ -38,11 +39,11 @@ class Analysis:
     """Canonical rows, samples by side and average, base values: each computed on first use, kept while the rows stay.
 
     Args:
-        blocks: int64 (n_i, 9) blocks of rows, on any device.
+        blocks: int64 (n_i, 10) blocks of rows, on any device.
 
     Attributes:
-        table_rows: all of them in canonical form, (n, 9) int64.
-        rows: what metrics of tasks see: the same, but tasks that differ in their query alone are counted together.
+        table_rows: all of them in canonical form, (n, 10) int64.
+        rows: what metrics of ranking tasks use: as table_rows, without queries and gains, equal rows counted together.
         has_queries: whether some query may have several answers.
 
     Raises:
@@ -64,7 +65,7 @@ class Analysis:
         self._queries: Queries | None = None
         self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
-        if self.has_queries:
+        if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
             self.rows = canonical_rows(without_queries(self.table_rows))[0]
             self.rows.flags.writeable = False
         self._samples: dict[tuple[Side, Average, int], RankSample] = {}

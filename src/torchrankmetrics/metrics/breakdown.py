@@ -2,7 +2,7 @@
 
 import gc
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -20,8 +20,9 @@ from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.metrics.views import apply_view_to_each
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Rendered, Tabular
+from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.columns import used
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +257,6 @@ class Groups:
 
 
 Cell = int | float | str
-Names = Mapping[int, str] | Sequence[str] | None
 
 
 @dataclass(frozen=True)
@@ -314,7 +314,7 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()
-    cells = [ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]]
+    cells: list[list[Cell]] = [ids if names is None else [name_of(group, names) for group in groups.ids.tolist()]]
     cells.append(groups.num_tasks.tolist())
     cells += [groups.values(measure).tolist() for measure in columns.values()]
     return Breakdown(("group", "count", *columns), _rows(cells), tuple(sampled_notes(analysis)))
@@ -329,24 +329,6 @@ def _rows(cells: list[list[Cell]]) -> tuple[tuple[Cell, ...], ...]:
     finally:
         if searching:
             gc.enable()
-
-
-def name_of(group: int, names: Names) -> Cell:
-    """Name of a group, itself without names.
-
-    Raises:
-        ValueError: if it has none.
-    """
-    if names is None:
-        return group
-    if isinstance(names, str):
-        raise TypeError(
-            f"names must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
-        )
-    inside = group in names if isinstance(names, Mapping) else 0 <= group < len(names)
-    if not inside:
-        raise ValueError(f"names must have a name for every group that occurs; group {group} has none")
-    return names[group]
 
 
 def _is_nan(cell: object) -> bool:

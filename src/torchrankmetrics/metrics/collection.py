@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -14,10 +14,10 @@ from torchrankmetrics.eager import eager
 from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
 from torchrankmetrics.inference.standard_errors import Method
 from torchrankmetrics.metrics.analysis import Average
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
+from torchrankmetrics.metrics.breakdown import Breakdown, break_down
 from torchrankmetrics.metrics.held import HoldingCollection
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import RankMetric, Storage
+from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
 from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
 from torchrankmetrics.metrics.store import RowStore, as_values
@@ -25,6 +25,7 @@ from torchrankmetrics.metrics.summary import Summary, summarize
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.rendering.tabular import Names
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
@@ -82,14 +83,14 @@ class RankCollection(HoldingCollection):
         prefix: str | None = None,
         postfix: str | None = None,
         compute_groups: bool | list[list[str]] = True,
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
         if not isinstance(compute_groups, bool | list):
             raise TypeError(f"compute_groups must be a bool or lists of keys, got {type(compute_groups).__name__}")
         self._selection = Selection(
             views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
         )
-        self._options = {"storage": storage, **kwargs}
+        self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
         super().__init__(prefix, postfix)
         self._labels = self._selection.labels

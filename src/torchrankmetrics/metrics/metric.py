@@ -1,7 +1,7 @@
 """`RankMetric`: one metric as a torchmetrics Metric; its attributes follow from its measure."""
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypeVar, cast, get_args, overload
+from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -56,6 +56,20 @@ class OfMeasure(Generic[Fact]):
 
 
 Storage = Literal["ranks", "counts"]
+
+
+class HostOptions(TypedDict, total=False):
+    """Keyword arguments of ``torchmetrics.Metric``."""
+
+    compute_on_cpu: bool
+    dist_sync_on_step: bool
+    process_group: object
+    dist_sync_fn: Callable[..., object] | None
+    distributed_available_fn: Callable[..., bool] | None
+    sync_on_compute: bool
+    compute_with_cache: bool
+
+
 _COMPACT_FROM = 1 << 16
 
 
@@ -63,16 +77,16 @@ class RankMetric(TakesBatches, RowState):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
-        definition: what is computed: a name (any synonym), which may say view, rank type and side itself, or a
-            definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
-        view: "base" (so is None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic" (so is None), "optimistic", "pessimistic", or "expected" over tie orders. p-values are
-            computed from pessimistic ranks, whatever the rank type.
-        side: "both" (so is None), or "head", "tail" or "relation": only those tasks count.
-        average: "micro" (so is None; every task weighs the same) or "macro" (every group does).
-        expectation: what gives null moments; None: exact.
-        storage: "ranks" keeps the rows as they came; "counts" merges equal rows in place: memory is bounded by the
-            number of distinct rows, values are the same.
+        definition (str, RankDefinition or QueryDefinition): a name (any synonym; it may include view, rank type and
+            side), or a definition such as ``RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))``.
+        view (str, default None): "base" (None), "normalized" (M / E), "adjusted_index", "z_score" or "p_value".
+        rank_type (str, default None): "realistic" (None), "optimistic", "pessimistic", or "expected" over the orders of
+            tied candidates (None for query metrics). p-values are computed from pessimistic ranks.
+        side (str, default None): "both" (None), or only the tasks of "head", "tail" or "relation".
+        average (str, default None): "micro" (None): tasks have equal weights; "macro": groups have equal weights.
+        expectation (ExpectationProvider, default None): source of the null moments; None: exact.
+        storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
+            the number of distinct rows bounds the memory; values are the same.
         **kwargs: those of ``torchmetrics.Metric``.
 
     Raises:
@@ -126,7 +140,7 @@ class RankMetric(TakesBatches, RowState):
         average: Average | None = None,
         expectation: ExpectationProvider | None = None,
         storage: Storage = "ranks",
-        **kwargs: Any,
+        **kwargs: Unpack[HostOptions],
     ) -> None:
         measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
         check_choice("storage", storage, get_args(Storage))
@@ -186,7 +200,7 @@ class RankMetric(TakesBatches, RowState):
         """Take over the rows of another metric, as if its updates had been made here.
 
         Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 9) tensors.
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
 
         Raises:
             TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.

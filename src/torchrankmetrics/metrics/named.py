@@ -1,345 +1,340 @@
-"""Public classes of ranking-task metrics, with their docstrings."""
+"""Public metric classes; signature, arguments, input, output and example of their docstrings are generated."""
 
 import inspect
 import re
-from collections.abc import Callable
-from typing import Any
+import textwrap
+from typing import Any, ClassVar, Unpack
 
-from torchrankmetrics.definitions import tasks as definitions
+from torch import Tensor, float64, tensor
+
+from torchrankmetrics.definitions.sample import RankType
+from torchrankmetrics.definitions.tasks import power_mean_rank
+from torchrankmetrics.metrics.analysis import Average, Side
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import RankMetric
-from torchrankmetrics.metrics.registry import MetricName
-from torchrankmetrics.queries.definitions import Definition
+from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
+from torchrankmetrics.metrics.registry import METRICS, as_measure
+from torchrankmetrics.metrics.views import View
+from torchrankmetrics.null.expectation.provider import ExpectationProvider
+from torchrankmetrics.validation import check_int
 
-_EXAMPLE = """\
+_DOCUMENTATION = """\
+{summary}
+
+Args:
+{args}
+
+As input to ``update`` the metric accepts:
+    preds (Tensor): scores of shape (B, N), higher is better; or a ``Ranks`` or ``RankTable``, without target.
+    target ({target}
+    exclude (Tensor): bool (B, N), True: not a candidate (padding, {others}).
+
+As output of ``compute`` the metric returns:
+    value (Tensor): 0-d float64 over all updates and processes; NaN without {unit} or where it is undefined.
+
 Example:
     >>> import torch
     >>> from torchrankmetrics import {name}
     >>> preds = torch.tensor([[0.9, 0.1, 0.4, 0.2], [0.2, 0.4, 0.4, 0.9], [0.5, 0.8, 0.6, 0.1]])
-    >>> target = torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 candidates
+    >>> target = {example}
+    >>> {name}({arguments})(preds, target)
+    {value}
 """
+_TASKS = {
+    "target": "Tensor): columns (B,) of the ground-truth candidates; bool (B, N) for several relevant items.",
+    "others": "other known positives",
+    "unit": "ranking tasks",
+    "example": "torch.tensor([0, 1, 2])  # realistic ranks 1, 2.5 and 2 among 4 candidates",
+}
+_QUERIES = {
+    "target": "Tensor or list): bool (B, N), True: relevant; or the columns of the relevant items of each query.",
+    "others": "items seen in training",
+    "unit": "queries",
+    "example": "[[0, 2], [1, 2], [0, 1, 3]]  # relevant items of each query",
+}
+_NUMBERS = {
+    "k: int": "k (int): number of first places that count, at least 1.",
+    "k: int | None = None": "k (int, default None): number of first places that count, at least 1; None: all.",
+    "p: float": "p (float): exponent, a real number or an infinity.",
+}
+_HOST_DEFAULTS = {"compute_on_cpu": False, "dist_sync_on_step": False, "sync_on_compute": True} | {
+    "compute_with_cache": True
+}
 
 
-def host_form(name: str, own: str, general: str, fixed: set[str]) -> str:
-    """Put the arguments of all metrics, and the scores of the example, into the docstring of one.
+class Options(HostOptions, total=False):
+    """Keyword arguments of every metric class."""
 
-    Args:
-        name: of the class.
-        own: its docstring: text, its own ``Args:`` if any, ``Example:``.
-        general: the docstring whose ``Args:`` it shares.
-        fixed: names of arguments that it does not share.
-    """
-    text, example = inspect.cleandoc(own).split("Example:\n")
-    section = inspect.cleandoc(general).split("Args:\n")[1].split("\n\n")[0]
-    shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
-    args = [entry for entry in shared if entry.strip().split(":")[0] not in fixed]
-    head = text.rstrip() + ("\n" if "Args:\n" in text else "\n\nArgs:\n")
-    return head + "\n".join(args) + "\n\n" + _EXAMPLE.format(name=name) + example.rstrip() + "\n"
+    view: View | None
+    rank_type: RankType | None
+    side: Side | None
+    average: Average | None
+    expectation: ExpectationProvider | None
+    storage: Storage
+
+
+class _ClassMeasure:
+    """The measure on a class, with 1 or 2 for a number in its name: direction and bounds do not depend on it."""
+
+    def __get__(self, metric: "NamedMetric | None", owner: "type[NamedMetric]") -> Measure:
+        return as_measure(owner.metric_name.replace("<k>", "1").replace("<p>", "2"))
 
 
 class NamedMetric(RankMetric):
-    """A metric whose class says definition and view: what torchmetrics reads off a class holds for its metrics.
+    """A metric whose name is fixed by its class, so that torchmetrics reads direction and bounds from the class.
 
-    Where the definition has a parameter, that of the class stands for all: direction and bounds are the same.
+    A class passes its name as ``key``, and the arguments and the value of its example.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        self._init_as(type(self).measure.definition, **kwargs)
+    metric_name: ClassVar[str]
+    measure = _ClassMeasure()  # instances have their own
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init__(self, **options: Unpack[Options]) -> None:
+        super().__init__(self.metric_name, **options)
+
+    def __init_subclass__(
+        cls, key: str | None = None, arguments: str = "", value: float | None = None, **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
-        ours = cls.__module__.startswith(__package__)
-        if ours and cls.__doc__ and RankMetric.__doc__:  # there are none under python -OO
-            fixed = {"definition"} if cls.measure.view == "base" else {"definition", "view"}
-            cls.__doc__ = host_form(cls.__name__, cls.__doc__, RankMetric.__doc__, fixed)
+        cls.__signature__ = None if key is None and "__init__" in vars(cls) else _signature(cls, key or "")
+        if key is not None:
+            cls.metric_name = key
+        if value is not None and cls.__doc__ and RankMetric.__doc__:  # python -OO has no docstrings
+            cls.__doc__ = _document(cls, arguments, tensor(value, dtype=float64))
 
-    def _init_as(self, definition: Definition, **kwargs: Any) -> None:
-        view = type(self).measure.view
-        super().__init__(MetricName(definition, None if view == "base" else view), **kwargs)
+    __signature__: ClassVar[inspect.Signature | None] = None
 
 
-class MeanRank(NamedMetric):
-    """Mean rank, sum of v_i r_i in [1, max N]; lower is better. Hoyt et al. 2022, eq. 1.
+class NamedMetricAtK(NamedMetric):
+    """A metric of the first k places."""
 
-    Example:
-        >>> MeanRank()(preds, target)
-        tensor(1.8333, dtype=torch.float64)
+    def __init__(self, k: int, **options: Unpack[Options]) -> None:
+        places = check_int("k", k, 1, 1 << 63)
+        super(NamedMetric, self).__init__(self.metric_name.replace("<k>", str(places)), **options)
+
+
+class NamedMetricUpToK(NamedMetric):
+    """A metric of all places, or of the first k."""
+
+    def __init__(self, k: int | None = None, **options: Unpack[Options]) -> None:
+        places = "" if k is None else f"_at_{check_int('k', k, 1, 1 << 63)}"
+        super(NamedMetric, self).__init__(self.metric_name + places, **options)
+
+
+def _signature(cls: type[NamedMetric], key: str) -> inspect.Signature:
+    """Return the signature of a class with all keyword arguments written out."""
+    _, *own = inspect.signature(cls.__init__).parameters.values()
+    shared = inspect.signature(RankMetric.__init__).parameters.values()
+    has_view = key.startswith(("amr", "adjusted_", "z_"))
+    keywords = [one for one in shared if one.kind is one.KEYWORD_ONLY and not (has_view and one.name == "view")]
+    for name, annotation in HostOptions.__annotations__.items():
+        default = _HOST_DEFAULTS.get(name)
+        keywords.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation))
+    numbers = [one for one in own if one.kind is one.POSITIONAL_OR_KEYWORD]
+    return inspect.Signature([*numbers, *keywords])
+
+
+def _document(cls: type[NamedMetric], arguments: str, value: Tensor) -> str:
+    """Return the docstring of a class: its own text, and the arguments that it shares with ``RankMetric``."""
+    assert cls.__signature__ is not None
+    section = inspect.cleandoc(RankMetric.__doc__ or "").split("Args:\n")[1].split("\n\n")[0]
+    shared = re.findall(r"^    \S.*(?:\n     .*)*", section, re.MULTILINE)
+    numbers = [
+        f"    {_NUMBERS[text]}" for one in cls.__signature__.parameters.values() if (text := str(one)) in _NUMBERS
+    ]
+    args = [entry for entry in shared if re.split(r"\W", entry.strip())[0] in cls.__signature__.parameters]
+    host = f"{', '.join(HostOptions.__annotations__)}: options of ``torchmetrics.Metric``."
+    host = textwrap.fill(host, 116, initial_indent=" " * 4, subsequent_indent=" " * 8)
+    name = cls.metric_name.removesuffix("_at_<k>")
+    of_queries = any(entry.name == name and isinstance(entry.made, str) for entry in METRICS)
+    return _DOCUMENTATION.format(
+        summary=inspect.cleandoc(cls.__doc__ or ""),
+        args="\n".join([*numbers, *args, host]),
+        name=cls.__name__,
+        arguments=arguments,
+        value=repr(value),
+        **(_QUERIES if of_queries else _TASKS),
+    )
+
+
+# ---------------------------------------------------------------------------------- averages over ranking tasks
+
+
+class MeanRank(NamedMetric, key="mr", value=11 / 6):
+    """Mean rank: the mean of r, in [1, max N]; lower is better. Hoyt et al. 2022, eq. 1."""
+
+
+class MeanReciprocalRank(NamedMetric, key="mrr", value=19 / 30):
+    """Mean reciprocal rank: the mean of 1 / r, in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
+
+
+class MeanAUC(NamedMetric, key="auc", value=13 / 18):
+    """Mean area under the ROC curve: the mean of (N - r) / (N - 1), in [0, 1]; higher is better.
+
+    The AUC of a ranking task is the share of negatives with a score below the ground truth; a tie counts half. Random
+    ranking gives 1/2. A task with one candidate is excluded from value, expectation and weights. The adjusted index
+    is the mean of 2 AUC - 1 with equal weights; AMRI weights it by N - 1.
+    Source: Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
     """
 
-    measure = Measure(definitions.MEAN_RANK)
 
+class HitsAtK(NamedMetricAtK, key="hits_at_<k>", arguments="2", value=2 / 3):
+    """Hits at k: the share of ranking tasks with r <= k, in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
 
-class MeanReciprocalRank(NamedMetric):
-    """Mean reciprocal rank, sum of v_i / r_i in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
-
-    Example:
-        >>> MeanReciprocalRank()(preds, target)
-        tensor(0.6333, dtype=torch.float64)
+    A plain ``MetricCollection`` names metrics by class: for several k give it a dict. A ``RankCollection`` names
+    them ``hits_at_1`` and so on.
     """
 
-    measure = Measure(definitions.MEAN_RECIPROCAL_RANK)
+
+class InverseMeanRank(NamedMetric, key="imr", value=6 / 11):
+    """Inverse mean rank: 1 / MR, in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
 
 
-class MeanAUC(NamedMetric):
-    """Mean area under the ROC curve, sum of v_i (N_i - r_i) / (N_i - 1) in [0, 1]; 1/2 is chance, higher is better.
+class HarmonicMeanRank(NamedMetric, key="hmr", value=30 / 19):
+    """Harmonic mean rank: 1 / MRR, in [1, max N]; lower is better. Hoyt et al. 2022, section 2."""
 
-    AUC_i is the share of the negatives of task i that score below its true candidate, ties at half by the realistic
-    rank. A task with one candidate has none: it is left out of value, expectation and weights. The adjusted index is
-    the mean of 2 AUC_i - 1, every task weighing the same; AMRI is its mean with weights N_i - 1.
-    Hanley and McNeil 1982 (doi:10.1148/radiology.143.1.7063747).
 
-    Example:
-        >>> MeanAUC()(preds, target)
-        tensor(0.7222, dtype=torch.float64)
+class GeometricMeanRank(NamedMetric, key="gmr", value=5 ** (1 / 3)):
+    """Geometric mean rank: exp of the mean of log r, in [1, max N]; lower is better. Hoyt et al. 2022, section 2."""
+
+
+class InverseGeometricMeanRank(NamedMetric, key="igmr", value=5 ** (-1 / 3)):
+    """Inverse geometric mean rank: 1 / GMR, in (0, 1]; higher is better. Hoyt et al. 2022, section 2."""
+
+
+class MedianRank(NamedMetric, key="median_rank", value=2):
+    """Median rank, in [1, max N]; lower is better. The midpoint for an even number; weighted: the lower median."""
+
+
+class InverseMedianRank(NamedMetric, key="inverse_median_rank", value=1 / 2):
+    """Inverse median rank: 1 / median rank, in (0, 1]; higher is better."""
+
+
+class RankVariance(NamedMetric, key="rank_variance", value=7 / 18):
+    """Population variance of the ranks: the mean of (r - MR)^2, at least 0; no direction."""
+
+
+class RankStandardDeviation(NamedMetric, key="rank_std", value=(7 / 18) ** 0.5):
+    """Population standard deviation of the ranks, at least 0; no direction."""
+
+
+class RankMedianAbsoluteDeviation(NamedMetric, key="rank_mad", value=0.7413):
+    """Median of |r - median| over the 75% quantile of the normal distribution, at least 0; no direction.
+
+    For normal data it equals the standard deviation.
     """
 
-    measure = Measure(definitions.MEAN_AUC)
+
+class RankCount(NamedMetric, key="count", value=3):
+    """Number of ranking tasks with a positive weight; no direction."""
 
 
-class NamedMetricAtK(NamedMetric):  # noqa: D101  # its doc would be read as that of a metric
-    measure = Measure(definitions.hits_at(1))
-    make: Callable[..., Definition] = staticmethod(definitions.hits_at)
-
-    def __init__(self, k: int, **kwargs: Any) -> None:
-        self._init_as(type(self).make(k), **kwargs)
+class TieRate(NamedMetric, key="tie_rate", value=1 / 3):
+    """Tie rate: the share of ranking tasks whose ground truth is tied, in [0, 1]; no direction."""
 
 
-class HitsAtK(NamedMetricAtK):
-    """Hits at k, the share of tasks with r_i <= k in [0, 1]; higher is better. Hoyt et al. 2022, eq. 3.
+class PowerMeanRank(NamedMetric, key="power_mean_rank_<p>", arguments="2", value=3.75**0.5):
+    """Power mean of the ranks: (mean of r^p)^(1/p), in [1, max N]; lower is better; p = 1, 0, -1: MR, GMR, HMR."""
 
-    A plain ``MetricCollection`` names metrics by their class: give it a dict if several k are wanted. A
-    ``RankCollection`` names them by their keys, ``hits_at_1`` and so on.
+    def __init__(self, p: float, **options: Unpack[Options]) -> None:
+        super(NamedMetric, self).__init__(power_mean_rank(p), **options)
 
-    Args:
-        k: the largest rank that is a hit, an integer >= 1.
 
-    Example:
-        >>> HitsAtK(2)(preds, target)
-        tensor(0.6667, dtype=torch.float64)
+class AdjustedMeanRank(NamedMetric, key="amr", value=11 / 15):
+    """AMR: MR / E[MR], above 0; 1 is random, lower is better. Berrendorf et al. 2020, eq. 7."""
+
+
+class AdjustedMeanRankIndex(NamedMetric, key="amri", value=4 / 9):
+    """AMRI: 1 - 2 sum w (r - 1) / sum w (N - 1), in [-1, 1]; 0 is random, 1 is best, higher is better.
+
+    It is the mean of 2 AUC - 1 with weights w (N - 1): tasks with many candidates count most; ``MeanAUC`` weights them
+    equally. It does not depend on N if candidates are drawn uniformly.
+    Source: Berrendorf et al. 2020, eq. 8, with the sign corrected.
     """
 
-    measure = Measure(definitions.hits_at(1))
+
+class AdjustedMeanReciprocalRank(NamedMetric, key="adjusted_mrr", value=0.2348):
+    """AMRR: (MRR - E) / (1 - E), at most 1; 0 is random, 1 is best, higher is better. Hoyt et al. 2022, section 3."""
 
 
-class InverseMeanRank(NamedMetric):
-    """Inverse of the mean rank in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
+class AdjustedHitsAtK(NamedMetricAtK, key="adjusted_hits_at_<k>", arguments="2", value=1 / 3):
+    """Adjusted hits at k: (H - E) / (1 - E), at most 1; 0 is random, higher is better. Hoyt et al. 2022, eq. 22."""
 
-    Example:
-        >>> InverseMeanRank()(preds, target)
-        tensor(0.5455, dtype=torch.float64)
+
+class ZMeanRank(NamedMetric, key="z_mr", value=1.0328):
+    """z-score of the mean rank: (E - MR) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
+
+
+class ZMeanReciprocalRank(NamedMetric, key="z_mrr", value=0.6698):
+    """z-score of MRR: (MRR - E) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
+
+
+class ZHitsAtK(NamedMetricAtK, key="z_hits_at_<k>", arguments="2", value=3**-0.5):
+    """z-score of hits at k: (H - E) / sqrt(V); 0 is random, higher is better. Hoyt et al. 2022, section 3."""
+
+
+# Averages over queries. Ties count by their expectation over the orders of tied candidates, unless rank_type is given:
+# McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38).
+
+
+class RecallAtK(NamedMetricAtK, key="recall_at_<k>", arguments="2", value=11 / 18):
+    """Recall at k: the share of the relevant items of a query in its first k places, in [0, 1]; higher is better."""
+
+
+class PrecisionAtK(NamedMetricAtK, key="precision_at_<k>", arguments="2", value=2 / 3):
+    """Precision at k: relevant items in the first k places over k (also if N < k), in [0, 1]; higher is better."""
+
+
+class SuccessAtK(NamedMetricAtK, key="success_at_<k>", arguments="1", value=2 / 3):
+    """Success at k: the share of queries with a relevant item in the first k places, in [0, 1]; higher is better.
+
+    Recommendation calls it hit rate, image-text retrieval R@k.
     """
 
-    measure = Measure(definitions.INVERSE_MEAN_RANK)
 
+class FirstReciprocalRank(NamedMetricUpToK, key="rr", value=5 / 6):
+    """Reciprocal rank of the first relevant item of a query, in [0, 1]; higher is better. Retrieval calls it MRR.
 
-class HarmonicMeanRank(NamedMetric):
-    """Harmonic mean rank, 1 / MRR in [1, max N]; lower is better. Hoyt et al. 2022, section 2.
-
-    Example:
-        >>> HarmonicMeanRank()(preds, target)
-        tensor(1.5789, dtype=torch.float64)
+    A query whose first relevant item has a rank above k counts 0.
     """
 
-    measure = Measure(definitions.HARMONIC_MEAN_RANK)
 
+class FirstMeanRank(NamedMetric, key="first_mr", value=4 / 3):
+    """Mean over queries of the rank of the first relevant item, in [1, max N]; lower is better.
 
-class GeometricMeanRank(NamedMetric):
-    """Geometric mean rank, exp of sum v_i log r_i in [1, max N]; lower is better. Hoyt et al. 2022, section 2.
-
-    Example:
-        >>> GeometricMeanRank()(preds, target)
-        tensor(1.7100, dtype=torch.float64)
+    Image-text retrieval calls it MeanR. ``MeanRank`` is the mean over relevant items.
     """
 
-    measure = Measure(definitions.GEOMETRIC_MEAN_RANK)
 
+class FirstMedianRank(NamedMetric, key="first_median_rank", value=1):
+    """Median over queries of the rank of the first relevant item, in [1, max N]; lower is better.
 
-class InverseGeometricMeanRank(NamedMetric):
-    """Inverse geometric mean rank, 1 / GMR in (0, 1]; higher is better. Hoyt et al. 2022, section 2.
-
-    Example:
-        >>> InverseGeometricMeanRank()(preds, target)
-        tensor(0.5848, dtype=torch.float64)
+    Image-text retrieval calls it MedR. For an even number of queries it is the midpoint. The realistic rank of the
+    first item is the mean of its optimistic and pessimistic rank. ``MedianRank`` is the median over relevant items.
     """
 
-    measure = Measure(definitions.INVERSE_GEOMETRIC_MEAN_RANK)
 
+class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
+    """Average precision: the mean of i / r_(i) over the relevant items of a query, in [0, 1]; higher is better.
 
-class MedianRank(NamedMetric):
-    """Median rank, the midpoint for even n; weighted: the lower median. In [1, max N]; lower is better.
-
-    Example:
-        >>> MedianRank()(preds, target)
-        tensor(2., dtype=torch.float64)
+    Its mean over queries is MAP. Relevant items with a rank above k add 0; the sum is still divided by their number.
     """
 
-    measure = Measure(definitions.MEDIAN_RANK)
 
+class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
+    """nDCG of binary relevance: the sum of 1 / log2(1 + r) over its best value, in [0, 1]; higher is better.
 
-class InverseMedianRank(NamedMetric):
-    """Inverse of the median rank in (0, 1]; higher is better.
-
-    Example:
-        >>> InverseMedianRank()(preds, target)
-        tensor(0.5000, dtype=torch.float64)
+    The best value is that of the ranking with all relevant items first, up to place k.
+    Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
     """
 
-    measure = Measure(definitions.INVERSE_MEDIAN_RANK)
+
+class RPrecision(NamedMetric, key="r_precision", value=13 / 18):
+    """R-precision: the share of the m relevant items of a query in its first m places, in [0, 1]; higher is better."""
 
 
-class RankVariance(NamedMetric):
-    """Population variance of the ranks, sum of v_i (r_i - MR)^2 >= 0; no direction: always last has 0 too.
+class QueryAUC(NamedMetric, key="query_auc", value=11 / 18):
+    """Area under the ROC curve of a query, in [0, 1]: pairs of a relevant and another item in the right order.
 
-    Example:
-        >>> RankVariance()(preds, target)
-        tensor(0.3889, dtype=torch.float64)
+    Higher is better; 1/2 is random; ties count half. A query with relevant items only is excluded. The mean is over
+    queries; that of ``MeanAUC`` is over relevant items.
     """
-
-    measure = Measure(definitions.RANK_VARIANCE)
-
-
-class RankStandardDeviation(NamedMetric):
-    """Population standard deviation of the ranks >= 0; no direction.
-
-    Example:
-        >>> RankStandardDeviation()(preds, target)
-        tensor(0.6236, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.RANK_STANDARD_DEVIATION)
-
-
-class RankMedianAbsoluteDeviation(NamedMetric):
-    """Median of |r_i - median| over Phi^-1(0.75), as large as the standard deviation of normal data; no direction.
-
-    Example:
-        >>> RankMedianAbsoluteDeviation()(preds, target)
-        tensor(0.7413, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.RANK_MEDIAN_ABSOLUTE_DEVIATION)
-
-
-class RankCount(NamedMetric):
-    """Number of ranking tasks of positive weight; no direction.
-
-    Example:
-        >>> RankCount()(preds, target)
-        tensor(3., dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.RANK_COUNT)
-
-
-class TieRate(NamedMetric):
-    """Share of tasks whose true candidate shares its score with another, in [0, 1]; no direction.
-
-    Example:
-        >>> TieRate()(preds, target)
-        tensor(0.3333, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.TIE_RATE)
-
-
-class PowerMeanRank(NamedMetric):
-    """Power mean (sum of v_i r_i^p)^(1/p) in [1, max N]; lower is better; p = 1, 0, -1 give MR, GMR, HMR.
-
-    Args:
-        p: the exponent, a real number or an infinity.
-
-    Example:
-        >>> PowerMeanRank(2)(preds, target)
-        tensor(1.9365, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.power_mean_rank(2))
-
-    def __init__(self, p: float, **kwargs: Any) -> None:
-        self._init_as(definitions.power_mean_rank(p), **kwargs)
-
-
-class AdjustedMeanRank(NamedMetric):
-    """AMR, MR / E[MR] > 0; 1 is chance, lower is better. Berrendorf et al. 2020, eq. 7.
-
-    Example:
-        >>> AdjustedMeanRank()(preds, target)
-        tensor(0.7333, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RANK, "normalized")
-
-
-class AdjustedMeanRankIndex(NamedMetric):
-    """AMRI, 1 - sum w (r - 1) / sum w (N - 1) / 2 in [-1, 1]; 0 is chance, 1 best.
-
-    The mean of 2 AUC_i - 1 with weights w_i (N_i - 1): tasks with many candidates count most (``MeanAUC``: all the
-    same). Free of N as far as candidates are drawn uniformly. Berrendorf et al. 2020, eq. 8, with the sign mended.
-
-    Example:
-        >>> AdjustedMeanRankIndex()(preds, target)
-        tensor(0.4444, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RANK, "adjusted_index")
-
-
-class AdjustedMeanReciprocalRank(NamedMetric):
-    """AMRR, (MRR - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, section 3.
-
-    Example:
-        >>> AdjustedMeanReciprocalRank()(preds, target)
-        tensor(0.2348, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "adjusted_index")
-
-
-class AdjustedHitsAtK(NamedMetricAtK):
-    """AH@k, (H@k - E) / (1 - E) up to 1; 0 is chance, 1 best. Hoyt et al. 2022, eq. 22.
-
-    Args:
-        k: the largest rank that is a hit, an integer >= 1.
-
-    Example:
-        >>> AdjustedHitsAtK(2)(preds, target)
-        tensor(0.3333, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.hits_at(1), "adjusted_index")
-
-
-class ZMeanRank(NamedMetric):
-    """z of the mean rank, (E - MR) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
-
-    Example:
-        >>> ZMeanRank()(preds, target)
-        tensor(1.0328, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RANK, "z_score")
-
-
-class ZMeanReciprocalRank(NamedMetric):
-    """z of the mean reciprocal rank, (MRR - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al., section 3.
-
-    Example:
-        >>> ZMeanReciprocalRank()(preds, target)
-        tensor(0.6698, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.MEAN_RECIPROCAL_RANK, "z_score")
-
-
-class ZHitsAtK(NamedMetricAtK):
-    """z of hits at k, (H@k - E) / sqrt(V): 0 is chance, larger is better. Hoyt et al. 2022, section 3.
-
-    Args:
-        k: the largest rank that is a hit, an integer >= 1.
-
-    Example:
-        >>> ZHitsAtK(2)(preds, target)
-        tensor(0.5774, dtype=torch.float64)
-    """
-
-    measure = Measure(definitions.hits_at(1), "z_score")

@@ -26,11 +26,11 @@ def sign(state_dict: Any, prefix: str) -> None:
 
 
 def checked(rows: Tensor | Sequence[Tensor], has_queries: bool) -> Tensor:
-    """Give rows from outside as one (n, 9) tensor on the CPU; ``has_queries``: for metrics of queries.
+    """Give rows from outside as one (n, 10) tensor on the CPU; ``has_queries``: for metrics of queries.
 
     Raises:
         TypeError: if they are not int64 tensors.
-        ValueError, IndexError: if they are not (n, 9), nor (n, 8), or hold what no update keeps.
+        ValueError, IndexError: if they are not (n, 10), (n, 9) or (n, 8), or hold what no update keeps.
     """
     tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
     checked_rows = RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows
@@ -66,7 +66,7 @@ def _place() -> tuple[int, int]:
 
 
 class RowState(Metric):
-    """A metric whose one state is ``rows``, a list of int64 (n_i, 9) blocks."""
+    """A metric whose one state is ``rows``, a list of int64 (n_i, 10) blocks."""
 
     _holder: ref[Any] | None
     _has_queries: bool

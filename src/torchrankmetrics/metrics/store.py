@@ -95,7 +95,7 @@ class _Known:
 
 
 class RowStore(list[Tensor]):
-    """Blocks of rows, int64 (n_i, 9), that are never written in place; torchmetrics ties metrics by sharing the list.
+    """Blocks of rows, int64 (n_i, 10), that are never written in place; torchmetrics ties metrics by sharing the list.
 
     Args:
         blocks: the first blocks.
@@ -130,7 +130,7 @@ class RowStore(list[Tensor]):
         list.__setitem__(self, slice(count), blocks)
 
     def as_one(self, device: torch.device) -> Tensor:
-        """Give the blocks as one (n, 9) tensor; typed and of the right width without data."""
+        """Give the blocks as one (n, 10) tensor; typed and of the right width without data."""
         return torch.cat(list(self)) if self else empty_rows(device)
 
     def analysis(self) -> Analysis:
@@ -147,7 +147,7 @@ class RowStore(list[Tensor]):
         torchmetrics, a process that gathers waits for all others.
 
         Args:
-            local: gives the rows of this process as one (n, 9) tensor.
+            local: gives the rows of this process as one (n, 10) tensor.
             device: that of the metric: of the same kind on every process, which that of its blocks need not be.
             gather: ``gather_all_tensors`` or a replacement: (tensor, group=...) -> list of tensors.
             group: the process group.

@@ -10,9 +10,9 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Interval, Intervals, check_confidence_level
 from torchrankmetrics.inference.sources import Evaluation, as_table, check_evaluation
 from torchrankmetrics.inference.testing import holm
-from torchrankmetrics.metrics.breakdown import Names, name_of
 from torchrankmetrics.metrics.registry import MetricLike, parse_name
 from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
+from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 

@@ -2,14 +2,16 @@
 
 import math
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
-from torchrankmetrics.validation import probability_text
+from torchrankmetrics.validation import probability_text, shown
 
 Plain = str | int | float | None
+Names = Mapping[int, str] | Sequence[str] | None
+"""Names of ids: a dict of id -> name, or a sequence by id."""
 
 
 class PValue(float):
@@ -42,6 +44,30 @@ class Styled:
 
 
 Cell = Plain | Styled
+
+
+def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
+    """Return the name of an id, or the id itself without names.
+
+    Args:
+        number: the id.
+        names: names of ids.
+        argument: what errors call ``names``.
+        kind: what errors call an id.
+
+    Raises:
+        TypeError: if ``names`` is a string.
+        ValueError: if the id has no name.
+    """
+    if names is None:
+        return number
+    if isinstance(names, str):
+        raise TypeError(
+            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
+        )
+    if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
+        raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
+    return names[number]
 
 
 @dataclass(frozen=True)

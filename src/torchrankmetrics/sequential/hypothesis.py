@@ -80,7 +80,7 @@ class Question:
         return (-width, 2 * width) if self.paired else (self.limits[0], width)
 
     def values(self, rows: Rows) -> FloatArray:
-        """Values f (m,) of the tasks of rows (m, 9).
+        """Values f (m,) of the tasks of rows (m, 10).
 
         Raises:
             ValueError: for weights, and where a value is none or out of the limits.

@@ -64,7 +64,7 @@ class Ranked:
     """Rows of the tasks that are ranked.
 
     Attributes:
-        rows: (n, 9) int64, zeros for the others.
+        rows: (n, 10) int64, zeros for the others.
         there: (n,) bool, which are ranked.
     """
 
@@ -119,7 +119,7 @@ class Ranked:
         return int(Columns(self.rows).num_candidates.max()) if self.there.all() else None
 
     def put(self, index: IntArray, rows: Rows) -> None:
-        """Keep rows (m, 9) of tasks (m,)."""
+        """Keep rows (m, 10) of tasks (m,)."""
         self.rows[index], self.there[index] = without_flag(rows, fault.PARTIAL), True
 
     def table(self) -> RankTable:
@@ -183,7 +183,7 @@ class Looks:
             first = last
 
     def add(self, index: Tensor, rows: Tensor) -> None:
-        """Take rows (m, 9) of the tasks of these indices (m,) from every process, and look."""
+        """Take rows (m, 10) of the tasks of these indices (m,) from every process, and look."""
         task, found = self._gathered(index, rows)
         if self.baseline is not None:
             both = self.baseline.there[task]

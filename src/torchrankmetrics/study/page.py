@@ -42,7 +42,7 @@ def card_of(read: Read) -> dict[str, Any]:
 
 
 def digest(rows: Rows) -> str:
-    """SHA-256 of canonical rows (n, 9) int64: row by row, little-endian, sorted as ``RankTable.compact`` does."""
+    """SHA-256 of canonical rows (n, 10) int64: row by row, little-endian, sorted as ``RankTable.compact`` does."""
     return hashlib.sha256(np.ascontiguousarray(rows, dtype="<i8").tobytes()).hexdigest()
 
 

@@ -216,7 +216,7 @@ class Read:
         run: what it is called.
         table: its ranks, as they are in the file.
         analysis: its canonical rows, and what was worked out from them.
-        ordered: (n, 9) rows in the order of the tasks that all runs share; None where no such order is known.
+        ordered: (n, 10) rows in the order of the tasks that all runs share; None where no such order is known.
         tasks: digest of all but the ranks: runs of equal digest are aligned row by row; "" without an order.
         notes: what was warned of when it was read.
     """

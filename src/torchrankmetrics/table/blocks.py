@@ -1,4 +1,4 @@
-"""One update (scores, ranks or a table) as one block of rows with nine int64 columns."""
+"""One update (scores, ranks or a table) as one block of rows with ten int64 columns."""
 
 from functools import cache
 from typing import Any
@@ -17,6 +17,7 @@ from torchrankmetrics.ranking.scores import Target, rank_flat, rank_with_rows
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.columns import (
     ABSENT,
+    ONE,
     PLACES,
     SIDE_BITS,
     SIDE_CODES,
@@ -28,10 +29,9 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, is_int, one_number
 
-_ONE = int(np.float64(1.0).view(np.int64))
 _BEHIND_RANKS = slice(PLACES["side_and_flags"], None)
 # what stands behind the ranks of a task of which nothing but the side is known
-_UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, _ONE, 1, ABSENT]]).T for side, code in SIDE_CODES.items()}
+_UNKNOWN = {side: np.array([[code, ABSENT, ABSENT, ONE, 1, ABSENT, ONE]]).T for side, code in SIDE_CODES.items()}
 
 
 Preds = Tensor | Array | Ranks | HasRows
@@ -53,7 +53,7 @@ def make_block(
     tolerance: float | Tolerance = 0.0,
     name: str = "preds",
 ) -> Tensor:
-    """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 9) block of rows.
+    """Turn scores, ranks or a table, and what is known of their tasks into one int64 (tasks, 10) block of rows.
 
     Arguments and errors as ``RankMetric.update``; what ranks or a table have already must not be given. ``name`` is
     what errors call scores by.
@@ -134,7 +134,7 @@ def rows_of(
     query: Integers | None = None,
     flag_repeats: bool = False,
 ) -> Tensor:
-    """Write ranks and what is known of their tasks as an int64 (tasks, 9) block.
+    """Write ranks and what is known of their tasks as an int64 (tasks, 10) block.
 
     Args:
         ranks: the ranks.

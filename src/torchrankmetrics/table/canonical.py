@@ -22,7 +22,9 @@ class _Key(NamedTuple):
     group: Rows
     weight_bits: Rows
     flags: Rows
-    query: Rows  # last: of repeats that differ the row that stays is the same with and without queries
+    # last: of repeats that differ the row that stays is the same with and without queries and gains
+    query: Rows
+    gain_bits: Rows
 
 
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
@@ -31,11 +33,11 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     Tasks of weight zero are dropped before: they are no tasks, and must not stand for a repeat of one.
 
     Args:
-        rows: (n, 9) int64; read by columns, so that the transpose of a contiguous (9, n) is fastest.
+        rows: (n, 10) int64; read by columns, so that the transpose of a contiguous (10, n) is fastest.
         drop_repeats: False keeps repeats that differ: what is done while more rows may come.
 
     Returns:
-        (u, 9) int64, the transpose of a contiguous (9, u); and the number of repeats that were dropped although they
+        (u, 10) int64, the transpose of a contiguous (10, u); and the number of repeats that were dropped although they
         differ from the one kept (the smallest).
 
     Raises:
@@ -59,6 +61,7 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
         weight_bits=given.weight_bits,
         flags=given.flags,
         query=given.query,
+        gain_bits=given.gain_bits,
     )
     distinct, count = _unique(key, given.count)
     key = _Key(*distinct)
@@ -68,7 +71,7 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     merged.num_candidates, merged.group = key.num_candidates, key.group
     merged.sample_id, merged.weight_bits = key.sample_id, key.weight_bits
     merged.side_and_flags = key.side | (key.flags << SIDE_BITS)
-    merged.query = key.query
+    merged.query, merged.gain_bits = key.query, key.gain_bits
     named = key.sample_id != ABSENT
     if not named.any():
         merged.count = count

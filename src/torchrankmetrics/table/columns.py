@@ -15,8 +15,9 @@ from torchrankmetrics.validation import TASK_SIDES, TaskSide
 Rows = npt.NDArray[np.int64]
 Table = TypeVar("Table", Tensor, Rows)
 
-WIDTH = 9
+WIDTH = 10
 ABSENT = -(1 << 63)  # no group, no sample id, a query by itself
+ONE = int(np.float64(1.0).view(np.int64))  # the bits of a weight or gain of 1
 SIDES_BY_CODE: tuple[TaskSide | None, ...] = (None, *TASK_SIDES)
 SIDE_CODES: dict[TaskSide | None, int] = {side: code for code, side in enumerate(SIDES_BY_CODE)}
 SIDE_WORDS: dict[str, int] = {side or "none": code for side, code in SIDE_CODES.items()}  # as files and people say it
@@ -30,7 +31,7 @@ class HasRows:
 
 
 def empty_rows(device: torch.device | str = "cpu") -> Tensor:
-    """Give the (0, 9) int64 block of a process without data."""
+    """Give the (0, 10) int64 block of a process without data."""
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
 
@@ -49,7 +50,7 @@ class _Column:
 
 
 class Columns(Generic[Table]):
-    """Rows (n, 9), a tensor or an array, by the names of their columns."""
+    """Rows (n, 10), a tensor or an array, by the names of their columns."""
 
     optimistic = _Column(0)
     pessimistic = _Column(1)
@@ -61,6 +62,7 @@ class Columns(Generic[Table]):
     weight_bits = _Column(6)  # of a float64
     count = _Column(7)
     query = _Column(8)
+    gain_bits = _Column(9)  # of a float64, the relevance label; 1.0 without labels
 
     def __init__(self, rows: Table) -> None:
         self.rows: Table = rows
@@ -89,22 +91,28 @@ PLACES = {name: column.place for name, column in vars(Columns).items() if isinst
 
 
 def without_flag(rows: Rows, flag: int) -> Rows:
-    """Copy rows (n, 9) and take a flag, or several, from them."""
+    """Copy rows (n, 10) and take a flag, or several, from them."""
     rows = rows.copy(order="K")
     Columns(rows).side_and_flags &= ~(flag << SIDE_BITS)
     return rows
 
 
 def without_queries(rows: Rows) -> Rows:
-    """Copy rows (n, 9) and forget which of them are answers of one query."""
+    """Copy rows (n, 10) without queries and gains: ranking tasks that differ in these only become equal."""
     rows = without_flag(rows, fault.FILTERED | fault.RAW)
     Columns(rows).query = ABSENT
+    Columns(rows).gain_bits = ONE
     return rows
 
 
 def weights(rows: Rows) -> npt.NDArray[np.float64]:
     """Weight of one task of each row, float64 (n,)."""
     return np.ascontiguousarray(Columns(rows).weight_bits).view(np.float64)
+
+
+def gains(rows: Rows) -> npt.NDArray[np.float64]:
+    """Gain of each row, float64 (n,)."""
+    return np.ascontiguousarray(Columns(rows).gain_bits).view(np.float64)
 
 
 def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -> npt.NDArray[np.bool_]:
@@ -157,7 +165,7 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
     """Name, in place, what shares a row of scores in one update; a single answer stays a query by itself.
 
     Args:
-        block: (tasks, 9) rows.
+        block: (tasks, 10) rows.
         row: (tasks,) int64, the row of scores of each task.
         num_rows: B.
     """
@@ -192,7 +200,7 @@ def num_copies(rows: Rows, starts: Rows) -> Rows:
     """How many equal queries each run of rows of one name below zero stands for; 0 where rows are missing.
 
     Args:
-        rows: (n, 9), the rows of a query side by side.
+        rows: (n, 10), the rows of a query side by side.
         starts: (queries,) where each begins.
     """
     columns = Columns(rows)

@@ -150,7 +150,7 @@ def _value(name: str, text: str) -> int | float | bool:
         return _BOOLEANS[text.lower()]
     if not text.isascii() or "_" in text:  # Python reads 1_000, and digits of other scripts
         raise ValueError(f"{name} must be a number, got {shown(text)}")
-    return float(text) if name == "weight" else int(text)
+    return float(text) if name in table_io.FLOATS else int(text)
 
 
 def _size(file: Any, part: _Part, max_bytes: int) -> tuple[int, int]:

@@ -102,7 +102,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> Queries:
     so that every metric of sets of places is the same whatever their order.
 
     Args:
-        rows: (n, 9), repeats dropped.
+        rows: (n, 10), repeats dropped.
         partition: (n,) which rows are answers of the same queries; None: as the rows say.
 
     Raises:

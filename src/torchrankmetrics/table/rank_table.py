@@ -2,20 +2,13 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.inference.intervals import Cluster, Intervals, canonical_clusters, confidence_intervals
-from torchrankmetrics.inference.standard_errors import Method
-from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.metrics.breakdown import Breakdown, Names, break_down
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.summary import Summary, summarize
-from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
@@ -24,6 +17,7 @@ from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
     ABSENT,
+    ONE,
     SIDE_CODES,
     SIDE_WORDS,
     WIDTH,
@@ -34,17 +28,26 @@ from torchrankmetrics.table.columns import (
 )
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
 
+if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
+    from torchrankmetrics.inference.intervals import Cluster, Intervals
+    from torchrankmetrics.inference.standard_errors import Method
+    from torchrankmetrics.metrics.breakdown import Breakdown
+    from torchrankmetrics.metrics.measure import Measure
+    from torchrankmetrics.metrics.selection import Metrics
+    from torchrankmetrics.metrics.summary import Summary
+    from torchrankmetrics.rendering.tabular import Names
+
 
 class RankTable(HasRows):
-    """Ranks with what is known of their tasks: one int64 row of nine columns each, the state of every metric.
+    """Ranks with what is known of their tasks: one int64 row of ten columns each, the state of every metric.
 
     Args:
-        rows: (n, 9) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query; or
-            (n, 8), as up to 0.1, without query.
+        rows: (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query,
+            gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
 
     Raises:
         TypeError: if rows are not int64.
-        ValueError: if they are neither (n, 9) nor (n, 8).
+        ValueError: if they are not (n, 10), (n, 9) or (n, 8).
 
     >>> table = RankTable.from_ranks(Ranks(torch.tensor([1, 3]), None, 14), side="tail")
     >>> table
@@ -55,8 +58,9 @@ class RankTable(HasRows):
         if not isinstance(rows, Tensor) or rows.dtype != torch.int64:
             raise TypeError(f"rows must be an int64 tensor, got {getattr(rows, 'dtype', type(rows).__name__)}")
         check_dense(rows, "rows")
-        if rows.ndim == 2 and rows.shape[1] == WIDTH - 1:
-            rows = torch.cat([rows, torch.full_like(rows[:, :1], ABSENT)], 1)
+        if rows.ndim == 2 and rows.shape[1] in (WIDTH - 2, WIDTH - 1):
+            later = torch.tensor([ABSENT, ONE], device=rows.device)[rows.shape[1] - WIDTH :]
+            rows = torch.cat([rows, later.expand(len(rows), -1)], 1)
         if rows.ndim != 2 or rows.shape[1] != WIDTH:
             raise ValueError(f"rows must be (n, {WIDTH}), got {tuple(rows.shape)}")
         self.rows = rows
@@ -100,11 +104,10 @@ class RankTable(HasRows):
 
         Args:
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight; booleans nan (a score was
-                NaN), sampled (negatives were sampled), partial (of a sample of the tasks that ended where something was
-                decided), filtered and raw (the other answers of the query are no candidates of this task, or are). Only
-                optimistic and num_candidates are required. A single number serves all rows, but for
-                optimistic and sample_id.
+                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan (a score
+                was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation), filtered and
+                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic and
+                num_candidates are required. A single number serves all rows, except for optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -125,7 +128,7 @@ class RankTable(HasRows):
 
         Args:
             path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
-            max_bytes: refuse what would take more memory: its arrays, and 72 bytes a row. A small file may hold many.
+            max_bytes: refuse what would take more memory: its arrays, and 80 bytes a row. A small file may hold many.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -155,7 +158,7 @@ class RankTable(HasRows):
 
         Args:
             source: a path, or paths in the order of the rows.
-            max_bytes: refuse what would take more memory: 72 bytes a row, and the largest group of rows.
+            max_bytes: refuse what would take more memory: 80 bytes a row, and the largest group of rows.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
@@ -250,29 +253,41 @@ class RankTable(HasRows):
         Columns(rows).group = Columns(rows_of(self.ranks, group=group)).group
         return RankTable(rows)
 
-    def summary(self, metrics: Metrics | None = None) -> Summary:
-        """Base value, adjusted index and z-score of metrics, by side: see ``RankCollection.summary``.
+    def summary(self, metrics: "Metrics | None" = None) -> "Summary":
+        """Tabulate base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics: as in ``RankCollection``; None: its default ones. The same for what follows.
+            metrics: as in ``RankCollection``; None: its default metrics.
         """
+        from torchrankmetrics.metrics.analysis import Analysis
+        from torchrankmetrics.metrics.summary import summarize
+
         return summarize(Analysis([self.rows], partial=True), _measures(metrics).values())
 
-    def breakdown(self, metrics: Metrics | None = None, names: Names = None) -> Breakdown:
-        """Tabulate metrics by group: see ``RankCollection.breakdown``."""
+    def breakdown(self, metrics: "Metrics | None" = None, names: "Names" = None) -> "Breakdown":
+        """Tabulate metrics by group, as ``RankCollection.breakdown`` does."""
+        from torchrankmetrics.metrics.analysis import Analysis
+        from torchrankmetrics.metrics.breakdown import break_down
+
         return break_down(Analysis([self.rows], partial=True), _measures(metrics).values(), names)
 
     def confidence_intervals(
         self,
-        metrics: Metrics | None = None,
+        metrics: "Metrics | None" = None,
         confidence_level: float = 0.95,
-        method: Method = "normal",
-        cluster: Cluster | None = None,
+        method: "Method" = "normal",
+        cluster: "Cluster | None" = None,
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> Intervals:
-        """Intervals of metrics: see ``RankCollection.confidence_intervals``; keys of an array are one for each row."""
+    ) -> "Intervals":
+        """Compute intervals of metrics as ``RankCollection.confidence_intervals`` does.
+
+        An array ``cluster`` has one key per row of the table.
+        """
+        from torchrankmetrics.inference.intervals import canonical_clusters, confidence_intervals
+        from torchrankmetrics.metrics.analysis import Analysis
+
         rows = self.rows.cpu().numpy()
         if cluster is not None and not isinstance(cluster, str) and (Columns(rows).sample_id != ABSENT).all():
             cluster = canonical_clusters(cluster, rows, "the table")
@@ -295,6 +310,9 @@ class RankTable(HasRows):
         return bool((self.group != ABSENT).all())
 
 
-def _measures(metrics: Metrics | None) -> dict[str, Measure]:
+def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
+    from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)

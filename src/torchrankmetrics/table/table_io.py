@@ -18,11 +18,12 @@ from torchrankmetrics.files import MAX_BYTES as MAX_BYTES, write_whole
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import as_array, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes, weights
+from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, check_side_codes
 from torchrankmetrics.validation import check_int, shortened, shown
 
 Array = npt.NDArray[Any]
-VERSIONS = (1, 2, 3)  # the second has queries, the third samples of tasks
+_NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
+VERSIONS = (1, 2, 3, 4)
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
 _DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
@@ -33,7 +34,8 @@ FLAGS = {
     "filtered": fault.FILTERED,
     "raw": fault.RAW,
 }
-_NAMES = (*_INTEGERS, "weight", *FLAGS)
+FLOATS = {"weight": "weight_bits", "gain": "gain_bits"}
+_NAMES = (*_INTEGERS, *FLOATS, *FLAGS)
 _PER_TASK = ("optimistic", "sample_id")
 _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
 
@@ -52,9 +54,10 @@ def to_arrays(rows: Tensor) -> dict[str, Array]:
         column = getattr(table, name).copy()
         if name not in _DEFAULTS or (column != _DEFAULTS[name]).any():
             arrays[name] = column
-    weight = weights(table.rows).copy()
-    if (weight != 1).any():
-        arrays["weight"] = weight
+    for name, bits in FLOATS.items():
+        numbers = getattr(table, bits).copy().view(np.float64)
+        if (numbers != 1).any():
+            arrays[name] = numbers
     arrays |= {name: flags & bit > 0 for name, bit in FLAGS.items() if (flags & bit).any()}
     return arrays
 
@@ -78,15 +81,16 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             column = table.optimistic if name == "pessimistic" else np.array(_DEFAULTS[name])
         setattr(table, "side_and_flags" if name == "side" else name, column)
     Ranks(*torch.from_numpy(table.ranks.T))  # checks the values
-    weight = _vector(arrays["weight"], "weight", n) if "weight" in arrays else np.ones(n)
-    if n and weight.dtype.kind not in "iuf":
-        raise TypeError(f"weight must hold real numbers, got {weight.dtype}")
-    weight = weight.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
-    table.weight_bits = weight.view(np.int64)
+    for name, bits in FLOATS.items():
+        numbers = _vector(arrays[name], name, n) if name in arrays else np.ones(n)
+        if n and numbers.dtype.kind not in "iuf":
+            raise TypeError(f"{name} must hold real numbers, got {numbers.dtype}")
+        numbers = numbers.astype(np.float64) + 0.0  # -0.0 and 0.0 have different bits
+        setattr(table, bits, numbers.view(np.int64))
+        _refuse(~(np.isfinite(numbers) & (numbers >= 0)), numbers, f"{name} must be finite and not negative")
     side, count = table.side_and_flags, table.count
     named = table.sample_id != ABSENT
     check_side_codes(side)
-    _refuse(~(np.isfinite(weight) & (weight >= 0)), weight, "weight must be finite and not negative")
     _refuse(count < 1, count, "count must be at least 1")
     _refuse(named & (count != 1), count, "count must be 1 in rows with a sample_id: repeats of an id count once")
     for name, bit in FLAGS.items():
@@ -162,13 +166,13 @@ def check_version(version: object, names: Collection[str]) -> None:
     if not isinstance(version, int) or version not in VERSIONS:
         raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
     if version < (needed := version_of(names)):
-        what = "partial" if "partial" in names else "query"
+        what = max(names, key=lambda name: _NEW_IN.get(name, 1))
         raise ValueError(f"it has {shown(what)}, which a file of {VERSION_FIELD} below {needed} has not")
 
 
 def version_of(names: Collection[str]) -> int:
     """The first version that has these columns."""
-    return 3 if "partial" in names else 2 if "query" in names else 1
+    return max((_NEW_IN.get(name, 1) for name in names), default=1)
 
 
 def check_names(names: Iterable[str]) -> None:
