@@ -13,7 +13,7 @@ from torchrankmetrics.audit.cases import Case
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
 from torchrankmetrics.definitions.tasks import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
-from torchrankmetrics.metrics.names import MetricName, parse_name
+from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.validation import shown
 
