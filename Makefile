@@ -1,7 +1,7 @@
 # `make check` is the one command that checks everything; PYTHON names the interpreter of the environment to use.
 PYTHON ?= .venv/bin/python
 
-.PHONY: check lint test format docs images
+.PHONY: check lint test test-metric format docs images
 
 check: lint test
 
@@ -12,6 +12,11 @@ lint:
 
 test:
 	$(PYTHON) -m pytest -n 2
+
+# tests of one metric and its place in the tables: make test-metric NAME=mrr
+test-metric:
+	$(PYTHON) -m pytest -q -n 0 tests/laws/test_laws.py tests/laws/test_hard_inputs.py tests/metrics/test_values.py \
+		tests/package/test_hoyt_table.py tests/package/test_contributing.py -k "$(NAME) or every_metric or of_the_page"
 
 format:
 	$(PYTHON) -m ruff format .

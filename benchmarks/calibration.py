@@ -46,7 +46,7 @@ from torchrankmetrics.inference.standard_errors import (
     redraws,
     studentised_interval,
 )
-from torchrankmetrics.inference.units import task_values, units_of
+from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.registry import parse_name
 
 NUM_CANDIDATES, POOL = 14_505, 50_000
@@ -215,7 +215,7 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
             definition, sample = parse_name(key).definition, RankSample(rank, rank, np.full_like(rank, NUM_CANDIDATES))
             # a key of its own for every task keeps equal ranks apart, as here
             keys = None if key in MEANS else np.arange(len(rank))
-            values, ones = task_values(definition, sample, "realistic"), np.ones(len(rank))
+            values, ones = definition.unit_values(sample, "realistic"), np.ones(len(rank))
             if key in MEANS:
                 units = units_of(values, ones, ones.astype(np.int64))
                 _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)

@@ -55,8 +55,8 @@ MUTATIONS = {
         "tests/laws/test_laws.py",
     ),
     "p-values: from optimistic ranks": Mutation(
-        'value = base_value(definition, sample, "pessimistic")',
-        'value = base_value(definition, sample, "optimistic")',
+        'float(self._aggregate(sample, "pessimistic")[0])',
+        'float(self._aggregate(sample, "optimistic")[0])',
         "tests/laws/test_p_values.py",
     ),
     "sync: rows of the other processes are dropped": Mutation(

@@ -28,8 +28,8 @@ from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RANK
 from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null import MonteCarloExpectation
-from torchrankmetrics.null.expectation.enumeration import enumeration
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
+from torchrankmetrics.null.expectation.outcomes import enumeration
 from torchrankmetrics.null.tails.significance import log_p_value, p_value
 
 pytestmark = [

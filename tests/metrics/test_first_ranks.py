@@ -27,11 +27,9 @@ from torchrankmetrics.definitions.tasks import MEAN_RANK, MEDIAN_RANK
 from torchrankmetrics.integrations.trec import evaluate_run
 from torchrankmetrics.metrics.analysis import query_counterpart
 from torchrankmetrics.metrics.registry import parse_name
-from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
 from torchrankmetrics.queries import definitions as d
-from torchrankmetrics.queries.means import query_moments
 from torchrankmetrics.queries.sample import QuerySample
 
 SHAPES = st.lists(st.integers(1, 8).flatmap(lambda N: st.tuples(st.just(N), st.integers(1, N))), min_size=1, max_size=4)
@@ -59,7 +57,7 @@ def test_moments_are_those_of_all_outcomes(shapes):
         total = sum(law.values())
         mean = sum(x * times for x, times in law.items()) / Fraction(total)
         variance = sum((x - mean) ** 2 * times for x, times in law.items()) / total
-        got = query_moments(definition, sample)
+        got = definition.null_moments(sample)
         assert got.mean == pytest.approx(float(mean), rel=1e-12)
         assert got.variance == pytest.approx(float(variance), rel=1e-9, abs=0)
         assert got.optimum == 1
@@ -81,10 +79,10 @@ def test_values_are_those_of_first_ranks_in_every_rank_type(sizes, random):
         "realistic": [Fraction(a + b, 2) for a, b in zip(low, high, strict=True)],
     }
     for rank_type, ranks in table.items():
-        assert base_value(d.FIRST_MEDIAN_RANK, sample, rank_type) == float(median(ranks))
+        assert d.FIRST_MEDIAN_RANK.value(sample, rank_type) == float(median(ranks))
     orders = [[min(chosen) for chosen in exact.orders(blocks)] for _, blocks in queries]
     means = [Fraction(sum(one), len(one)) for one in orders]
-    assert base_value(d.FIRST_MEAN_RANK, sample, "expected") == pytest.approx(float(sum(means) / len(means)), rel=1e-14)
+    assert d.FIRST_MEAN_RANK.value(sample, "expected") == pytest.approx(float(sum(means) / len(means)), rel=1e-14)
 
 
 @pytest.mark.parametrize("name", ["mr", "median_rank"])
@@ -104,7 +102,7 @@ def test_with_one_relevant_item_they_are_the_task_metrics(name):
             assert list(of_queries.values()) == pytest.approx(list(of_tasks.values()), rel=1e-12, nan_ok=True)
     N = np.array([3, 8, 8, 100, 1])
     definition, task = (d.FIRST_MEAN_RANK, MEAN_RANK) if name == "mr" else (d.FIRST_MEDIAN_RANK, MEDIAN_RANK)
-    got, want = query_moments(definition, QuerySample.of_counts(N, 1)), DEFAULT_EXPECTATION.moments(task, N)
+    got, want = definition.null_moments(QuerySample.of_counts(N, 1)), DEFAULT_EXPECTATION.moments(task, N)
     assert (got.mean, got.variance) == pytest.approx((want.mean, want.variance), rel=1e-13)
 
 
@@ -113,7 +111,7 @@ def test_median_of_many_queries_has_the_moments_of_draws():
     for N, m, n in ((5000, 5, 40), (300, 40, 25)):
         draws = np.array([[random.choice(N, m, replace=False).min() + 1 for _ in range(n)] for _ in range(1500)])
         values = np.median(draws, axis=1)
-        got = query_moments(d.FIRST_MEDIAN_RANK, QuerySample.of_counts(np.full(n, N), m))
+        got = d.FIRST_MEDIAN_RANK.null_moments(QuerySample.of_counts(np.full(n, N), m))
         assert abs(values.mean() - got.mean) < 4 * np.sqrt(got.variance / len(values))
         assert values.var() == pytest.approx(got.variance, rel=0.2)
 

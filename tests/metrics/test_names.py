@@ -283,29 +283,29 @@ def test_keys_are_those_of_compute_in_order_with_prefix_and_postfix():
 
 
 @pytest.mark.parametrize(
-    ("metric", "mode"),
+    ("metric", "key", "mode"),
     [
-        ("mrr", "max"),
-        ("val/mrr", "max"),
-        ("mr", "min"),
-        ("MeAn_RaNk", "min"),
-        ("amri", "max"),
-        ("amr", "min"),
-        ("z_mr", "max"),
-        ("zmr", "max"),
-        ("tail.worst.gmr", "min"),
-        ("val/tail_pessimistic_gmr", "min"),
-        ("p_mrr", "min"),
-        ("hits@3", "max"),
-        ("power_mean_rank_2", "min"),
-        ("normalized_mrr", "max"),
-        ("mine", "min"),
+        ("mrr", "mrr", "max"),
+        ("val/mrr", "mrr", "max"),
+        ("MeAn_RaNk", "mr", "min"),
+        ("amri", "amri", "max"),
+        ("amr", "amr", "min"),
+        ("zmr", "z_mr", "max"),
+        ("tail.worst.gmr", "tail_pessimistic_gmr", "min"),
+        ("val/tail_pessimistic_gmr", "tail_pessimistic_gmr", "min"),
+        ("p_mrr", "p_mrr", "min"),
+        ("hits@3", "hits_at_3", "max"),
+        ("val/hits@3", "hits_at_3", "max"),
+        ("power_mean_rank_2", "power_mean_rank_2", "min"),
+        ("normalized_mrr", "normalized_mrr", "max"),
+        ("mine", "mine", "min"),
     ],
 )
-def test_mode_is_the_direction_under_any_name(metric, mode):
+def test_monitor_is_the_key_and_the_direction_of_any_name(metric, key, mode):
     names = "mrr mr amri amr z_mr tail_pessimistic_gmr p_mrr hits_at_3 power_mean_rank_2 normalized_mrr rank_std"
     collection = RankCollection(names.split(), prefix="val/")
     collection.add_metrics({"mine": MeanRank()})
+    assert collection.monitor(metric) == {"monitor": f"val/{key}", "mode": mode}
     assert collection.mode(metric) == mode
 
 

@@ -13,12 +13,12 @@ from hypothesis import given, settings, strategies as st
 
 import reference
 from reference import METRIC_VIEWS, METRICS, Task
+from scripts import ROOT
 from torchrankmetrics import RankCollection, Ranks
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition, power_mean_rank
 from torchrankmetrics.metrics import registry
 from torchrankmetrics.metrics.registry import parse_name
-from torchrankmetrics.metrics.values import base_value
 
 RANK_TYPES = ("realistic", "optimistic", "pessimistic")
 
@@ -100,9 +100,11 @@ def test_views(average, tasks):
         assert got == pytest.approx(want, rel=1e-8, abs=1e-10, nan_ok=True), (name, view)
 
 
-def test_every_definition_has_a_reference():
+def test_every_metric_has_a_reference_and_a_row_in_the_docs():
     names = {entry.name for entry in registry.METRICS if isinstance(entry.made, RankDefinition)}
     assert names <= {*METRICS, "count", "tie_rate"}
+    pages = "".join((ROOT / "docs" / f"{page}.md").read_text() for page in ("mathematics", "retrieval"))
+    assert not [name for name in registry.all_names() if f"`{name}`" not in pages]
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -115,7 +117,7 @@ def test_large_ranks_and_many_tasks(name):
     total = int(count.sum())
     shares = [Fraction(int(c), total) for c in count]
     want = METRICS[name].value([Fraction(int(r)) for r in ranks], shares, [1_000_000] * 30)
-    assert base_value(parse_name(name).definition, sample) == pytest.approx(float(want), rel=1e-13)
+    assert parse_name(name).definition.value(sample) == pytest.approx(float(want), rel=1e-13)
 
 
 @pytest.mark.parametrize("p", [-3, -2, -0.5, -0.01, 1e-9, 0.01, 0.5, 1.01, 3])
@@ -125,7 +127,7 @@ def test_power_means_near_and_far(p, ranks):
         want = (sum(mpmath.mpf(r) ** mpmath.mpf(p) for r in ranks) / 3) ** (1 / mpmath.mpf(p))
     ranks = np.array(ranks)
     sample = RankSample(ranks, ranks, np.full(3, 1_000_000))
-    assert base_value(power_mean_rank(p), sample) == pytest.approx(float(want), rel=1e-13)
+    assert power_mean_rank(p).value(sample) == pytest.approx(float(want), rel=1e-13)
 
 
 def test_weighted_median_splits_where_the_weight_is_exactly_half():

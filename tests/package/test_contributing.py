@@ -7,13 +7,17 @@ import pytest
 
 from scripts import ROOT
 from torchrankmetrics import RankDefinition, RankMetric, evaluate
+from torchrankmetrics.metrics.registry import Entry
 
 
 def test_the_metric_of_the_page_has_every_view() -> None:
     (block,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
     made: dict[str, object] = {}
     exec(compile(block, "CONTRIBUTING.md", "exec"), made)
-    (definition,) = (value for value in made.values() if isinstance(value, RankDefinition))
+    definition, row = made["definition"], made["row"]
+    assert isinstance(definition, RankDefinition)
+    assert isinstance(row, Entry)
+    assert row.definition() is definition
     views = ("base", "normalized", "adjusted_index", "z_score", "p_value")
     values = evaluate([4], [4], {view: RankMetric(definition, view=view) for view in views})
     law = [math.sqrt(rank) for rank in (1, 2, 3, 4)]

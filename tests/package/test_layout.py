@@ -33,7 +33,6 @@ LAYERS = [
 KNOWN: set[str] = {
     "metrics/collection.py imports torchrankmetrics.inference.intervals",
     "metrics/collection.py imports torchrankmetrics.inference.standard_errors",
-    "null/expectation/median.py imports torchrankmetrics.queries.distributions",
     "null/tails/significance.py imports torchrankmetrics.queries.definitions",
 }
 # optional and heavy libraries, and the packages that may import them

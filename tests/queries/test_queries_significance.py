@@ -14,7 +14,6 @@ from torchrankmetrics.definitions.tasks import MEAN_AUC, MEAN_RECIPROCAL_RANK, P
 from torchrankmetrics.null.tails.significance import log_p_value
 from torchrankmetrics.queries import definitions as d, significance
 from torchrankmetrics.queries.distributions import first_law, hit_law, rank_sum_law
-from torchrankmetrics.queries.means import query_value
 from torchrankmetrics.queries.significance import query_p_value, simulated_tail
 
 SHAPES = [(5, 2), (6, 3), (4, 1)]  # N and m
@@ -74,7 +73,7 @@ def test_with_one_answer_p_is_that_of_the_task_metric(definition, task):
     high = np.minimum(low + random.integers(0, 3, 400), N)
     sample = sample_of_rows(np.arange(400), low, high, N)
     got = query_p_value(definition, sample)
-    assert got.log_p == pytest.approx(log_p_value(task, query_value(definition, sample, "pessimistic"), N), rel=1e-12)
+    assert got.log_p == pytest.approx(log_p_value(task, definition.value(sample, "pessimistic"), N), rel=1e-12)
     precision = query_p_value(d.precision_at(10), sample)
     assert precision.log_p == pytest.approx(query_p_value(d.recall_at(10), sample).log_p, rel=1e-12)
 
@@ -95,7 +94,7 @@ def test_p_of_hits_is_a_convolution_of_hypergeometric_laws(lift):
         total = np.ones(1)
         for N, m in queries:
             total = np.convolve(total, law(N, m))
-        hits = round(query_value(definition, sample) * len(queries) * places)
+        hits = round(definition.value(sample) * len(queries) * places)
         assert query_p_value(definition, sample).p == pytest.approx(total[hits:].sum(), rel=1e-9)
 
 
@@ -129,7 +128,7 @@ def test_the_law_of_many_first_hits_agrees_with_simulation():
             m,
             np.full(3, 0.01),
             np.array([20, 40, 40]),
-            query_value(definition, sample) - 1e-12,
+            definition.value(sample) - 1e-12,
             20_000,
             1,
         )
@@ -230,7 +229,7 @@ def test_weights_and_shapes_that_differ_are_no_hindrance():
     weight = random.choice([0.5, 1.0, 2.5], 100)
     for definition in (d.recall_at(10), d.precision_at(10), d.R_PRECISION, d.first_reciprocal_rank(20)):
         got = query_p_value(definition, untied(*queries, weight=weight))
-        observed = query_value(definition, untied(*queries, weight=weight))
+        observed = definition.value(untied(*queries, weight=weight))
         order = np.lexsort((m, N))
         reached, drawn = simulated_tail(
             definition.query_kind,

@@ -21,11 +21,9 @@ from torchrankmetrics.definitions.tasks import (
     RankDefinition,
     hits_at,
 )
-from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.queries import definitions as d
 from torchrankmetrics.queries.kind import Cut, Discount
-from torchrankmetrics.queries.means import query_moments, query_value
 from torchrankmetrics.queries.sample import QuerySample
 
 RR_AT_3 = RankDefinition("rr_at_3", f=Cut(Power(-1), 3), optimum=1.0, higher_is_better=True)
@@ -104,9 +102,9 @@ def test_with_one_answer_a_metric_of_queries_is_its_task_metric(definition, task
     weight = np.arange(1.0, len(N) + 1) if weighted else np.ones(len(N))
     sample = sample_of_rows(np.arange(len(N)), low, high, N, weight)
     for rank_type in ("expected", "optimistic", "pessimistic"):
-        want = base_value(task, RankSample(low, high, N, weight), rank_type)
-        assert query_value(definition, sample, rank_type) == pytest.approx(scale * want, rel=1e-15)
-    got, want = query_moments(definition, sample), DEFAULT_EXPECTATION.moments(task, N, weight)
+        want = task.value(RankSample(low, high, N, weight), rank_type)
+        assert definition.value(sample, rank_type) == pytest.approx(scale * want, rel=1e-15)
+    got, want = definition.null_moments(sample), DEFAULT_EXPECTATION.moments(task, N, weight)
     assert got.mean == pytest.approx(scale * want.mean, rel=1e-15)
     assert got.variance == pytest.approx(scale**2 * want.variance, rel=4e-15)
 
@@ -119,7 +117,7 @@ def test_a_constant_scorer_has_the_mean_by_chance(definition, value):
     values = definition.values(blind)
     mean, _ = definition.moments(N, m)
     np.testing.assert_allclose(values, mean, rtol=1e-14, atol=1e-15)
-    got, chance = query_value(definition, blind), query_moments(definition, blind)
+    got, chance = definition.value(blind), definition.null_moments(blind)
     assert abs((got - chance.mean) / (chance.optimum - chance.mean)) < 1e-12
 
 
@@ -152,16 +150,16 @@ def test_the_mean_over_queries_weighs_and_counts_them_and_leaves_out_those_witho
     sample = replace(sample_of(*queries, weight=[0.5, 3.0, 2.0]), count=np.array([4, 1, 1]))
     values = d.QUERY_AUC.values(sample)
     assert np.isnan(values).tolist() == [False, True, False]
-    got, chance = query_value(d.QUERY_AUC, sample), query_moments(d.QUERY_AUC, sample)
+    got, chance = d.QUERY_AUC.value(sample), d.QUERY_AUC.null_moments(sample)
     assert got == pytest.approx((4 * 0.5 * values[0] + 2 * values[2]) / 4, rel=1e-15)
     one, other = 5 / (12 * 2 * 2), 6 / (12 * 1 * 4)
     assert chance.variance == pytest.approx((4 * 0.25 * one + 4 * other) / 16, rel=1e-14)
     assert (chance.mean, chance.optimum) == (0.5, 1.0)
     repeated = sample_of(*[queries[0]] * 4, queries[2], weight=[0.5] * 4 + [2.0])
-    assert (query_value(d.QUERY_AUC, repeated), query_moments(d.QUERY_AUC, repeated)) == (got, chance)
+    assert (d.QUERY_AUC.value(repeated), d.QUERY_AUC.null_moments(repeated)) == (got, chance)
     nothing = sample_of(queries[1])
-    assert np.isnan(query_value(d.QUERY_AUC, nothing))
-    assert np.isnan(query_moments(d.QUERY_AUC, nothing).mean)
+    assert np.isnan(d.QUERY_AUC.value(nothing))
+    assert np.isnan(d.QUERY_AUC.null_moments(nothing).mean)
 
 
 @cases(10, 200)
@@ -170,8 +168,8 @@ def test_the_order_of_queries_and_rows_changes_no_bit(data, queries):
     shuffled = data.draw(st.permutations(queries))
     for definition, _ in METRICS:
         one, other = (sample_of(*some) for some in (queries, shuffled))
-        assert repr(query_value(definition, one)) == repr(query_value(definition, other))
-        assert repr(query_moments(definition, one)) == repr(query_moments(definition, other))
+        assert repr(definition.value(one)) == repr(definition.value(other))
+        assert repr(definition.null_moments(one)) == repr(definition.null_moments(other))
 
 
 def test_no_queries_have_no_values():

@@ -145,21 +145,21 @@ def test_integers_and_floats_of_any_width_and_words_for_sides_are_read(columns, 
 def test_what_cannot_be_read_is_named(columns, message, tmp_path):
     path = put(tmp_path / "bad.parquet", **{**RANKS, **columns})
     for read in (RankTable.from_parquet, RankTable.load):
-        with pytest.raises(ValueError, match=f"bad.parquet is no whole Parquet file of ranks: .*{message}"):
+        with pytest.raises(ValueError, match=f"bad.parquet is not a whole Parquet file of ranks: .*{message}"):
             read(path)
 
 
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("model=a", "model=a is no partition of ranks: arrays must be among"),
-        ("group=a", "group=a is no partition of ranks: invalid literal"),
+        ("model=a", "model=a is not a partition of ranks: arrays must be among"),
+        ("group=a", "group=a is not a partition of ranks: invalid literal"),
         ("group=1_000", "group must be a number, got '1_000'"),
-        ("group=1/group=2", "group comes twice in its path"),
+        ("group=1/group=2", "group occurs twice in its path"),
         ("group=__HIVE_DEFAULT_PARTITION__", "group is null, and every row needs a value"),
         ("nan=1", "nan must be true or false, got '1'"),
-        ("optimistic=1", "optimistic is a column and a partition at once"),
-        ("fb15k237", r"fb15k237 is no partition \(name=value\)"),
+        ("optimistic=1", "optimistic is both a column and a partition"),
+        ("fb15k237", r"fb15k237 is not a partition \(name=value\)"),
     ],
 )
 def test_folders_that_are_no_partitions_are_refused(name, message, tmp_path):
@@ -174,9 +174,9 @@ def test_what_is_no_parquet_or_of_another_version_is_refused(tmp_path):
     content = path.read_bytes()
     for damaged in (b"", content[:-20], content[:4] + content[40:], b"PAR1" + b"x" * 50, b"PAR1"):
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"a\.parquet is no whole"):
+        with pytest.raises(ValueError, match=r"a\.parquet is (no|not a) whole"):
             RankTable.load(path)
-        with pytest.raises(ValueError, match=r"a\.parquet is no whole Parquet file of ranks"):
+        with pytest.raises(ValueError, match=r"a\.parquet is not a whole Parquet file of ranks"):
             RankTable.from_parquet(path)
     for version, message in (
         (b"99", "its rank_table_version is 99; this library reads 1, 2"),
@@ -230,7 +230,9 @@ def test_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
         else:
             assert torch.equal(found, table.rows)
     assert len(messages) > 300
-    assert all(re.match(f"{re.escape(str(path))} is (no whole|not loaded)", message) for message in messages)
+    assert all(
+        re.match(f"{re.escape(str(path))} is (no whole|not a whole|not loaded)", message) for message in messages
+    )
     assert max(map(len, messages)) < 500 + len(str(path))
 
 
@@ -252,49 +254,11 @@ def test_other_programs_read_what_is_written_and_may_write_it_again(tmp_path):
     assert torch.equal(RankTable.load(tmp_path / "b.parquet").rows, table.rows[3:])
 
 
-def varint(number, length=0):
-    """A number in Thrift's compact protocol, padded with bytes that add nothing."""
-    number *= 2
-    parts = [number >> shift & 127 for shift in range(0, max(number.bit_length(), 1, 7 * length), 7)]
-    return bytes([*(part | 128 for part in parts[:-1]), parts[-1]])
-
-
-def test_what_a_footer_hides_is_found_before_it_is_decoded(tmp_path):
-    """A word of 100 MB in a file of kilobytes, whose footer claims a few bytes."""
-    path, word = tmp_path / "a.parquet", "x" * 100_000_000
-    pq.write_table(pa.table({**RANKS, "side": [word, "head"]}), path, compression="zstd", write_statistics=False)
-    content = path.read_bytes()
-    about = pq.read_metadata(path).row_group(0)
-    for size in (about.total_byte_size, about.column(2).total_uncompressed_size):
-        assert content.count(varint(size)) > 0
-        content = content.replace(varint(size), varint(100, len(varint(size))))
-    path.write_bytes(content)
-    assert (len(content) < 100_000, pq.read_metadata(path).row_group(0).total_byte_size) == (True, 100)
-    pool = pa.default_memory_pool()
-    before = pool.max_memory(), pool.bytes_allocated()
-    with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 1000\d+ bytes") as error:
-        RankTable.load(path, max_bytes=1 << 24)
-    assert pool.max_memory() <= max(before[0], before[1] + (1 << 24))
-    assert len(str(error.value)) < 300
-    with pytest.raises(ValueError, match=r"side must be one of .*; got 'x+\.\.\.") as error:
-        RankTable.load(path)
-    assert len(str(error.value)) < 300
-
-
 def test_a_footer_of_many_bytes_is_not_read(tmp_path):
     path = tmp_path / "a.parquet"
     path.write_bytes(b"PAR1" + bytes(1 << 21) + (1 << 21).to_bytes(4, "little") + b"PAR1")
     with pytest.raises(ValueError, match=r"a\.parquet is not loaded: it would take 268435456 bytes"):
         RankTable.load(path, max_bytes=1 << 24)
-
-
-def test_words_as_differences_are_refused(tmp_path):
-    """Each word may repeat the last one, of which a page of kilobytes makes gigabytes."""
-    path = tmp_path / "a.parquet"
-    table = pa.table({**RANKS, "side": ["head", "tail"]})
-    pq.write_table(table, path, use_dictionary=False, column_encoding={"side": "DELTA_BYTE_ARRAY"})
-    with pytest.raises(ValueError, match="words must be plain or in a dictionary, without differences"):
-        RankTable.load(path)
 
 
 def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.audit.cases import Case
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.tasks import AtMost
+from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks

@@ -254,7 +254,6 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
 
     `torchrankmetrics metrics`
     """
-    from torchrankmetrics.definitions.tasks import RankDefinition
     from torchrankmetrics.metrics.measure import VIEW_PREFIXES
     from torchrankmetrics.metrics.registry import all_names, as_measure
 
@@ -265,7 +264,7 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
             known = known.replace(mark, number)
         measure = as_measure(known)
         views = zip(VIEW_PREFIXES, measure.seen_as(*VIEW_PREFIXES), strict=True)
-        of = "tasks" if isinstance(measure.definition, RankDefinition) else "queries"
+        of = "queries" if measure.definition.of_tasks is None else "tasks"
         better = {True: "higher", False: "lower", None: ""}[measure.higher_is_better]
         seen = " ".join(view for view, found in views if found is not None)
         rows.append((name, of, better, seen, " ".join(synonyms)))

@@ -1,6 +1,5 @@
-"""Ranks of ranking tasks with weights and counts, as mathematics reads them."""
+"""`RankSample`: ranks of ranking tasks with weights and counts, and their histograms."""
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
@@ -20,39 +19,24 @@ RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
 
 
-@dataclass(frozen=True, eq=False)
-class Histogram:
-    """Distinct ranks, ascending, or pairs of rank and candidate count, with the total weight of their tasks.
+class Sample:
+    """Ranking tasks or queries with weights; equal ones are one entry with a count.
 
     Attributes:
-        rank: (h,) float64.
-        mass: (h,) float64 > 0.
-        num_candidates: (h,) int64, or None where ranks of all candidate counts are together.
+        weight: (m,) float64 >= 0, of one task or query.
+        count: (m,) int64 > 0, number of tasks or queries of the entry.
     """
 
-    rank: FloatArray
-    mass: FloatArray
-    num_candidates: IntArray | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class TieBlocks:
-    """Distinct (optimistic, pessimistic, weight) and how many tasks have each.
-
-    Attributes:
-        optimistic: (b,) int64, the first rank of a block of tied candidates.
-        pessimistic: (b,) int64, the last one.
-        weight: (b,) float64 > 0, of ONE task.
-        count: (b,) int64 > 0.
-    """
-
-    optimistic: IntArray
-    pessimistic: IntArray
     weight: FloatArray
     count: IntArray
 
+    @cached_property
+    def num_tasks(self) -> int:
+        """Number n of tasks or queries."""
+        return int(self.count.sum())
 
-class RankSample:
+
+class RankSample(Sample):
     """Ranks with weights and multiplicities; what several metrics need is computed once, on first use.
 
     Args:
@@ -84,12 +68,7 @@ class RankSample:
         self.num_candidates = num_candidates[used] if num_candidates is not None else None
         self.weight, self.count = in_range(weight[used]), count[used]
         self.mass = self.weight * self.count
-        self._histograms: dict[tuple[RankType, bool], Histogram] = {}
-
-    @cached_property
-    def num_tasks(self) -> int:
-        """Number n of tasks of positive weight."""
-        return int(self.count.sum())
+        self._histograms: dict[tuple[RankType, bool], tuple[FloatArray, FloatArray, IntArray | None]] = {}
 
     @cached_property
     def total(self) -> float:
@@ -117,33 +96,36 @@ class RankSample:
             return (self.optimistic + self.pessimistic) / 2.0
         return self._end(rank_type).astype(np.float64)
 
-    def histogram(self, rank_type: RankType, by_candidates: bool = False) -> Histogram:
-        """Distinct ranks with their mass; the sums of every metric run over these instead of over tasks.
+    def histogram(
+        self, rank_type: RankType, by_candidates: bool = False
+    ) -> tuple[FloatArray, FloatArray, IntArray | None]:
+        """Distinct ranks, ascending, and the total weight of their tasks: sums of metrics run over these.
 
         Args:
             rank_type: of the ranks.
-            by_candidates: tell ranks among different numbers of candidates apart.
+            by_candidates: keep ranks among different numbers of candidates apart.
+
+        Returns:
+            (h,) float64 ranks, (h,) float64 weights > 0, and (h,) int64 candidate counts or None.
 
         Raises:
-            ValueError: for "expected", and if candidate counts are asked for and unknown.
+            ValueError: for "expected", and if candidate counts are requested and unknown.
         """
         key = (rank_type, by_candidates)
         if key not in self._histograms:
-            count = self._count_ranks_by_candidates if by_candidates else self._count_ranks
-            self._histograms[key] = count(rank_type)
+            self._histograms[key] = self._count_ranks(*key)
         return self._histograms[key]
 
-    def _count_ranks_by_candidates(self, rank_type: RankType) -> Histogram:
-        columns = (self.rank(rank_type), self.known_candidates, self.weight)
-        (rank, num_candidates, weight), count = distinct_rows(columns, self.count)
-        return Histogram(rank, weight * count, num_candidates)
-
-    def _count_ranks(self, rank_type: RankType) -> Histogram:
+    def _count_ranks(self, rank_type: RankType, by_candidates: bool) -> tuple[FloatArray, FloatArray, IntArray | None]:
+        if by_candidates:
+            columns = (self.rank(rank_type), self.known_candidates, self.weight)
+            (rank, num_candidates, weight), count = distinct_rows(columns, self.count)
+            return rank, weight * count, num_candidates
         if rank_type == "realistic":  # integers are tallied without a sort
             doubled, mass = tally(self.optimistic + self.pessimistic, self.mass)
-            return Histogram(doubled / 2.0, mass)
+            return doubled / 2.0, mass, None
         whole, mass = tally(self._end(rank_type), self.mass)
-        return Histogram(whole.astype(np.float64), mass)
+        return whole.astype(np.float64), mass, None
 
     def _end(self, rank_type: RankType) -> IntArray:
         if rank_type == "expected":
@@ -151,10 +133,10 @@ class RankSample:
         return self.optimistic if rank_type == "optimistic" else self.pessimistic
 
     @cached_property
-    def tie_blocks(self) -> TieBlocks:
-        """The ranks with their ties: what the expected rank type and resampling run over."""
+    def tie_blocks(self) -> "RankSample":
+        """The sample without candidate counts, equal ranks and weights as one entry."""
         (low, high, weight), count = distinct_rows((self.optimistic, self.pessimistic, self.weight), self.count)
-        return TieBlocks(low, high, weight, count)
+        return RankSample(low, high, None, weight, count)
 
     @property
     def tie_mass(self) -> float:

@@ -5,16 +5,23 @@ import re
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
-from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, Transform, known
+from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sums import panel_means
+from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, Transform, apply_transform, known
 from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.null.expectation.provider import ExpectationProvider
 
 # the transforms belong to this module's names
 __all__ = ["AUC", "IDENTITY", "AtMost", "Exponential", "Log", "Power", "RankTransform", "Transform", "WithCandidates"]
@@ -22,7 +29,7 @@ Aggregation = Literal["mean", "median", "maximum", "minimum", "variance", "mad",
 
 
 @dataclass(frozen=True)
-class RankDefinition:
+class RankDefinition(MetricDefinition[RankSample]):
     """A rank metric M = g(aggregate of f(r_i)) over ranks r_i >= 1.
 
     Args:
@@ -91,7 +98,7 @@ class RankDefinition:
                 object.__setattr__(self, "higher_is_better", at_one > far)
 
     @cached_property
-    def uses_candidates(self) -> bool:
+    def uses_candidates(self) -> bool:  # type: ignore[override]
         """Whether f depends on the number of candidates, so that even the base value does."""
         return known(self.f).uses_candidates
 
@@ -105,14 +112,52 @@ class RankDefinition:
         return known(self.f).at(num_candidates)
 
     @property
-    def is_mean_of_f(self) -> bool:
+    def is_mean_of_f(self) -> bool:  # type: ignore[override]
         """Whether the value is the mean of f itself, as that of MR, MRR and hits is."""
         return self.aggregation == "mean" and known(self.g).is_identity
 
     @property
-    def is_share(self) -> bool:
+    def is_share(self) -> bool:  # type: ignore[override]
         """Whether the value is a share of tasks: hits at k, and the tie rate."""
         return self.aggregation == "tie_rate" or (self.is_mean_of_f and known(self.f).is_share)
+
+    @property
+    def is_estimate(self) -> bool:  # type: ignore[override]
+        """Whether the value estimates a property of the model, as all but the number of tasks."""
+        return self.aggregation != "count"
+
+    @property
+    def has_optimum(self) -> bool:  # type: ignore[override]
+        """Whether there is a best value."""
+        return self.optimum is not None
+
+    @property
+    def has_expected(self) -> bool:  # type: ignore[override]
+        """Whether the expectation over tie orders is known: of means of f, and of the geometric means."""
+        return self.is_mean_of_f or self.is_geometric_mean
+
+    @property
+    def has_p_value(self) -> bool:  # type: ignore[override]
+        """Whether the value is a monotone function of a mean of f, or the largest or smallest rank."""
+        if not self.has_null or self.higher_is_better is None:
+            return False
+        if self.is_extreme:
+            return self.f == IDENTITY and self.g == IDENTITY
+        return self.aggregation == "mean" and self.g_direction != 0
+
+    @property
+    def of_tasks(self) -> "RankDefinition":  # type: ignore[override]
+        """The definition itself."""
+        return self
+
+    @cached_property
+    def g_direction(self) -> int:
+        """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
+        g = known(self.g)
+        if g.direction:
+            return g.direction
+        steps = np.diff(g.values(np.unique(apply_transform(self.f_at(_FAR), _PROBE))))
+        return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
     @property
     def is_geometric_mean(self) -> bool:
@@ -132,8 +177,135 @@ class RankDefinition:
     def __hash__(self) -> int:
         return hash(self.name)  # every cache of an evaluation asks; definitions of one name are few
 
+    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+        return rows.sample(side, average, self.min_candidates)
 
-_FAR = 1 << 20  # where the direction of a metric is read off
+    def value(self, sample: RankSample, rank_type: RankType = "realistic") -> float:
+        """Base value of the tasks that have one, NaN without any (a count is 0).
+
+        Raises:
+            ValueError: if the rank type is not defined for the metric, or f or g is not finite.
+
+        >>> ranks = np.array([1, 2, 4])
+        >>> round(MEAN_RECIPROCAL_RANK.value(RankSample(ranks, ranks, None)), 4)
+        0.5833
+        """
+        if self.aggregation == "count":
+            return float(sample.num_tasks)
+        sample = sample.at_least(self.min_candidates)
+        if sample.num_tasks == 0:
+            return math.nan
+        if self.aggregation == "tie_rate":
+            return sample.tie_mass / sample.total
+        if rank_type == "expected":
+            return self._value_over_tie_orders(sample)
+        p, a = self.exponents
+        if abs(p) != 1 and p != 0 and a == 1 / p:
+            rank, mass, _ = sample.histogram(rank_type)
+            return _power_mean(p, rank, mass)
+        return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
+
+    def _value_over_tie_orders(self, sample: RankSample) -> float:
+        """Expectation of the metric over independent uniform orders within each tie block {optimistic..pessimistic}.
+
+        A mean of f averages f over each block; GMR and IGMR are the product of the block means of r^(+-v_i).
+        """
+        if not self.has_expected:
+            raise ValueError(f"rank_type='expected' {self._only_means}")
+        if self.uses_candidates:
+            mean = known(self.f).block_means(sample.optimistic, sample.pessimistic, sample.known_candidates)
+            return float((sample.mass * mean).sum() / sample.total)
+        blocks = sample.tie_blocks
+        low, high = blocks.optimistic, blocks.pessimistic
+        if self.is_geometric_mean:
+            s = known(self.g).direction * blocks.weight / sample.total
+            unit = np.where(s > 0, low, high)  # (rank / unit)^s >= 1: nothing cancels
+            excess = panel_means(lambda rank, block: np.expm1(s[block] * np.log(rank / unit[block])), low, high)
+            return float(np.exp((blocks.count * (np.log1p(excess) + s * np.log(unit))).sum()))
+        mean = known(self.f).block_means(low, high)
+        return float((blocks.count * blocks.weight * mean).sum() / sample.total)
+
+    def _aggregate(self, sample: RankSample, rank_type: RankType) -> FloatArray:
+        """Aggregate f over the ranks of a rank type other than "expected", (1,) float64: the value before g."""
+        rank, mass, num_candidates = sample.histogram(rank_type, by_candidates=self.uses_candidates)
+        return aggregate(self, apply_transform(self.f, rank, num_candidates=num_candidates), mass).reshape(1)
+
+    def null_moments(self, sample: RankSample, expectation: "ExpectationProvider") -> Moments:
+        return expectation.moments(self, sample.candidate_counts)
+
+    def moments_of_counts(
+        self,
+        num_candidates: npt.ArrayLike,
+        num_answers: npt.ArrayLike,
+        weight: npt.ArrayLike | None,
+        expectation: "ExpectationProvider",
+    ) -> Moments:
+        return expectation.moments(self, num_candidates, weight)
+
+    def log_p_value(self, sample: RankSample) -> tuple[float, float]:
+        from torchrankmetrics.null.tails.significance import log_p_value
+
+        value, mean = self.value(sample, "pessimistic"), float(self._aggregate(sample, "pessimistic")[0])
+        return log_p_value(self, value, sample.candidate_counts, mean=mean), 0.0
+
+    def unit_values(self, sample: RankSample, rank_type: RankType) -> FloatArray:
+        """Value of f of each entry, (m,) float64, "expected": its mean over tie orders; of the tie rate 1 for a tie."""
+        if self.aggregation == "tie_rate":
+            return (sample.pessimistic > sample.optimistic).astype(np.float64)
+        if rank_type == "expected":
+            return known(self.f).block_means(sample.optimistic, sample.pessimistic, sample.num_candidates)
+        return apply_transform(self.f, sample.rank(rank_type), num_candidates=sample.num_candidates)
+
+    def mean_limits(self, sample: RankSample) -> tuple[float, float]:
+        """Smallest and largest possible mean of f: shares 0 and 1; smooth f at ranks 1 and N; else infinite."""
+        N = sample.num_candidates
+        if self.is_share:
+            return 0.0, 1.0
+        if N is None or not known(self.f).smooth:
+            return -math.inf, math.inf
+        ends = [apply_transform(self.f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
+        low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
+        return low, high
+
+    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
+        if self.aggregation == "tie_rate":
+            return True
+        if self.aggregation != "mean" or not self.has_p_value:
+            return False
+        return rank_type != "expected" or self.is_mean_of_f
+
+    def as_tasks(self, sample: RankSample) -> "tuple[RankDefinition, RankSample]":
+        return self, sample
+
+    def canonical_rank_type(self, rank_type: RankType) -> RankType:
+        return rank_type
+
+    def has_expectation(self, expectation: "ExpectationProvider") -> bool:
+        return expectation.answers(self)
+
+    def best(self, moments: Moments) -> float | None:
+        return self.optimum
+
+    def _bounds(self, view: View) -> Bounds:
+        if view == "adjusted_index":
+            # r -> N + 1 - r turns the mean rank around its null mean: the worst is as far from it as the best
+            return -1.0 if self.exponents == (1, 1) else None, 1.0
+        worst = self._value_at_infinity()
+        if view == "normalized":  # M / E: of the bounds only zero stays
+            return 0.0 if self.higher_is_better and worst == 0 else None, None
+        return (worst, self.optimum) if self.higher_is_better else (self.optimum, worst)
+
+    def _value_at_infinity(self) -> float | None:
+        """Limit of the value as ranks grow; None without a limit, and for user-defined functions."""
+        f, g = known(self.f), known(self.g)
+        if not (f.has_limit and g.has_limit):
+            return None
+        value = float(g(f(torch.tensor(math.inf, dtype=torch.float64, device="cpu"))))
+        return value if math.isfinite(value) else None
+
+
+_FAR = 1 << 20  # rank at which the direction of a metric is read
+_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
 MEAN_RANK = RankDefinition("mr")
 MEAN_RECIPROCAL_RANK = RankDefinition("mrr", f=Power(-1))
@@ -267,3 +439,12 @@ def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
     exactly_half = cumulative[(lower, *column)] <= half + slack
     upper = np.minimum(lower + exactly_half, len(x) - 1)
     return np.asarray((x[(lower, *column)] + x[(upper, *column)]) / 2)
+
+
+def _power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:
+    """(sum v r^p)^(1/p) relative to its dominating rank: finite for every p, exact near p = 0."""
+    scale = rank.max() if p > 0 else rank.min()
+    exponent = p * np.log(rank / scale)  # all <= 0
+    if exponent.min() > -0.5:
+        return float(scale * math.exp(math.log1p(weighted_mean(np.expm1(exponent), mass)) / p))
+    return float(scale * weighted_mean(np.exp(exponent), mass) ** (1 / p))

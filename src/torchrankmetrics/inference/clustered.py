@@ -5,16 +5,14 @@ import math
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.inference.intervals import Cluster
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import Evaluation, check_evaluation
 from torchrankmetrics.inference.standard_errors import degrees_of_freedom
-from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
-from torchrankmetrics.null.tails.significance import has_p_value
 from torchrankmetrics.table import columns
 from torchrankmetrics.validation import shown
 
@@ -47,12 +45,12 @@ def clustered_p_value(
     0.0238
     """
     measure = as_measure(metric)
-    definition = measure.definition
+    definition = measure.definition.of_tasks
     if (
-        not isinstance(definition, RankDefinition)
+        definition is None
         or measure.higher_is_better is None
-        or not has_p_value(definition)
-        or not is_mean(definition)
+        or not definition.has_p_value
+        or not definition.is_function_of_mean()
     ):
         raise ValueError(
             f"metric must be a function of a mean of f over tasks with a direction, got {shown(measure.key)}"
@@ -68,7 +66,7 @@ def clustered_p_value(
         keys.append(np.unique(np.stack(keys, 1), axis=0, return_inverse=True)[1].reshape(-1))
 
     number, index = np.unique(sample.known_candidates, return_inverse=True)
-    centred = task_values(definition, sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
+    centred = definition.unit_values(sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
     units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
     variances = [float(one.covariance[0, 0]) for one in units]
     # inclusion and exclusion: the tasks that share both clusters are in either variance

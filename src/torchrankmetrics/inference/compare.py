@@ -1,5 +1,7 @@
 """`compare`: paired differences of two models, or of all pairs of several models as one family of tests."""
 
+from __future__ import annotations  # help() shows the names of types
+
 import dataclasses
 import itertools
 import math
@@ -9,7 +11,6 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.errors import told, warn
 from torchrankmetrics.inference.comparison import (
     Comparison,
@@ -22,10 +23,9 @@ from torchrankmetrics.inference.intervals import Cluster, check_confidence_level
 from torchrankmetrics.inference.pairing import paired_rows
 from torchrankmetrics.inference.sources import Collected, Evaluation, check_evaluation
 from torchrankmetrics.inference.testing import holm, max_t_p_values
-from torchrankmetrics.inference.units import is_mean
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
-from torchrankmetrics.table.columns import Rows, used
+from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import check_int, shown
 
 BEST = "best"
@@ -66,8 +66,8 @@ class Family:
     def flips(self) -> bool:
         """Whether every difference is tested by sign flips of tasks; else Holm corrects what tests there are."""
         single = all(len(runs) == 1 for runs in self.rows.values())
-        of_tasks = all(isinstance(measure.definition, RankDefinition) for measure in self.measures)
-        return single and of_tasks and all(is_mean(one.definition, one.rank_type) for one in self.measures)
+        of_tasks = all(measure.definition.of_tasks is not None for measure in self.measures)
+        return single and of_tasks and all(one.definition.is_function_of_mean(one.rank_type) for one in self.measures)
 
     @property
     def size(self) -> int:
@@ -107,15 +107,14 @@ class Family:
         columns = np.zeros((int(units.max()) + 1, len(self.measures) * len(others)))
         lines = np.zeros((columns.shape[1], self.size))
         for m, measure in enumerate(self.measures):
-            counted = used(self.rows[reference][0], measure.side, measure.definition.min_candidates)
             first = m * len(others)
             for i, other in enumerate(others):
                 rows = [*self.rows[other], *self.rows[reference]]
-                flipped = paired_measure(measure, rows, 1, self.keys).runs.flipped
-                columns[np.unique(units[counted]), first + i] = flipped
+                pair = paired_measure(measure, rows, 1, self.keys)
+                columns[np.unique(units[pair.used]), first + i] = pair.runs.flipped
             place = {other: first + i for i, other in enumerate(others)}
-            for j, pair in enumerate(self._tested, start=m * len(self._tested)):
-                for model, sign in zip(pair, (1.0, -1.0), strict=True):
+            for j, models in enumerate(self._tested, start=m * len(self._tested)):
+                for model, sign in zip(models, (1.0, -1.0), strict=True):
                     if model in place:
                         lines[place[model], j] = sign
         return max_t_p_values(columns, lines, permutations, seed)

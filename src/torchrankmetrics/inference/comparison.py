@@ -8,19 +8,13 @@ from typing import overload
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.inference.intervals import in_clusters
 from torchrankmetrics.inference.paired import PairedRuns
-from torchrankmetrics.inference.pairing import paired_queries
+from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeedSplit
-from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.values import base_value
 from torchrankmetrics.metrics.views import apply_view, view_slope
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.rendering import Column, Rendered, Tabular
-from torchrankmetrics.table import columns
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shortened, shown
 
@@ -214,12 +208,14 @@ class PairedMeasure:
     Attributes:
         measure: what is compared.
         runs: the runs of A and of B on the same tasks.
+        used: (m,) int64, a row of each task or query that was measured.
         a, b: value of either model; of several runs their mean.
         slope: of the view: what an error of the base value is multiplied by.
     """
 
     measure: Measure
     runs: PairedRuns
+    used: IntArray
     a: float
     b: float
     slope: float
@@ -247,20 +243,15 @@ def paired_measure(measure: Measure, rows: list[Rows], num_a: int, keys: IntArra
     Raises:
         ValueError: without tasks on the side that is asked for.
     """
-    samples: list[RankSample] | list[QuerySample]
-    if isinstance(measure.definition, QueryDefinition):
-        samples, used = paired_queries(rows, measure.definition, measure.side, measure.average)
-    else:
-        used = np.flatnonzero(columns.used(rows[0], measure.side, measure.definition.min_candidates))
-        samples = [sample_of(part[used], measure.average) for part in rows]
+    samples, used = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
     if not len(used):
         side = "" if measure.side == "both" else f" of side {measure.side!r}"
         raise ValueError(f"no tasks{side} to compare {shown(measure.definition.name)} on")
-    values = [base_value(measure.definition, sample, measure.rank_type) for sample in samples]
+    values = [measure.definition.value(sample, measure.rank_type) for sample in samples]
     slope = 1.0
     if measure.view != "base":
-        moments = measure.moments(samples[0].candidate_counts)
+        moments = measure.moments(samples[0])
         values = [apply_view(measure.definition, measure.view, value, moments) for value in values]
         slope = view_slope(measure.definition, measure.view, moments)
     runs = PairedRuns(measure.definition, measure.rank_type, samples, num_a, None if keys is None else keys[used])
-    return PairedMeasure(measure, runs, float(np.mean(values[:num_a])), float(np.mean(values[num_a:])), slope)
+    return PairedMeasure(measure, runs, used, float(np.mean(values[:num_a])), float(np.mean(values[num_a:])), slope)

@@ -4,25 +4,26 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.protocol import Average, Side
+from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.errors import warn
 from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, in_view
-from torchrankmetrics.inference.units import clusters_of, is_mean
+from torchrankmetrics.inference.units import clusters_of
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
 from torchrankmetrics.validation import check_choice, check_int, one_number, shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.queries.definitions import QueryDefinition
 
 Cluster = Literal["group", "sample_id"] | Integers
 """What is drawn together: a column by its name, or a key for every task."""
@@ -157,9 +158,7 @@ def confidence_intervals(
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
-            own = _clusters_of_queries(analysis, measure, cluster)
-            if keys is not None and isinstance(measure.definition, RankDefinition):
-                own = keys[used(analysis.rows, measure.side, measure.definition.min_candidates)]
+            own = measure.definition.sample(ClusterSource(analysis, cluster, keys), measure.side, measure.average)
             found[base] = estimate(
                 measure.definition, sample, measure.rank_type, confidence_level, method, own, n_resamples, seed
             )
@@ -204,14 +203,31 @@ def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
     return keys
 
 
-def _clusters_of_queries(analysis: Analysis, measure: Measure, cluster: Cluster | None) -> IntArray | None:
-    """Clusters of the queries of a measure; None: every query is on its own, or it is a measure of tasks."""
-    definition = measure.definition
-    if cluster is None or not isinstance(definition, QueryDefinition):
-        return None
-    if not isinstance(cluster, str) or cluster != "group":
-        raise ValueError(f"cluster must be 'group' or None for {shown(measure.key)}: its units are queries, not tasks")
-    return analysis.queries.group[analysis.used_queries(definition, measure.side)]
+class ClusterSource:
+    """Clusters of the ranking tasks or queries of an analysis, entry by entry; None: each is on its own.
+
+    Args:
+        analysis: the rows.
+        cluster: as users pass it.
+        keys: the clusters of ``analysis.rows``.
+    """
+
+    def __init__(self, analysis: Analysis, cluster: Cluster | None, keys: IntArray | None) -> None:
+        self.analysis, self.cluster, self.keys = analysis, cluster, keys
+
+    def sample(self, side: Side, average: Average, min_candidates: int) -> IntArray | None:
+        """Clusters of ranking tasks."""
+        return None if self.keys is None else self.keys[used(self.analysis.rows, side, min_candidates)]
+
+    def query_sample(self, definition: "QueryDefinition", side: Side, average: Average) -> IntArray | None:
+        """Clusters of queries; ValueError for clusters other than groups."""
+        if self.cluster is None:
+            return None
+        if not isinstance(self.cluster, str) or self.cluster != "group":
+            raise ValueError(
+                f"cluster must be 'group' or None for {shown(definition.name)}: its units are queries, not tasks"
+            )
+        return self.analysis.queries.group[self.analysis.used_queries(definition, side)]
 
 
 def check_confidence_level(confidence_level: float) -> float:
@@ -223,7 +239,9 @@ def check_confidence_level(confidence_level: float) -> float:
 
 
 def _check_normal(measures: Mapping[str, Measure]) -> None:
-    refused = [key for key, measure in measures.items() if not is_mean(measure.definition, measure.rank_type)]
+    refused = [
+        key for key, measure in measures.items() if not measure.definition.is_function_of_mean(measure.rank_type)
+    ]
     if refused:
         raise ValueError(
             f"method='normal' has no standard error for {', '.join(map(repr, refused))}: only means of a transform of "
@@ -231,10 +249,10 @@ def _check_normal(measures: Mapping[str, Measure]) -> None:
         )
 
 
-def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: RankSample | QuerySample) -> Interval:
+def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: Sample) -> Interval:
     found = base
     if measure.view != "base" and not math.isnan(value):
-        moments = measure.moments(sample.candidate_counts)
+        moments = measure.moments(sample)
         found = in_view(base, measure.definition, measure.view, moments)
         value = apply_view(measure.definition, measure.view, value, moments)
     return Interval(key, value, found.low, found.high, found.standard_error, found.effective_tasks)

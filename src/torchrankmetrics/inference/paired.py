@@ -10,22 +10,19 @@ import numpy as np
 from scipy.optimize import brentq
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition, Transform
-from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
+from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
+from torchrankmetrics.definitions.tasks import IDENTITY, RankDefinition
+from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.seeds import SeedSplit, seeded_difference, smooth_of
 from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import (
-    mean_limits,
     percentile_effective_tasks,
     percentile_interval,
     replicate_values,
 )
 from torchrankmetrics.inference.testing import sign_flips
-from torchrankmetrics.inference.units import Units, effective_tasks_of, is_mean, task_values, units_of
-from torchrankmetrics.metrics.values import on_first_ranks
-from torchrankmetrics.queries.definitions import Definition
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
 from torchrankmetrics.validation import shown
 
 _ROUNDING = 1e-12  # of a level of confidence
@@ -285,7 +282,7 @@ class PairedRuns:
 
     definition: Definition
     rank_type: RankType
-    samples: Sequence[RankSample] | Sequence[QuerySample]
+    samples: Sequence[Sample]
     num_a: int
     keys: IntArray | None
 
@@ -303,7 +300,7 @@ class PairedRuns:
         Raises:
             ValueError: for several runs of a metric that is no mean of f, and for fewer than two tasks or clusters.
         """
-        if not is_mean(self.definition, self.rank_type):
+        if not self.definition.is_function_of_mean(self.rank_type):
             return self._by_bootstrap(level, n_resamples, seed), None
         if len(self.samples) > 2:
             result = seeded_difference(self.units, self.num_a, smooth_of(self.definition), level)
@@ -320,7 +317,7 @@ class PairedRuns:
         Raises:
             ValueError: as ``difference``.
         """
-        if not is_mean(self.definition, self.rank_type):
+        if not self.definition.is_function_of_mean(self.rank_type):
             draws = self._replicates(n_resamples, seed)
             beyond = min(int((draws <= null).sum()), int((draws >= null).sum()))
             return min(2 * (1 + beyond) / (1 + len(draws)), 1.0)
@@ -335,7 +332,7 @@ class PairedRuns:
     @cached_property
     def values(self) -> FloatArray:
         """What each task adds to the mean of each run, (m, runs)."""
-        return np.stack([task_values(self.definition, sample, self.rank_type) for sample in self.samples], 1)
+        return np.stack([self.definition.unit_values(sample, self.rank_type) for sample in self.samples], 1)
 
     @cached_property
     def units(self) -> Units:
@@ -355,7 +352,7 @@ class PairedRuns:
 
     @cached_property
     def _limits(self) -> tuple[float, float]:
-        limits = mean_limits(self.definition, self.samples[0])
+        limits = self.definition.mean_limits(self.samples[0])
         # g need not be defined beyond what f gives
         if not self.definition.is_mean_of_f and not np.isfinite(limits).all():
             limits = float(self.values.min()), float(self.values.max())
@@ -368,8 +365,7 @@ class PairedRuns:
 
     def _by_bootstrap(self, level: float, n_resamples: int, seed: int) -> Difference:
         draws = self._replicates(n_resamples, seed)
-        definition, samples = self._of_tasks
-        effective_tasks = min(percentile_effective_tasks(definition, sample, self.keys) for sample in samples)
+        effective_tasks = min(percentile_effective_tasks(*one, self.keys) for one in self._of_tasks)
         low, high = percentile_interval(draws, level)[1:]
         return Difference(low, high, None, "bootstrap interval only", None, effective_tasks)
 
@@ -381,15 +377,10 @@ class PairedRuns:
             )
         # equal seeds draw equal tasks: the pairs stay together
         keys = np.arange(len(self.samples[0].weight)) if self.keys is None else self.keys
-        definition, samples = self._of_tasks
-        first, second = (
-            replicate_values(definition, sample, self.rank_type, n_resamples, seed, keys) for sample in samples
-        )
+        first, second = (replicate_values(*one, self.rank_type, n_resamples, seed, keys) for one in self._of_tasks)
         return first - second
 
     @property
-    def _of_tasks(self) -> tuple[RankDefinition, list[RankSample]]:
+    def _of_tasks(self) -> list[tuple[RankDefinition, RankSample]]:
         """A metric without a formula, on ranks of tasks or first ranks of queries."""
-        definitions, samples = zip(*(on_first_ranks(self.definition, sample) for sample in self.samples), strict=True)
-        assert isinstance(definitions[0], RankDefinition)
-        return definitions[0], [sample for sample in samples if isinstance(sample, RankSample)]
+        return [self.definition.as_tasks(sample) for sample in self.samples]

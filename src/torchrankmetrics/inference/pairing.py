@@ -1,21 +1,25 @@
 """Rows of several models aligned on the same ranking tasks or queries."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
 from torchrankmetrics.definitions.candidates import IntArray
+from torchrankmetrics.definitions.protocol import Average, Side
+from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.inference.intervals import Cluster, canonical_clusters, given_clusters, named_clusters
 from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
-from torchrankmetrics.metrics.analysis import Analysis, Average, Side, query_sample_of
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.metrics.analysis import Analysis, query_sample_of, sample_of
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, gains, weights
-from torchrankmetrics.table.queries import Queries, queries_of
+from torchrankmetrics.table.columns import ABSENT, SIDES_BY_CODE, Columns, Rows, gains, used, weights
 from torchrankmetrics.table.rank_table import RankTable
+
+if TYPE_CHECKING:
+    from torchrankmetrics.queries.definitions import QueryDefinition
+    from torchrankmetrics.table.queries import Queries
 
 _SHOWN = 3
 
@@ -133,46 +137,53 @@ def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Ro
     return canonical_clusters(cluster, given, name)
 
 
-def paired_queries(
-    rows: Sequence[Rows], definition: QueryDefinition, side: Side, average: Average
-) -> tuple[list[QuerySample], IntArray]:
-    """Queries of every run in one common order, as far as the metric has a value, and a row of each.
+class PairedSource:
+    """Rows of several runs in one order of tasks: samples of all runs, and a row of each of their entries.
 
     Args:
         rows: of every run, in one order of tasks.
-        definition: the metric.
-        side: of the queries.
-        average: how they are weighed.
-
-    Returns:
-        A sample per run, and the index (q,) of a row of each query.
-
-    Raises:
-        ValueError: if the runs differ in which tasks are answers of one query, or as ``queries_of``.
     """
-    weighed = np.flatnonzero(weights(rows[0]) > 0)
-    parts = [run[weighed] for run in rows]
-    names = np.stack([Columns(part).query for part in parts], 1)
-    alone = names == ABSENT
-    if (alone.any(1) != alone.all(1)).any():
-        raise _differing()
-    # queries without names of their own are told apart by group and weight, too
-    about = Columns(parts[0])
-    facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
-    label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
-    found = [_queries(part, label) for part in parts]
-    first = found[0]
-    for other in found[1:]:
-        same = len(other) == len(first) and np.array_equal(other.count, first.count)
-        if not same or not np.array_equal(other.num_answers, first.num_answers):
+
+    def __init__(self, rows: Sequence[Rows]) -> None:
+        self.rows = rows
+
+    def sample(self, side: Side, average: Average, min_candidates: int) -> tuple[list[Sample], IntArray]:
+        """Ranking tasks of every run."""
+        index = np.flatnonzero(used(self.rows[0], side, min_candidates))
+        return [sample_of(part[index], average) for part in self.rows], index
+
+    def query_sample(
+        self, definition: "QueryDefinition", side: Side, average: Average
+    ) -> tuple[list[Sample], IntArray]:
+        """Queries of every run on which the metric is defined.
+
+        Raises:
+            ValueError: if the runs differ in which tasks are relevant items of one query, or as ``queries_of``.
+        """
+        weighed = np.flatnonzero(weights(self.rows[0]) > 0)
+        parts = [run[weighed] for run in self.rows]
+        names = np.stack([Columns(part).query for part in parts], 1)
+        alone = names == ABSENT
+        if (alone.any(1) != alone.all(1)).any():
             raise _differing()
-    used = definition.has_value(first.num_candidates, first.num_answers) & first.of_side(side)
-    samples = [query_sample_of(queries.take(used), average) for queries in found]
-    return samples, weighed[first.row[used]]
+        # queries without names of their own are told apart by group and weight, too
+        about = Columns(parts[0])
+        facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
+        label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
+        found = [_queries(part, label) for part in parts]
+        first = found[0]
+        for other in found[1:]:
+            same = len(other) == len(first) and np.array_equal(other.count, first.count)
+            if not same or not np.array_equal(other.num_answers, first.num_answers):
+                raise _differing()
+        kept = definition.has_value(first.num_candidates, first.num_answers) & first.of_side(side)
+        return [query_sample_of(queries.take(kept), average) for queries in found], weighed[first.row[kept]]
 
 
-def _queries(rows: Rows, label: IntArray) -> Queries:
+def _queries(rows: Rows, label: IntArray) -> "Queries":
     """Queries by a label that is at least as fine as their names; equal ones without a name may be apart in it."""
+    from torchrankmetrics.table.queries import queries_of
+
     query = Columns(rows).query
     named = query >= 0
     pairs = np.stack([Columns(rows).side, query, label], 1)[named]

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.transforms import apply_transform, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of
-from torchrankmetrics.queries.definitions import Definition
 
 # means (b, k) of f for k runs -> g of them and its slopes, elementwise, both (b, k)
 SmoothFunction = Callable[[FloatArray], tuple[FloatArray, FloatArray]]

@@ -9,14 +9,12 @@ import numpy as np
 from scipy.stats import chi2, norm, t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments
-from torchrankmetrics.definitions.sample import RankSample, RankType, TieBlocks
+from torchrankmetrics.definitions.protocol import Definition, View
+from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
 from torchrankmetrics.definitions.tasks import RankDefinition, Transform, weighted_mean
 from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
-from torchrankmetrics.inference.units import Units, effective_tasks_of, is_mean, task_values, units_of
-from torchrankmetrics.metrics.values import base_value, on_first_ranks
-from torchrankmetrics.metrics.views import View, apply_view, value_bounds, view_slope
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
+from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.validation import shown
 
 _FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 3
@@ -43,7 +41,7 @@ def normal_interval(definition: Definition, units: Units, level: float, limits: 
     times |g'| (delta method); the interval is that of the mean with its ends put through g. Hits use Wilson's.
 
     Args:
-        definition: a metric with ``is_mean``.
+        definition: a metric with ``is_function_of_mean``.
         units: its f over tasks or clusters (k = 1).
         level: of confidence, in (0, 1).
         limits: smallest and largest possible mean of f.
@@ -168,22 +166,6 @@ def degrees_of_freedom(units: Units) -> float:
     return min(max(estimate, 1.0), units.size - 1)
 
 
-def mean_limits(definition: Definition, sample: RankSample | QuerySample) -> tuple[float, float]:
-    """Smallest and largest possible mean of f: shares 0 and 1; powers, log and AUC at ranks 1 and N; else infinite."""
-    if definition.is_share:
-        return 0.0, 1.0
-    if isinstance(definition, QueryDefinition):
-        low, high = value_bounds(definition, "base")
-        return -math.inf if low is None else low, math.inf if high is None else high
-    assert isinstance(sample, RankSample)
-    f, N = definition.f, sample.num_candidates
-    if N is None or not known(f).smooth:
-        return -math.inf, math.inf
-    ends = [apply_transform(f, r.astype(np.float64), num_candidates=N) for r in (np.ones_like(N), N)]
-    low, high = sorted(float((sample.mass * x).sum() / sample.total) for x in ends)
-    return low, high
-
-
 _CELLS = 1 << 22
 
 
@@ -305,7 +287,7 @@ def replicate_values(
     """
     N = sample.known_candidates if definition.uses_candidates else None
     if cluster is None:  # equal tasks need no telling apart
-        entries: TieBlocks | RankSample = sample.tie_blocks if N is None else sample
+        entries = sample.tie_blocks if N is None else sample
         drawn, unit, times = entries.count, np.arange(len(entries.count)), np.ones_like(entries.count)
     else:
         entries, times = sample, sample.count
@@ -318,7 +300,7 @@ def replicate_values(
             count = row[unit] * times
             kept = count > 0
             redrawn = RankSample(low[kept], high[kept], None if N is None else N[kept], weight[kept], count[kept])
-            values.append(base_value(definition, redrawn, rank_type))
+            values.append(definition.value(redrawn, rank_type))
     return np.array(values)
 
 
@@ -328,7 +310,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 
 def estimate(
     definition: Definition,
-    sample: RankSample | QuerySample,
+    sample: Sample,
     rank_type: RankType,
     level: float,
     method: Method,
@@ -339,15 +321,13 @@ def estimate(
     """Interval of the base value of a metric on a sample."""
     if sample.num_tasks == 0:
         return Estimate(math.nan, math.nan, math.nan)
-    if not is_mean(definition, rank_type):
-        definition, sample = on_first_ranks(definition, sample)
-        assert isinstance(definition, RankDefinition)
-        assert isinstance(sample, RankSample)
-        effective_tasks = percentile_effective_tasks(definition, sample, cluster)
-        replicates = replicate_values(definition, sample, rank_type, n_resamples, seed, cluster)
+    if not definition.is_function_of_mean(rank_type):
+        of_tasks, ranks = definition.as_tasks(sample)
+        effective_tasks = percentile_effective_tasks(of_tasks, ranks, cluster)
+        replicates = replicate_values(of_tasks, ranks, rank_type, n_resamples, seed, cluster)
         return Estimate(*percentile_interval(replicates, level), effective_tasks)
-    units = units_of(task_values(definition, sample, rank_type), sample.weight, sample.count, cluster)
-    limits = mean_limits(definition, sample)
+    units = units_of(definition.unit_values(sample, rank_type), sample.weight, sample.count, cluster)
+    limits = definition.mean_limits(sample)
     if method == "normal" or definition.is_share:  # no resample of a sample without hits has one
         return normal_interval(definition, units, level, limits)
     error, low, high = studentised_interval(units, level, n_resamples, seed)

@@ -6,12 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample, RankType
-from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.null.tails.significance import has_p_value
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.means import query_values
-from torchrankmetrics.queries.sample import QuerySample
+from torchrankmetrics.definitions.sample import RankSample
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,28 +127,3 @@ def _in_clusters(values: FloatArray, weight: FloatArray, count: IntArray, cluste
         total[:] = np.bincount(index, mass * column, minlength=len(key))
     of_cluster = np.bincount(index, mass, minlength=len(key)).astype(np.float64)
     return Units(of_cluster, sums, np.ones(len(key), dtype=np.int64), clustered=True)
-
-
-def is_mean(definition: Definition, rank_type: RankType = "realistic") -> bool:
-    """Whether a metric is a monotone function of a mean over tasks, so that its error has a formula."""
-    if definition.aggregation == "tie_rate":
-        return True
-    if definition.aggregation != "mean" or not has_p_value(definition):
-        return False
-    return rank_type != "expected" or definition.is_mean_of_f
-
-
-def task_values(definition: Definition, sample: RankSample | QuerySample, rank_type: RankType) -> FloatArray:
-    """Values of f at every entry of a sample, or of every query, (m,) float64; "expected": means over tie orders.
-
-    The metric must have ``is_mean``; the values of the tie rate are 1 for a tied entry and 0 for others.
-    """
-    if isinstance(definition, QueryDefinition):
-        assert isinstance(sample, QuerySample)
-        return query_values(definition, sample, rank_type)
-    assert isinstance(sample, RankSample)
-    if definition.aggregation == "tie_rate":
-        return (sample.pessimistic > sample.optimistic).astype(np.float64)
-    if rank_type == "expected":
-        return known(definition.f).block_means(sample.optimistic, sample.pessimistic, sample.num_candidates)
-    return apply_transform(definition.f, sample.rank(rank_type), num_candidates=sample.num_candidates)

@@ -15,8 +15,7 @@ from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import base_definition
-from torchrankmetrics.metrics.values import base_value
-from torchrankmetrics.metrics.views import View, view_slope
+from torchrankmetrics.metrics.views import View, apply_view, view_slope
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.null.tails.significance import log_p_value
@@ -129,7 +128,10 @@ def adjust(
         )
 
     def seen(x: float) -> float:
-        return measure.in_view(min(max(x, low), high), counts)
+        x = min(max(x, low), high)
+        if view == "p_value":
+            return math.exp(log_p_value(definition, x, counts))
+        return apply_view(definition, view, x, measure.expectation.moments(definition, counts))
 
     result = seen(center)
     if math.isnan(result):
@@ -151,12 +153,12 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
 
     Source: Bhatia and Davis 2000 (doi:10.1080/00029890.2000.12005203).
     """
-    definition = measure.definition
-    if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
+    definition = measure.definition.of_tasks
+    if definition is None or not definition.is_mean_of_f:
         return math.nan
     last = int(counts.num_candidates[-1])
     a, b = sorted(apply_transform(definition.f_at(last), np.array([1.0, last])).tolist())
-    slope = view_slope(definition, measure.view, measure.moments(counts))
+    slope = view_slope(definition, measure.view, measure.expectation.moments(definition, counts))
     return abs(slope) * _NORMAL * math.sqrt(max((value - a) * (b - value), 0.0) / counts.num_tasks)
 
 
@@ -196,5 +198,5 @@ def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, 
     if definition.optimum is None:
         return 0.0, math.inf
     N = counts.num_candidates
-    ends = [base_value(definition, RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
+    ends = [definition.value(RankSample(r, r, N, weight=counts.weight, count=counts.count)) for r in (N**0, N)]
     return min(ends), max(ends)

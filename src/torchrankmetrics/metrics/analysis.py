@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -11,10 +11,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, by_power_of_two, in_range
+from torchrankmetrics.definitions.protocol import Average as Average, Side as Side
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.errors import warn
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -28,11 +27,12 @@ from torchrankmetrics.table.columns import (
     without_flag,
     without_queries,
 )
-from torchrankmetrics.table.queries import Queries, queries_of
-from torchrankmetrics.validation import TASK_SIDES, TaskSide, shown
+from torchrankmetrics.validation import TASK_SIDES, shown
 
-Side = Literal["both", TaskSide]
-Average = Literal["micro", "macro"]
+if TYPE_CHECKING:
+    from torchrankmetrics.queries.definitions import QueryDefinition
+    from torchrankmetrics.queries.sample import QuerySample
+    from torchrankmetrics.table.queries import Queries
 
 
 class Analysis:
@@ -137,17 +137,21 @@ class Analysis:
         return sample
 
     @property
-    def queries(self) -> Queries:
+    def queries(self) -> "Queries":
         """All queries with the places of their answers, equal ones as one entry.
 
         Raises:
             ValueError: if the rows do not say them, see ``table.queries.queries_of``.
         """
         if self._queries is None:
+            from torchrankmetrics.table.queries import queries_of
+
             self._queries = queries_of(self.table_rows).merged()
         return self._queries
 
-    def query_sample(self, definition: QueryDefinition, side: Side = "both", average: Average = "micro") -> QuerySample:
+    def query_sample(
+        self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
+    ) -> "QuerySample":
         """Queries of a side on which a metric has a value, with weights that sum to one per group if it is macro.
 
         Raises:
@@ -159,7 +163,7 @@ class Analysis:
             self._query_samples[key] = query_sample_of(self.queries.take(used), average)
         return self._query_samples[key]
 
-    def used_queries(self, definition: QueryDefinition, side: Side = "both") -> npt.NDArray[np.bool_]:
+    def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
         """Which of the queries are of a side and have a value of a metric."""
         queries = self.queries
         return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
@@ -214,8 +218,9 @@ class Analysis:
 
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
         """Warn once of a metric of tasks that has a counterpart of queries, where relevant items of a query compete."""
-        instead = query_counterpart(name)
-        if self._warned_of_competition or instead is None or not (number := self.num_competing.get(side, 0)):
+        if self._warned_of_competition or not self.has_queries or not (number := self.num_competing.get(side, 0)):
+            return
+        if (instead := query_counterpart(name)) is None:
             return
         self._warned_of_competition = True
         warn(
@@ -243,8 +248,10 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
 
 
-def query_sample_of(queries: Queries, average: Average = "micro") -> QuerySample:
+def query_sample_of(queries: "Queries", average: Average = "micro") -> "QuerySample":
     """Read queries as a sample of them."""
+    from torchrankmetrics.queries.sample import QuerySample
+
     weight = in_range(_averaged(queries.weight, queries.count, queries.group, average))
     blocks = (queries.optimistic, queries.pessimistic, queries.answers)
     return QuerySample(queries.starts, *blocks, queries.num_candidates, weight, queries.count)

@@ -17,7 +17,7 @@ from torchrankmetrics.definitions.transforms import apply_transform, known
 from torchrankmetrics.metrics.analysis import Analysis, Side, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.summary import sampled_notes
-from torchrankmetrics.metrics.views import apply_view_to_each
+from torchrankmetrics.metrics.views import offset_and_scale
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.rendering import Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
@@ -234,8 +234,8 @@ class Groups:
         return np.array([measure.value_or_nan(part) for part in self._parts]) if found is None else found
 
     def _at_once(self, measure: Measure) -> FloatArray | None:
-        definition = measure.definition
-        if not isinstance(definition, RankDefinition) or not len(self.ids):
+        definition = measure.definition.of_tasks
+        if definition is None or not len(self.ids):
             return None
         sample = self.sample(measure.side, definition.min_candidates)
         key = (definition, measure.rank_type, measure.side)
@@ -249,7 +249,11 @@ class Groups:
         if (definition, measure.side) not in self._moments:
             self._moments[definition, measure.side] = sample.moments(definition)
         moments = self._moments[definition, measure.side]
-        return None if moments is None else apply_view_to_each(definition, measure.view, base, *moments)
+        if moments is None:
+            return None
+        offset, scale = offset_and_scale(definition, measure.view, *moments, definition.optimum)
+        with np.errstate(all="ignore"):
+            return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
 
     @cached_property
     def _parts(self) -> list[Analysis]:

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, Unpack, cast
+from typing import Any, Literal, TypedDict, Unpack, cast
 
 import torch
 from torch import Tensor
@@ -31,6 +31,13 @@ from torchrankmetrics.validation import shown
 
 One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
+
+
+class Monitor(TypedDict):
+    """Keyword arguments of EarlyStopping and ModelCheckpoint."""
+
+    monitor: str
+    mode: Literal["max", "min"]
 
 
 class RankCollection(HoldingCollection):
@@ -165,8 +172,8 @@ class RankCollection(HoldingCollection):
         """What each key stands for, in the order of the keys."""
         return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
-    def mode(self, metric: str) -> Literal["max", "min"]:
-        """Direction of a metric for EarlyStopping and ModelCheckpoint: "max" if higher is better, else "min".
+    def monitor(self, metric: str) -> Monitor:
+        """Return ``monitor`` and ``mode`` of a metric, for ``EarlyStopping(**collection.monitor("hits@10"))``.
 
         Args:
             metric: a key of the collection, with or without its prefix, or a synonym of one.
@@ -174,8 +181,7 @@ class RankCollection(HoldingCollection):
         Raises:
             ValueError: if the collection has no such metric, or it has no direction.
         """
-        name = str(metric)
-        name = name.removeprefix(self.prefix or "").removesuffix(self.postfix or "")
+        name = str(metric).removeprefix(self.prefix or "").removesuffix(self.postfix or "")
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
@@ -183,7 +189,11 @@ class RankCollection(HoldingCollection):
         higher = self._modules[name].higher_is_better
         if higher is None:
             raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
-        return "max" if higher else "min"
+        return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
+
+    def mode(self, metric: str) -> Literal["max", "min"]:
+        """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``."""
+        return self.monitor(metric)["mode"]
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted, on the CPU."""

@@ -1,5 +1,7 @@
 """`evaluate`: metric values without state, from ranks or from scores."""
 
+from __future__ import annotations  # help() shows the names of types
+
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict, cast
 

@@ -5,23 +5,15 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard, get_args
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankSample, RankType
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.analysis import Analysis, Average, Side
-from torchrankmetrics.metrics.values import aggregate_of, base_value, has_expected
-from torchrankmetrics.metrics.views import VIEWS, View, apply_view, direction, has_view, value_bounds
+from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
 from torchrankmetrics.null.expectation.provider import ExpectationProvider, ExpectationUnavailableError, unavailable
-from torchrankmetrics.null.tails.significance import has_p_value, log_p_value, p_value
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.means import query_moments
-from torchrankmetrics.queries.sample import QuerySample
-from torchrankmetrics.queries.significance import query_p_value
 from torchrankmetrics.validation import check_choice, shown
 
-Counts = CandidateCounts | QuerySample
-"""What chance depends on: the candidate counts of tasks, or of queries with their numbers of answers."""
 SIDES: tuple[Side, ...] = get_args(Side)
 AVERAGES: tuple[Average, ...] = get_args(Average)
 # how a key writes a view; the mean rank has words of its own
@@ -68,8 +60,9 @@ class Measure:
     side_names: tuple[str, str] = ("head", "tail")
 
     def __post_init__(self) -> None:
-        if not isinstance(self.definition, RankDefinition | QueryDefinition):
-            got = type(self.definition).__name__
+        definition = self.definition
+        if not isinstance(definition, MetricDefinition):
+            got = type(definition).__name__
             raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
         if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
             raise TypeError(
@@ -79,23 +72,20 @@ class Measure:
         check_choice("rank_type", self.rank_type, RANK_TYPES)
         check_choice("side", self.side, SIDES)
         check_choice("average", self.average, AVERAGES)
-        if why := lacks_meaning(self.definition, self.view, self.rank_type):
+        if why := definition.why_undefined(self.view, self.rank_type):
             raise ValueError(why)
-        if isinstance(self.definition, QueryDefinition):
-            if self.rank_type == "realistic" and has_expected(self.definition):
-                object.__setattr__(self, "rank_type", "expected")
-        elif self.view not in ("base", "p_value") and not self.expectation.answers(self.definition):
-            raise unavailable(self.definition)
+        if self.view not in ("base", "p_value") and not definition.has_expectation(self.expectation):
+            raise unavailable(definition)
+        object.__setattr__(self, "rank_type", definition.canonical_rank_type(self.rank_type))
 
     @property
     def key(self) -> str:
         """Canonical key, ``[side_][rank_type_][macro_][view_]name``: ``mrr``, ``tail_z_mrr``, ``macro_amri``."""
-        of_ranks = isinstance(self.definition, RankDefinition) or not has_expected(self.definition)
-        usual = "realistic" if of_ranks else "expected"
-        said = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
-        own = VIEW_PREFIXES[self.view] + self.definition.name
-        word = _OWN_WORDS.get((self.definition.name, self.view), own)
-        return "_".join([*(part for part, unwritten in said if part != unwritten), word])
+        usual = self.definition.canonical_rank_type("realistic")
+        parts = [(self.side_name, "both"), (self.rank_type, usual), (self.average, "micro")]
+        name = VIEW_PREFIXES[self.view] + self.definition.name
+        name = _OWN_WORDS.get((self.definition.name, self.view), name)
+        return "_".join([*(part for part, unwritten in parts if part != unwritten), name])
 
     @property
     def side_name(self) -> str:
@@ -106,104 +96,71 @@ class Measure:
     @property
     def higher_is_better(self) -> bool | None:
         """Direction of the value in its view; None for dispersion, counts and the tie rate."""
-        return direction(self.definition, self.view)
+        return self.definition.direction(self.view)
 
     @property
     def bounds(self) -> tuple[float | None, float | None]:
-        """Lowest and highest value whatever the ranks; None: no bound, or none that is known."""
-        return value_bounds(self.definition, self.view)
+        """Lowest and highest value for any ranks; None: no bound, or an unknown one."""
+        return self.definition.bounds(self.view)
 
     @property
     def is_estimate(self) -> bool:
-        """Whether the value is an estimate, with an error and a mean over seeds; p-values and counts are none."""
-        return self.view != "p_value" and self.definition.aggregation != "count"
+        """Whether the value is an estimate with an error and a mean over seeds; p-values and counts are not."""
+        return self.view != "p_value" and self.definition.is_estimate
 
-    def sample(self, analysis: Analysis) -> RankSample | QuerySample:
-        """The tasks or queries that the measure is about, weighted its way.
+    def sample(self, analysis: Analysis) -> Sample:
+        """The tasks or queries of the side on which the metric is defined, weighted by the average.
 
         Raises:
-            ValueError: for queries whose rows do not say the places of their answers.
+            ValueError: for queries whose rows do not determine the places of their relevant items.
         """
-        if isinstance(self.definition, QueryDefinition):
-            return analysis.query_sample(self.definition, self.side, self.average)
-        return analysis.sample(self.side, self.average, self.definition.min_candidates)
+        return self.definition.sample(analysis, self.side, self.average)
 
     def base(self, analysis: Analysis) -> float:
-        """Base value, NaN without tasks; worked out once for all measures that differ in view or expectation alone."""
-        key = self._asked
+        """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
+        key = self.definition, self.rank_type, self.side, self.average
         if (value := analysis.base_values.get(key)) is None:
-            value = analysis.base_values[key] = base_value(self.definition, self.sample(analysis), self.rank_type)
+            value = analysis.base_values[key] = self.definition.value(self.sample(analysis), self.rank_type)
         return value
 
-    @property
-    def _asked(self) -> Hashable:
-        """What values of the same rows are remembered by: all but view and expectation."""
-        return self.definition, self.rank_type, self.side, self.average
-
     def value(self, analysis: Analysis) -> float:
-        """Value in the view; NaN without tasks and, with one warning per analysis, where chance leaves no room."""
+        """Value in the view; NaN without tasks and, with one warning per analysis, for zero variance under the null."""
         value = self.base(analysis)
-        if analysis.has_queries and isinstance(self.definition, RankDefinition):
+        if self.definition.of_tasks is not None:
             analysis.warn_of_competition(self.definition.name, self.key, self.side)
-        if self.view != "base" and not math.isnan(value):
+        if not math.isnan(value):
             value = self._in_view(value, analysis)
         if math.isnan(value) and analysis.sample(self.side, self.average).num_tasks:
             analysis.warn_undefined(self.key)
         return value
 
-    def in_view(self, base: float, counts: Counts) -> float:
-        """Put a base value into the view; NaN where it is undefined."""
-        if self.view == "base":
-            return base
-        if self.view == "p_value":
-            assert isinstance(self.definition, RankDefinition)
-            assert isinstance(counts, CandidateCounts)
-            return p_value(self.definition, base, counts)
-        return apply_view(self.definition, self.view, base, self.moments(counts))
-
     def log_p_value(self, analysis: Analysis) -> float:
-        """Natural logarithm of the p-value, whatever the view: it says how small one is that a float holds as 0."""
+        """Natural logarithm of the p-value, whatever the view: finite where the p-value underflows to 0."""
         return self._p_value(analysis)[0]
 
     def p_value_error(self, analysis: Analysis) -> float:
-        """Standard error of the p-value from simulating it; 0 where it is computed from the law."""
+        """Standard error of a simulated p-value; 0 where it is computed."""
         return self._p_value(analysis)[1]
 
     def _p_value(self, analysis: Analysis) -> tuple[float, float]:
-        """Logarithm and standard error of the p-value, from pessimistic ranks whatever the rank type of the value.
-
-        Tied candidates change the distribution of realistic ranks and of averages over tie orders. Pessimistic ranks
-        are never better than the uniform ranks of the null, so that the test is valid.
-        """
-        definition, sample = self.definition, self.sample(analysis)
-        key = definition, self.side, self.average
+        key: Hashable = (self.definition, self.side, self.average)
         if key not in analysis.p_values:
-            if isinstance(definition, QueryDefinition):
-                assert isinstance(sample, QuerySample)
-                found = query_p_value(definition, sample)
-                analysis.p_values[key] = found.log_p, found.standard_error
-            else:
-                assert isinstance(sample, RankSample)
-                value = base_value(definition, sample, "pessimistic")
-                mean = float(aggregate_of(definition, sample, "pessimistic")[0])
-                analysis.p_values[key] = log_p_value(definition, value, sample.candidate_counts, mean=mean), 0.0
+            analysis.p_values[key] = self.definition.log_p_value(self.sample(analysis))
         return analysis.p_values[key]
 
     def _in_view(self, base: float, analysis: Analysis) -> float:
+        if self.view == "base":
+            return base
         if self.view == "p_value":
             return math.exp(self.log_p_value(analysis))
-        return self.in_view(base, self.sample(analysis).candidate_counts)
+        return apply_view(self.definition, self.view, base, self.moments(self.sample(analysis)))
 
-    def moments(self, counts: Counts) -> Moments:
-        """Mean and variance of the base value by chance."""
-        if isinstance(self.definition, QueryDefinition):
-            assert isinstance(counts, QuerySample)
-            return query_moments(self.definition, counts)
-        assert isinstance(counts, CandidateCounts)
-        return self.expectation.moments(self.definition, counts)
+    def moments(self, sample: Sample) -> Moments:
+        """Mean and variance of the base value under random ranking."""
+        return self.definition.null_moments(sample, self.expectation)
 
     def seen_as(self, *views: View) -> "Iterator[Measure | None]":
-        """The same metric in other views; None for a view that has no meaning or no expectation."""
+        """Return the metric in other views; None for a view that is undefined or has no expectation."""
         for view in views:
             try:
                 yield replace(self, view=view)
@@ -211,7 +168,7 @@ class Measure:
                 yield None
 
     def value_or_nan(self, analysis: Analysis) -> float:
-        """Value in the view, for tables: NaN without a word where it is undefined or nobody can tell chance."""
+        """Value in the view, for tables: NaN without a warning where it is undefined or has no expectation."""
         base = self.base(analysis)
         if math.isnan(base):
             return base
@@ -242,19 +199,3 @@ def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
 def measure_of(entry: Measure | Measured) -> Measure:
     """The measure of an entry: a metric holds one."""
     return entry if isinstance(entry, Measure) else entry.measure
-
-
-def lacks_meaning(definition: Definition, view: View, rank_type: RankType) -> str | None:
-    """Why a metric cannot be seen so, and what to use instead; None if it can, expectations apart."""
-    if not has_view(definition, view):
-        instead = " or ".join(repr(known) for known in VIEWS if has_view(definition, known))
-        lacks = "expectation" if not definition.has_null else "best value"
-        return f"view={view!r} has no meaning for {shown(definition.name)}: it has no {lacks}; use {instead}"
-    if rank_type == "expected" and not has_expected(definition):
-        return (
-            f"rank_type='expected' is known for means of a transform, GMR and IGMR, not for {shown(definition.name)}; "
-            "use 'realistic', 'optimistic' or 'pessimistic'"
-        )
-    if view == "p_value" and not has_p_value(definition):
-        return f"view='p_value' is not known for {shown(definition.name)}: it is no function of a mean of f"
-    return None

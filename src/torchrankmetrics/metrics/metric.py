@@ -12,6 +12,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
 from torchrankmetrics.definitions.candidates import Moments
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
 from torchrankmetrics.metrics.analysis import Analysis, Average, Side
@@ -21,12 +22,9 @@ from torchrankmetrics.metrics.state import RowState, checked
 from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
 from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking.arrays import Integers, as_array
 from torchrankmetrics.table.blocks import Preds
 from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.queries import check_queries
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice
 
@@ -146,7 +144,7 @@ class RankMetric(TakesBatches, RowState):
         check_choice("storage", storage, get_args(Storage))
         super().__init__(**kwargs)
         self.measure = measure
-        self._has_queries = isinstance(measure.definition, QueryDefinition)
+        self._has_queries = measure.definition.of_tasks is None
         self.storage = storage
         self._holder = None
         self.add_state("rows", [], dist_reduce_fx="cat")
@@ -191,10 +189,8 @@ class RankMetric(TakesBatches, RowState):
             as_array(values, name) if isinstance(values, Tensor | np.ma.MaskedArray) else values
             for name, values in given.items()
         )
-        definition = self.measure.definition
-        if isinstance(definition, QueryDefinition):
-            return self.measure.moments(QuerySample.of_counts(num_candidates, num_answers, weight))
-        return self.measure.expectation.moments(definition, num_candidates, weight)
+        measure = self.measure
+        return measure.definition.moments_of_counts(num_candidates, num_answers, weight, measure.expectation)
 
     def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
         """Take over the rows of another metric, as if its updates had been made here.
@@ -253,6 +249,8 @@ class RankMetric(TakesBatches, RowState):
 
     def _keep(self, block: Tensor) -> None:
         if self._has_queries:
+            from torchrankmetrics.table.queries import check_queries
+
             check_queries(block)
         if self.storage == "counts":  # its own: who is updated is free
             self._bound()

@@ -17,7 +17,7 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.validation import shown
 
 if TYPE_CHECKING:
-    from torchrankmetrics.queries.definitions import Definition
+    from torchrankmetrics.definitions.protocol import Definition
 
 MetricLike = Union[str, "Definition", Measure, Measured]
 """A metric: a name, a definition, or an object with a measure, such as a ``RankMetric``."""
@@ -251,11 +251,11 @@ def base_definition(metric: str | RankDefinition) -> RankDefinition:
     definition = name.definition
     if name != MetricName(definition):
         raise ValueError(f"metric must be a base metric, such as {shown(definition.name)}; got {shown(metric)}")
-    if not isinstance(definition, RankDefinition):
+    if (of_tasks := definition.of_tasks) is None:
         raise ValueError(
             f"metric must be a metric of ranking tasks, such as 'mrr'; {shown(definition.name)} is a query metric"
         )
-    return definition
+    return of_tasks
 
 
 def _parse_qualified(text: str) -> MetricName | None:

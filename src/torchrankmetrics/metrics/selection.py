@@ -6,14 +6,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import cast
 
+from torchrankmetrics.definitions.protocol import VIEWS, Average, MetricDefinition, Side, View
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.metrics.analysis import Average, Side
-from torchrankmetrics.metrics.measure import SIDES, Measure, Measured, has_measure, lacks_meaning, measure_of
+from torchrankmetrics.metrics.measure import SIDES, Measure, Measured, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, parse_name
-from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.validation import ENTITY_SIDES, Choice, TaskSide, check_choice, shown
 
 DEFAULT_METRICS = ("mrr", "mr", "hits_at_1", "hits_at_3", "hits_at_10", "amri", "adjusted_mrr", "z_mrr")
@@ -103,15 +100,15 @@ class Selection:
         rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
         sides = self.sides if name.side is None else (name.side,)
         # what the name itself says must have a meaning; what the products add to it is left out if it has none
-        said = lacks_meaning(name.definition, name.view or "base", name.rank_type or "realistic") is None
+        said = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
         for side, rank_type, view in itertools.product(sides, rank_types, views):
-            if said and lacks_meaning(name.definition, view, rank_type):
+            if said and name.definition.why_undefined(view, rank_type):
                 continue
             average = name.average or self.average
             yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
 
     def _parsed(self, entry: MetricLike) -> MetricName:
-        if isinstance(entry, RankDefinition | QueryDefinition):
+        if isinstance(entry, MetricDefinition):
             return MetricName(entry)
         text = cast("str", entry)  # parse_name refuses what is no name
         own = {} if self.side_names == ("head", "tail") else self.labels

@@ -14,11 +14,9 @@ from torchrankmetrics.inference.across import MeanRanks
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.inference.sources import Evaluation
 from torchrankmetrics.inference.standard_errors import estimate
-from torchrankmetrics.inference.units import is_mean
 from torchrankmetrics.metrics.breakdown import Breakdown
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.values import base_value
-from torchrankmetrics.metrics.views import View, apply_view, has_view
+from torchrankmetrics.metrics.views import View, apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import (
     CHANCE,
@@ -225,7 +223,7 @@ def by_dataset(
     """
     confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
-    if not has_view(definition, "adjusted_index"):
+    if not definition.has_view("adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shown(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of data set -> evaluation, got {type(evaluations).__name__}")
@@ -281,7 +279,7 @@ class _Runs:
 
     def __init__(self, definition: RankDefinition, samples: Sequence[RankSample], confidence_level: float) -> None:
         self.definition = definition
-        self.values = [base_value(definition, sample) for sample in samples]
+        self.values = [definition.value(sample) for sample in samples]
         low = high = math.nan
         if len(samples) > 1:
             half = (
@@ -290,7 +288,7 @@ class _Runs:
                 / len(samples) ** 0.5
             )
             low, high = float(np.mean(self.values) - half), float(np.mean(self.values) + half)
-        elif samples and samples[0].num_tasks > 1 and is_mean(definition):
+        elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
             found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
             low, high = found.low, found.high
         self.ends = (float(np.mean(self.values)) if samples else math.nan, low, high)

@@ -9,7 +9,6 @@ from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.inference.intervals import check_confidence_level
 from torchrankmetrics.metrics.analysis import Side
-from torchrankmetrics.metrics.values import base_value, has_expected
 from torchrankmetrics.plots.canvas import (
     CHANCE,
     SMALL,
@@ -58,12 +57,12 @@ def rank_ecdf(
     fig, ax = canvas(ax, width or (5.5 if len(samples) < 2 else 6.8), 3.6 if width is None else 0.9 * width)
     laws: dict[bytes, tuple[list[str], CandidateCounts]] = {}
     for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
-        histogram = sample.histogram(rank_type)
-        share = np.cumsum(histogram.mass) / sample.total
+        ranks, mass, _ = sample.histogram(rank_type)
+        share = np.cumsum(mass) / sample.total
         counts = sample.candidate_counts
         laws.setdefault(counts.digest, ([], counts))[0].append(name)
         # from 0 at the left end to the last candidate at the right end, also where no rank lies there
-        x = np.concatenate([[1.0], histogram.rank, [float(counts.num_candidates[-1])]])
+        x = np.concatenate([[1.0], ranks, [float(counts.num_candidates[-1])]])
         y = np.concatenate([[0.0], share, [share[-1]]])
         ax.step(x, y, where="post", color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
     for names, counts in laws.values():
@@ -158,11 +157,11 @@ def ties(
     definition = definition_of_ranks(metric)
     samples = samples_of(models, side or "both")
     kinds: dict[RankType, str] = {"pessimistic": "<", "realistic": "o", "optimistic": ">"}
-    if has_expected(definition):
+    if definition.has_expected:
         kinds["expected"] = "|"
     fig, ax = canvas(ax, width or 6.5, height=1.2 + 0.55 * len(samples))
     rows = np.arange(len(samples))
-    values = {kind: np.array([base_value(definition, sample, kind) for sample in samples.values()]) for kind in kinds}
+    values = {kind: np.array([definition.value(sample, kind) for sample in samples.values()]) for kind in kinds}
     ax.hlines(rows, values["pessimistic"], values["optimistic"], color="0.6", linewidth=3, zorder=1)
     for kind, marker in kinds.items():
         face = ax.get_facecolor() if kind == "realistic" else ink(ax)

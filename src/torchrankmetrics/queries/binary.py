@@ -10,12 +10,12 @@ from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray,
 from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform
+from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.laws import Law, common_span
 from torchrankmetrics.queries.distributions import (
     first_law,
     first_places,
     hit_law,
-    log_miss,
     rank_sum_law,
     success_law,
 )

@@ -1,17 +1,20 @@
-"""`QueryDefinition`: name, kind and direction of a query metric."""
+"""`QueryDefinition`: metrics of queries, averaged over queries, with their values and null moments."""
 
 import functools
+import math
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
 from torchrankmetrics.definitions.kinds import IDENTITY, AtMost
-from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, apply_transform, known
+from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
+from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
+from torchrankmetrics.definitions.transforms import RankTransform, Transform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecision,
@@ -27,9 +30,12 @@ from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
 from torchrankmetrics.validation import check_int, shown
 
+if TYPE_CHECKING:
+    from torchrankmetrics.null.expectation.provider import ExpectationProvider
+
 
 @dataclass(frozen=True)
-class QueryDefinition:
+class QueryDefinition(MetricDefinition[QuerySample]):
     """A metric of one query with m true candidates of N, averaged over queries.
 
     Args:
@@ -54,13 +60,12 @@ class QueryDefinition:
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
-    # what it is in the words of a ``RankDefinition``, over queries instead of tasks
-    g: ClassVar[KnownTransform] = IDENTITY
-    has_null: ClassVar[bool] = True
-    uses_candidates: ClassVar[bool] = True
-    min_candidates: ClassVar[int] = 1
-    is_geometric_mean: ClassVar[bool] = False
-    is_extreme: ClassVar[bool] = False
+    g: ClassVar[Transform] = IDENTITY  # type: ignore[assignment, misc]
+    uses_candidates: ClassVar[bool] = True  # type: ignore[misc]
+    has_null: ClassVar[bool] = True  # type: ignore[misc]
+    has_optimum: ClassVar[bool] = True  # type: ignore[misc]
+    is_estimate: ClassVar[bool] = True  # type: ignore[misc]
+    of_tasks: ClassVar[None] = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -131,13 +136,120 @@ class QueryDefinition:
         (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
         return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
+    def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
+        return rows.query_sample(self, side, average)
+
+    def value(self, sample: QuerySample, rank_type: RankType = "expected") -> float:
+        """Average over the queries that have a value, sum of c w v / sum of c w; NaN without any.
+
+        Raises:
+            ValueError: for an unknown rank type.
+        """
+        if not self.is_mean_of_f:
+            return MEDIAN_RANK.value(sample.first_ranks, rank_type)
+        return _weighted(sample, self._used(sample), self.unit_values(sample, rank_type))
+
+    def null_moments(self, sample: QuerySample, expectation: "ExpectationProvider | None" = None) -> Moments:
+        """Mean, variance and best value under random ranking, which depend on N, m and the weights alone.
+
+        Queries are independent: E = sum of c w E_q / sum of c w, V = sum of c w^2 V_q / (sum of c w)^2.
+        """
+        used = self._used(sample)
+        if not used.any():
+            return Moments(math.nan, 0.0, math.nan)
+        if not self.is_mean_of_f:
+            return self._median_moments(sample, used)
+        mean, variance = self.moments(sample.num_candidates, sample.num_answers)
+        share = in_range(sample.weight[used])
+        share /= math.fsum((share * sample.count[used]).tolist())
+        optimum = self.optimum(sample.num_candidates, sample.num_answers)
+        squared = _sum(share * share * sample.count[used], variance[used])
+        return Moments(_weighted(sample, used, mean), squared, _weighted(sample, used, optimum))
+
+    def _median_moments(self, sample: QuerySample, used: npt.NDArray[np.bool_]) -> Moments:
+        from torchrankmetrics.null.expectation.order_statistics import median_of_first_ranks
+        from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
+
+        weight = sample.weight[used]
+        if weight.min() != weight.max():
+            raise ExpectationUnavailableError(
+                f"{shown(self.name)} has no exact expectation for queries of different weights: use view='base'"
+            )
+        (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
+        return Moments(*median_of_first_ranks(N, m, count), 1.0)
+
+    def moments_of_counts(
+        self,
+        num_candidates: npt.ArrayLike,
+        num_answers: npt.ArrayLike,
+        weight: npt.ArrayLike | None,
+        expectation: "ExpectationProvider",
+    ) -> Moments:
+        return self.null_moments(QuerySample.of_counts(num_candidates, num_answers, weight))
+
+    def log_p_value(self, sample: QuerySample) -> tuple[float, float]:
+        from torchrankmetrics.queries.significance import query_p_value
+
+        found = query_p_value(self, sample)
+        return found.log_p, found.standard_error
+
+    def unit_values(self, sample: QuerySample, rank_type: RankType) -> FloatArray:
+        """Value of every query, (Q,) float64, NaN if undefined; realistic means expected here."""
+        return self.values(sample, "expected" if rank_type == "realistic" else rank_type)
+
+    def mean_limits(self, sample: QuerySample) -> tuple[float, float]:
+        """Smallest and largest possible value; infinite if unknown."""
+        low, high = (0.0, 1.0) if self.is_share else self._bounds("base")
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+    def is_function_of_mean(self, rank_type: RankType = "realistic") -> bool:
+        return self.is_mean_of_f
+
+    def as_tasks(self, sample: QuerySample) -> tuple[RankDefinition, RankSample]:
+        """The median over queries as the median rank of first ranks, whose entries are queries."""
+        assert not self.is_mean_of_f
+        return MEDIAN_RANK, sample.first_ranks
+
+    def canonical_rank_type(self, rank_type: RankType) -> RankType:
+        return "expected" if rank_type == "realistic" and self.has_expected else rank_type
+
+    def has_expectation(self, expectation: "ExpectationProvider") -> bool:
+        return True
+
+    def best(self, moments: Moments) -> float | None:
+        return moments.optimum
+
+    def _bounds(self, view: View) -> Bounds:
+        """Bounds of metrics in [0, 1] and of first ranks; of a mean of any f only the best index is known."""
+        if view == "adjusted_index":
+            return None, 1.0
+        if isinstance(self.kind, FirstRank):
+            return (None if view == "normalized" else 1.0), None
+        if self.f is not None and not known(self.f).is_share:
+            return None, None
+        return 0.0, None if view == "normalized" else 1.0
+
+    def _used(self, sample: QuerySample) -> npt.NDArray[np.bool_]:
+        """The queries of positive weight that have a value."""
+        return self.has_value(sample.num_candidates, sample.num_answers) & (sample.weight > 0)
+
     @property
-    def is_mean_of_f(self) -> bool:
+    def is_mean_of_f(self) -> bool:  # type: ignore[override]
         """Whether the value is a mean over queries."""
         return self.aggregation == "mean"
 
     @property
-    def is_share(self) -> bool:
+    def has_expected(self) -> bool:  # type: ignore[override]
+        """Whether the expectation over tie orders is known: of means over queries."""
+        return self.is_mean_of_f
+
+    @property
+    def has_p_value(self) -> bool:  # type: ignore[override]
+        """Whether the null distribution is known: of means over queries."""
+        return self.is_mean_of_f
+
+    @property
+    def is_share(self) -> bool:  # type: ignore[override]
         """Whether the value is a share of queries: success at k."""
         return self.query_kind.is_share
 
@@ -148,7 +260,6 @@ class QueryDefinition:
         return self.kind
 
 
-Definition = RankDefinition | QueryDefinition
 _FAR = 1 << 20  # where the direction of a metric is read off
 
 R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
@@ -209,3 +320,15 @@ def _distinct(N: IntArray, m: IntArray) -> tuple[tuple[IntArray, IntArray], IntA
 @functools.lru_cache(maxsize=512)
 def _null_moments(definition: QueryDefinition, N: bytes, m: bytes) -> tuple[FloatArray, FloatArray]:
     return definition.query_kind.null_moments(np.frombuffer(N, dtype=np.int64), np.frombuffer(m, dtype=np.int64))
+
+
+def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -> float:
+    if not used.any():
+        return math.nan
+    mass = in_range(sample.weight[used]) * sample.count[used]
+    return _sum(mass, x[used]) / math.fsum(mass.tolist())
+
+
+def _sum(mass: FloatArray, x: FloatArray) -> float:
+    """Sum of products, to the last bit that of any order."""
+    return math.fsum((mass * x).tolist())

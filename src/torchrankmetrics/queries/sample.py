@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import MOST_CANDIDATES, FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import RankSample, Sample
 from torchrankmetrics.validation import check_choice
 
 QueryRankType = Literal["expected", "optimistic", "pessimistic"]
@@ -16,7 +16,7 @@ QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessim
 
 
 @dataclass(frozen=True, eq=False)
-class QuerySample:
+class QuerySample(Sample):
     """Queries as blocks of tied answers: what a metric of queries sees.
 
     Ranks are raw: the other answers of a query stay among its candidates. Some answers of a block are true; which of
@@ -92,16 +92,6 @@ class QuerySample:
     def __len__(self) -> int:
         return len(self.num_candidates)
 
-    @property
-    def num_tasks(self) -> int:
-        """Number of queries, repeats counted."""
-        return int(self.count.sum())
-
-    @property
-    def candidate_counts(self) -> "QuerySample":
-        """What chance depends on: itself, for its N and m."""
-        return self
-
     @cached_property
     def num_answers(self) -> IntArray:
         """Number m of true candidates of every query, (Q,) int64."""
@@ -127,11 +117,6 @@ class QuerySample:
         """Add what blocks have, (blocks,), up for every query, (Q,)."""
         result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
         return result
-
-
-def query_rank_type(rank_type: RankType) -> QueryRankType:
-    """Read a rank type of tasks: the realistic one, the middle of a block, is no place of several answers."""
-    return "expected" if rank_type == "realistic" else rank_type
 
 
 def check_pairs(num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[IntArray, IntArray]:

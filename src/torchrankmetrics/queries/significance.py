@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,11 +14,12 @@ from torchrankmetrics.null.tails.joint import JointLaw
 from torchrankmetrics.null.tails.laws import Law, ListedSumLaw, SumLaw
 from torchrankmetrics.null.tails.significance import log_p_value, sum_law
 from torchrankmetrics.null.tails.upper import log_upper_tail
-from torchrankmetrics.queries.definitions import QueryDefinition
 from torchrankmetrics.queries.kind import QueryKind
-from torchrankmetrics.queries.means import query_moments, query_value
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.validation import shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.queries.definitions import QueryDefinition
 
 _BUDGET = 1 << 25  # ranks drawn in all
 _FEWEST = 99  # outcomes, however many ranks they take
@@ -109,7 +110,7 @@ class QueryPValue:
 
 
 def query_p_value(
-    definition: QueryDefinition,
+    definition: "QueryDefinition",
     sample: QuerySample,
     *,
     samples: int = 10_000,
@@ -134,7 +135,7 @@ def query_p_value(
     """
     if samples < 1:
         raise ValueError(f"samples must be at least 1, got {samples}")
-    value, moments = query_value(definition, sample, "pessimistic"), query_moments(definition, sample)
+    value, moments = definition.value(sample, "pessimistic"), definition.null_moments(sample)
     if math.isnan(value):
         raise ValueError(f"{shown(definition.name)} needs a query that has a value to have a p-value")
     if moments.variance == 0:
@@ -163,14 +164,14 @@ def query_p_value(
     return QueryPValue(log_upper_tail(law(better), law(-better), better * value, slack))
 
 
-def _merged(definition: QueryDefinition, sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
+def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
     """Distinct (N, m, weight) of the queries that have a value, and how many have each."""
     used = (sample.weight > 0) & definition.has_value(sample.num_candidates, sample.num_answers)
     N, m = sample.num_candidates[used], sample.num_answers[used]
     return distinct_rows((N, m, in_range(sample.weight[used])), sample.count[used])
 
 
-def _laws(definition: QueryDefinition, N: IntArray, m: IntArray, weights: int) -> Sequence[Law] | None:
+def _laws(definition: "QueryDefinition", N: IntArray, m: IntArray, weights: int) -> Sequence[Law] | None:
     """Laws of the queries of several answers; None if one is not at hand, or they are too many."""
     pairs = [pair for pair in zip(N.tolist(), m.tolist(), strict=True) if pair[1] > 1]
     distinct = dict.fromkeys(pairs)

@@ -9,7 +9,6 @@ from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
-from torchrankmetrics.inference.units import task_values
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval, side_of
@@ -62,7 +61,7 @@ class Question:
         if not paired and threshold is None and half_width is None:
             raise ValueError("nothing is asked: pass baseline, threshold or half_width")
         measure = _measure_of(metric)
-        limits = limits_of(measure.definition, num_candidates, measure.key)
+        limits = limits_of(measure.definition.of_tasks, num_candidates, measure.key)
         low, high = (limits[0] - limits[1], limits[1] - limits[0]) if paired else limits
         if threshold is not None and not low <= threshold <= high:
             what = "differences of " if paired else "values of "
@@ -88,14 +87,14 @@ class Question:
         columns = Columns(rows)
         if (weights(rows) != 1).any():
             raise ValueError("tasks must have no weights: the mean that is decided on weighs all tasks the same")
-        definition, (low, high) = self.measure.definition, self.limits
-        assert isinstance(definition, RankDefinition)
+        definition, (low, high) = self.measure.definition.of_tasks, self.limits
+        assert definition is not None
         if (columns.num_candidates < definition.min_candidates).any():
             raise ValueError(
                 f"{self.measure.key!r} has no value for tasks of fewer than {definition.min_candidates} candidates: "
                 "leave them out beforehand"
             )
-        values = task_values(definition, RankSample(*columns.ranks.T), self.measure.rank_type)
+        values = definition.unit_values(RankSample(*columns.ranks.T), self.measure.rank_type)
         slack = 1e-9 * (high - low)
         if len(values) and (values.min() < low - slack or values.max() > high + slack):
             raise ValueError(
@@ -128,13 +127,13 @@ class Question:
         return self.threshold is not None or bool(self.measure.higher_is_better)
 
 
-def limits_of(definition: object, num_candidates: int | None, key: str) -> tuple[float, float]:
+def limits_of(definition: RankDefinition | None, num_candidates: int | None, key: str) -> tuple[float, float]:
     """Lowest and highest value of the f of a metric on all ranks among so many candidates; None: any number.
 
     Raises:
         TypeError, ValueError: if it has none, or num_candidates is no number of them.
     """
-    assert isinstance(definition, RankDefinition)
+    assert definition is not None
     f = known(definition.f)
     if num_candidates is not None:
         num_candidates = check_int("num_candidates", num_candidates, 1, 1 << 62)
@@ -170,8 +169,8 @@ def _finite(name: str, value: float | None) -> float | None:
 
 def _measure_of(metric: MetricLike) -> Measure:
     measure = as_measure(metric)
-    definition = measure.definition
-    if not isinstance(definition, RankDefinition) or not definition.is_mean_of_f:
+    definition = measure.definition.of_tasks
+    if definition is None or not definition.is_mean_of_f:
         raise ValueError(f"{measure.key!r} is no mean over tasks, which a part of them could bound: {_WORK}")
     if (measure.view, measure.average) != ("base", "micro"):
         raise ValueError(

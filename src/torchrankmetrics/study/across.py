@@ -10,10 +10,8 @@ from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.across import MeanRanks, mean_ranks
-from torchrankmetrics.inference.standard_errors import mean_limits
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
@@ -217,16 +215,16 @@ def _tail_bound(z_score: Measure, read: Read) -> float:
     z = z_score.value_or_nan(read.analysis)
     if not z > 0:
         return 1.0
-    sample, definition = z_score.sample(read.analysis), z_score.definition
+    sample, definition = z_score.sample(read.analysis), z_score.definition.of_tasks
     bound = 1 / (1 + z * z)
-    if not isinstance(sample, RankSample) or not isinstance(definition, RankDefinition):
+    if definition is None or not isinstance(sample, RankSample):
         return bound
-    low, high = mean_limits(definition, sample)
+    low, high = definition.mean_limits(sample)
     if definition.is_mean_of_f and math.isfinite(low) and math.isfinite(high):
         N = sample.known_candidates
         first, last = (apply_transform(definition.f, r, num_candidates=N) for r in (np.ones(len(N)), N.astype(float)))
         step = float((np.abs(first - last) * sample.weight).max() / sample.total)
-        spread = math.sqrt(z_score.moments(sample.candidate_counts).variance)
+        spread = math.sqrt(z_score.moments(sample).variance)
         bound = min(bound, math.exp(-(z**2) / 2 / (1 + step * z / spread / 3)))
     return bound
 

@@ -1,7 +1,7 @@
 """One dataset: values of its models with intervals and tests."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
 
@@ -9,25 +9,22 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample
+from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.inference.intervals import named_clusters
-from torchrankmetrics.inference.pairing import paired_queries
+from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
+from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeededModels, smooth_of
 from torchrankmetrics.inference.shares import share_difference_p_value
-from torchrankmetrics.inference.standard_errors import Method, estimate, mean_limits, wilson_ends
-from torchrankmetrics.inference.units import is_mean, task_values, units_of
+from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
+from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.null.expectation.provider import ExpectationUnavailableError
-from torchrankmetrics.queries.definitions import QueryDefinition
-from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.study.runs import DataSet, Read
 from torchrankmetrics.table.columns import used
 
 _RESAMPLES = 2000  # of metrics that have a bootstrap only
-_Sample = RankSample | QuerySample
 
 
 @dataclass(frozen=True)
@@ -119,7 +116,7 @@ def measured(dataset: DataSet, measure: Measure, confidence_level: float, cluste
         ValueError: if the tasks lack the group or the sample id that the average or the clusters ask for, or the places
             that a metric of queries asks for.
     """
-    if isinstance(measure.definition, QueryDefinition) and cluster == "sample_id":
+    if measure.definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
     cells = {}
     samples = _samples(dataset.reference, measure)
@@ -154,7 +151,7 @@ def measured(dataset: DataSet, measure: Measure, confidence_level: float, cluste
 
 
 def _has_formula(measure: Measure) -> bool:
-    return is_mean(measure.definition, measure.rank_type)
+    return measure.definition.is_function_of_mean(measure.rank_type)
 
 
 def _is_exact(measure: Measure, models: SeededModels) -> bool:
@@ -164,19 +161,19 @@ def _is_exact(measure: Measure, models: SeededModels) -> bool:
     return single and bool(np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any())
 
 
-def _samples(read: Read, measure: Measure) -> _Sample:
-    if isinstance(measure.definition, QueryDefinition):
-        return read.analysis.query_sample(measure.definition, measure.side, measure.average)
-    counted = used(read.rows, measure.side, measure.definition.min_candidates)
-    return sample_of(read.rows[counted], measure.average)
+def _samples(read: Read, measure: Measure) -> Sample:
+    if (definition := measure.definition.of_tasks) is None:
+        return measure.sample(read.analysis)
+    return sample_of(read.rows[used(read.rows, measure.side, definition.min_candidates)], measure.average)
 
 
 def _keys(read: Read, measure: Measure, cluster: str | None) -> IntArray | None:
     if cluster is None:
         return None
-    if isinstance(measure.definition, QueryDefinition):
-        return read.analysis.queries.group[read.analysis.used_queries(measure.definition, measure.side)]
-    return named_clusters(read.rows, cluster)[used(read.rows, measure.side, measure.definition.min_candidates)]
+    if (definition := measure.definition.of_tasks) is None:
+        source: ClusterSource = ClusterSource(read.analysis, cluster, None)
+        return measure.definition.sample(source, measure.side, measure.average)
+    return named_clusters(read.rows, cluster)[used(read.rows, measure.side, definition.min_candidates)]
 
 
 def _seeded(models: list[list[Read]], measure: Measure, cluster: str | None) -> SeededModels | None:
@@ -186,14 +183,10 @@ def _seeded(models: list[list[Read]], measure: Measure, cluster: str | None) -> 
         ValueError: for queries that have other answers in another run.
     """
     reads = [read for reads in models for read in reads]
-    samples: Sequence[_Sample]
-    if isinstance(measure.definition, QueryDefinition):
-        rows = [read.rows for read in reads]
-        samples, kept = paired_queries(rows, measure.definition, measure.side, measure.average)
-        keys = None if cluster is None else named_clusters(rows[0], cluster)[kept]
-    else:
-        samples, keys = [_samples(read, measure) for read in reads], _keys(reads[0], measure, cluster)
-    values = np.stack([task_values(measure.definition, sample, measure.rank_type) for sample in samples], 1)
+    rows = [read.rows for read in reads]
+    samples, kept = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+    keys = None if cluster is None else named_clusters(rows[0], cluster)[kept]
+    values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
     units = units_of(values, samples[0].weight, samples[0].count, keys)
     if units.size < 2:
         return None
@@ -202,7 +195,7 @@ def _seeded(models: list[list[Read]], measure: Measure, cluster: str | None) -> 
 
 def _together(models: list[list[Read]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
     """The runs at once, or why they are not: in others the queries have other answers."""
-    if not models or not isinstance(measure.definition, QueryDefinition):
+    if not models or measure.definition.of_tasks is not None:
         return (_seeded(models, measure, cluster) if models else None), ""
     try:
         return _seeded(models, measure, cluster), ""
@@ -245,7 +238,7 @@ def _cell(
         n = p * (1 - p) / total if total > 0 else models.units.effective
         low, high = wilson_ends(p, n, float(student.ppf((1 + confidence_level) / 2, found.freedom)))
         effective_tasks = math.inf if effective_tasks == 0 or keys is None else effective_tasks
-    limits = mean_limits(measure.definition, sample)
+    limits = measure.definition.mean_limits(sample)
     if np.isfinite(limits).all():
         ends = sorted(apply_transform(measure.definition.g, np.array(limits), "g").tolist())
         low, high = max(low, ends[0]), min(high, ends[1])
@@ -260,27 +253,27 @@ def _of_seeds_alone(cell: Cell, values: list[float], confidence_level: float) ->
     return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
 
 
-def _in_view(cell: Cell, measure: Measure, sample: _Sample, low: float, high: float, error: float) -> Cell:
+def _in_view(cell: Cell, measure: Measure, sample: Sample, low: float, high: float, error: float) -> Cell:
     """Put the interval of the base value into the view."""
     if measure.view != "base":
-        moments = measure.moments(sample.candidate_counts)
+        moments = measure.moments(sample)
         ends = [apply_view(measure.definition, measure.view, end, moments) for end in (low, high)]
         low, high = sorted(ends) if not math.isnan(ends[0]) else ends
         error *= abs(view_slope(measure.definition, measure.view, moments))
     return replace(cell, low=low, high=high, standard_error=error)
 
 
-def _slope(measure: Measure, sample: _Sample) -> float:
+def _slope(measure: Measure, sample: Sample) -> float:
     if measure.view == "base":
         return 1.0
-    return view_slope(measure.definition, measure.view, measure.moments(sample.candidate_counts))
+    return view_slope(measure.definition, measure.view, measure.moments(sample))
 
 
-def _chance(measure: Measure, sample: _Sample) -> float:
+def _chance(measure: Measure, sample: Sample) -> float:
     if not measure.definition.has_null or len(sample.weight) == 0:
         return math.nan
     try:
-        moments = measure.moments(sample.candidate_counts)
+        moments = measure.moments(sample)
     except ExpectationUnavailableError:
         return math.nan
     return apply_view(measure.definition, measure.view, moments.mean, moments)

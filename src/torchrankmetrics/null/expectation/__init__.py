@@ -1,1 +1,1 @@
-"""Null moments of rank metrics: by structure of the definition, by Monte Carlo on request, or from stored counts."""
+"""Null moments of metrics: exact by an ordered chain of strategies, or by simulation on request."""

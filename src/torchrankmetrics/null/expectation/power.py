@@ -1,7 +1,6 @@
-"""Null moments of power means and their inverses."""
+"""Null moments of power means (of IMR, HMR, the quadratic mean and others) and their inverses."""
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -10,155 +9,54 @@ from scipy.special import gammaln, poch, rgamma
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments
 from torchrankmetrics.definitions.sums import PrefixRule, panel_ratio, prefix_rule
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.null.expectation.provider import strategy, unavailable
+from torchrankmetrics.null.expectation.provider import unavailable
 
-CUMULANTS = 20  # how many are known of each sum
-
-
-def has_cumulants(definition: RankDefinition) -> bool:
-    """Whether a metric is (sum of v_i r_i^p)^a with 0 < |p| <= 3 and some a that is not 0."""
-    p, a = definition.exponents
-    return 0 < abs(p) <= 3 and abs(a) > 0
-
-
-@dataclass(frozen=True)
-class PowerSum:
-    """S = sum of v_i r_i^p of a set of tasks: its mean, and each pair's cumulants in units of that mean.
-
-    Attributes:
-        log_mean: log E[S].
-        smallest: the smallest value of S / E[S].
-        largest: (u,) the largest value of v r^p / E[S] for each distinct (N, v).
-        mean: (u,) the mean of v r^p / E[S].
-        cumulants: (CUMULANTS + 1, u) count times the cumulants of v r^p / E[S]; rows 0 and 1 are zero.
-    """
-
-    log_mean: float
-    smallest: float
-    largest: FloatArray
-    mean: FloatArray
-    cumulants: FloatArray
-
-    @property
-    def sum_cumulants(self) -> FloatArray:
-        """Cumulants of S / E[S], (CUMULANTS + 1,), around its mean."""
-        return np.asarray(self.cumulants.sum(1))
-
-    @property
-    def taylor(self) -> FloatArray:
-        """Coefficients of E exp(-t (S / E[S] - 1)) in powers of t, (CUMULANTS + 1,)."""
-        kappa, signed = self.sum_cumulants, np.zeros(CUMULANTS + 1)
-        signed[0] = 1.0
-        for j in range(1, CUMULANTS + 1):
-            signed[j] = sum(
-                (-1) ** i * kappa[i] / math.factorial(i - 1) * signed[j - i] for i in range(2, j + 1)
-            ) / j  # fmt: skip
-        return signed
-
-
-def power_sum(counts: CandidateCounts, p: float) -> PowerSum:
-    """Describe S = sum of v_i r_i^p through its first 20 cumulants, for 0 < |p| <= 3."""
-    N, index = np.unique(counts.num_candidates, return_inverse=True)
-    means, scale, kappa = _rank_cumulants(N.tobytes(), p)
-    (mean, excess), scale, kappa = means[:, index], scale[index], kappa[:, index]
-    v, count = counts.weight, counts.count
-    total = float((count * v * mean).sum())
-    total_excess = float((count * v * excess).sum())
-    log_mean = math.log1p(total_excess) if abs(total_excess) < 0.5 else math.log(total)
-    unit = v / total
-    cumulants = count * kappa * (unit * scale) ** np.arange(CUMULANTS + 1)[:, None]
-    at_top = counts.num_candidates.astype(np.float64) ** p
-    smallest = float((count * unit * np.minimum(at_top, 1.0)).sum())
-    return PowerSum(log_mean, smallest, unit * np.maximum(at_top, 1.0), unit * mean, cumulants)
-
-
-@lru_cache(maxsize=32)
-def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """E[r^p] and E[r^p - 1], a scale, and cumulants 2..20 of (r^p - 1) / scale: (2, u), (u,), (21, u)."""
-    N = np.frombuffer(upper, dtype=np.int64)
-    means, scale = np.zeros((2, len(N))), np.ones(len(N))
-    kappa = np.zeros((CUMULANTS + 1, len(N)))
-    # N of one size together: moments of small N around the mean of large ones would lose their digits
-    size = np.log2(N).astype(np.int64) // 2
-    for group in np.unique(size):
-        part = size == group
-        means[:, part], scale[part], kappa[:, part] = _group_cumulants(N[part], p)
-    return means, scale, kappa
-
-
-def _group_cumulants(N: IntArray, p: float) -> tuple[FloatArray, float, FloatArray]:
-    # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
-    rule = prefix_rule(N.tobytes(), panel_ratio(p))
-    values = np.expm1(p * np.log(rule.nodes))
-    scale = max(float(np.abs(values).max()), 1e-300)
-    values = values / scale
-    shift = float(rule.means(values)[-1])
-    raw = np.ones((CUMULANTS + 1, len(N)))
-    power = np.ones_like(values)
-    for j in range(1, CUMULANTS + 1):
-        power = power * (values - shift)
-        raw[j] = rule.means(power)
-    central = np.zeros_like(raw)
-    for j in range(CUMULANTS + 1):
-        for i in range(j + 1):
-            central[j] += math.comb(j, i) * raw[i] * (-raw[1]) ** (j - i)
-    central[1] = 0.0
-    central[2] = rule.variances(values)
-    kappa = np.zeros_like(raw)
-    for j in range(2, CUMULANTS + 1):
-        kappa[j] = central[j]
-        for i in range(2, j - 1):
-            kappa[j] -= math.comb(j - 1, i - 1) * kappa[i] * central[j - i]
-    kappa[:, N == 1] = 0.0
-    return np.stack([rule.means(rule.nodes**p), scale * (shift + raw[1])]), scale, kappa
-
-
-_LOWEST, _HIGHEST = -20.0, 2.5  # beyond these exponents the Gauss rule is better
-_SERIES = 0.25  # below this value of t v r^p / mu the 20 cumulants give log E exp(-t v r^p / mu) to all digits
+_CUMULANTS = 20  # known of each sum
+_SERIES = 0.25  # up to this value of t v r^p / mu the cumulants give log E exp(-t v r^p / mu) to all digits
 _ROWS = 32  # values of t at a time
 _BLOCK = 1 << 19
+_SIGNS = (-1.0) ** np.arange(_CUMULANTS + 1)
+_FACTORIALS = np.array([math.factorial(j) for j in range(_CUMULANTS + 1)], dtype=np.float64)
 
 
-@strategy(lambda definition: has_cumulants(definition) and _LOWEST <= definition.exponents[1] <= _HIGHEST)
 def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5.
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 and -20 <= a <= 2.5, by an integral over the Laplace transform.
 
     This serves IMR, HMR, the power means (a = 1 / p) and their inverses (a = -1 / p) except for small |p|.
     """
     p, a = definition.exponents
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
-    S = power_sum(counts, p)
-    first, second = _relative_moments(S, counts, p, a)
+    S = _PowerSum(counts, p)
+    with np.errstate(over="ignore", invalid="ignore"):  # in terms that are not selected
+        first, second = _relative_moments(S, a)
     scale = math.exp(a * S.log_mean)
     return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
 
 
-def _relative_moments(S: PowerSum, counts: CandidateCounts, p: float, a: float) -> tuple[float, float]:
+def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
     """E[(S / mu)^a] - 1 and E[(S / mu)^(2a)] - 1."""
     exponents = np.array([a, 2 * a])
     order = max(2, math.floor(2 * a + 0.3) + 1)  # so that t^(order - 1 - 2a) is integrable at zero
-    taylor = S.taylor
+    taylor = _SIGNS / _FACTORIALS * _moments(S.cumulants)  # of E exp(-t (S / mu - 1))
     head = taylor[2:order]  # subtracted under the integral and added again through Gamma functions
     step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
-    spread = float(S.sum_cumulants[2])
+    spread = float(S.cumulants[2])
     lowest = order - exponents.max()
     u = math.log(max(1.0, lowest)) + (math.log(1e-18) - max(math.log(spread), 0.0)) / lowest
-    lam = _LogLaplace(S, counts, p)
     log_gamma = gammaln(-exponents)[:, None]
     sums = np.zeros(2)
     end = math.log((100 + 100 * abs(a)) / S.smallest)  # beyond, exp(-t S / mu) is nothing for any S
     while u < end:
         t = np.exp(u + step * np.arange(_ROWS))
-        excess, log_phi = lam(t)
+        excess, log_phi = S.log_laplace(t)
         weight = -exponents[:, None] * np.log(t) - log_gamma
-        early = (t * S.largest.max() <= _SERIES) & (t * t * spread <= _SERIES)
+        early = (t * S.largest[-1] <= _SERIES) & (t * t * spread <= _SERIES)
         tail = _polynomial(taylor[order:], np.where(early, t, 0.0))
         subtracted = _polynomial(head, t) * t**2
-        with np.errstate(over="ignore", invalid="ignore"):
-            direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
-            near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
-            far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
+        direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
+        near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
+        far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
         terms = step * np.where(excess < 1, near, far)
         sums += terms.sum(1)
         last = np.abs(terms[:, -1])
@@ -178,32 +76,42 @@ def _polynomial(coefficients: FloatArray, t: FloatArray) -> FloatArray:
     return result
 
 
-class _LogLaplace:
-    """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu), for increasing t.
+class _PowerSum:
+    """S = sum of v_i r_i^p relative to its mean mu, over distinct (N, v) sorted by the largest value of v r^p / mu.
 
-    A pair whose t v r^p / mu stays small is summed through its cumulants; the others by quadrature over their ranks.
+    Attributes:
+        log_mean: log of mu.
+        smallest: smallest value of S / mu.
+        largest: (u,) largest value of v r^p / mu, ascending.
+        cumulants: (_CUMULANTS + 1,) cumulants of S / mu; entries 0 and 1 are zero.
     """
 
-    def __init__(self, S: PowerSum, counts: CandidateCounts, p: float) -> None:
+    def __init__(self, counts: CandidateCounts, p: float) -> None:
         self._p = p
-        order = np.argsort(S.largest, kind="stable")
-        self._largest = S.largest[order]
-        self._N, self._count = counts.num_candidates[order], counts.count[order]
-        self._unit = counts.weight[order] * math.exp(-S.log_mean)
-        series = np.cumsum(S.cumulants[:, order], axis=1, dtype=np.longdouble).astype(np.float64)
-        factorial = np.array([math.factorial(j) for j in range(CUMULANTS + 1)], dtype=np.float64)
-        signs = (-1.0) ** np.arange(CUMULANTS + 1)
-        self._series = np.concatenate([np.zeros((CUMULANTS + 1, 1)), series], axis=1) * (signs / factorial)[:, None]
-        self._mean_before = np.append(0.0, np.cumsum(self._count * S.mean[order]))  # of all pairs before this one
+        N, index = np.unique(counts.num_candidates, return_inverse=True)
+        (mean, excess), scale, kappa = (part[..., index] for part in _rank_cumulants(N.tobytes(), p))
+        share = counts.count * counts.weight
+        total, total_excess = float((share * mean).sum()), float((share * excess).sum())
+        self.log_mean = math.log1p(total_excess) if abs(total_excess) < 0.5 else math.log(total)
+        unit, at_top = counts.weight / total, counts.num_candidates.astype(np.float64) ** p
+        self.smallest = float((counts.count * unit * np.minimum(at_top, 1.0)).sum())
+        order = np.argsort(unit * np.maximum(at_top, 1.0), kind="stable")
+        self.largest = (unit * np.maximum(at_top, 1.0))[order]
+        self._N, self._count, self._unit = counts.num_candidates[order], counts.count[order], unit[order]
+        own = (counts.count * kappa * (unit * scale) ** np.arange(_CUMULANTS + 1)[:, None])[:, order]
+        self.cumulants = own.sum(1)
+        # of all pairs before one: coefficients of log E exp(-t (S / mu - 1)), and means
+        before = np.cumsum(own, axis=1, dtype=np.longdouble).astype(np.float64) * (_SIGNS / _FACTORIALS)[:, None]
+        self._series = np.concatenate([np.zeros((_CUMULANTS + 1, 1)), before], axis=1)
+        self._mean_before = np.append(0.0, np.cumsum(self._count * self._unit * mean[order]))
 
-    def __call__(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Lambda(t) and log E exp(-t S / mu), each (len(t),)."""
-        small = np.searchsorted(self._largest, _SERIES / t, side="right")  # pairs summed by cumulants
-        coefficients = self._series[:, small]
-        excess = np.zeros_like(t)
-        for j in range(CUMULANTS, 1, -1):
-            excess = (excess + coefficients[j]) * t
-        excess = excess * t
+    def log_laplace(self, t: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Lambda(t) = log E exp(-t (S / mu - 1)) and log E exp(-t S / mu) for ascending t, each (len(t),).
+
+        A pair whose t v r^p / mu stays small is summed by its cumulants, the others by quadrature over their ranks.
+        """
+        small = np.searchsorted(self.largest, _SERIES / t, side="right")  # pairs summed by cumulants
+        excess = _polynomial(self._series[2:, small], t) * t**2
         log_phi = excess - t * self._mean_before[small]
         large = np.flatnonzero(small < len(self._N))
         if len(large):
@@ -234,6 +142,60 @@ class _LogLaplace:
         s = (t[:, None] * unit).ravel()
         rule = prefix_rule(N[:1].tobytes(), panel_ratio(self._p))
         return _powers(rule, self._p, s).reshape(2, len(t), len(unit))
+
+
+@lru_cache(maxsize=32)
+def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """E[r^p] and E[r^p - 1], a scale, and cumulants 2..20 of (r^p - 1) / scale: (2, u), (u,), (21, u)."""
+    N = np.frombuffer(upper, dtype=np.int64)
+    means, scale = np.zeros((2, len(N))), np.ones(len(N))
+    kappa = np.zeros((_CUMULANTS + 1, len(N)))
+    # N of one size together: moments of small N around the mean of large ones would lose their digits
+    size = np.log2(N).astype(np.int64) // 2
+    for group in np.unique(size):
+        part = size == group
+        means[:, part], scale[part], kappa[:, part] = _group_cumulants(N[part], p)
+    return means, scale, kappa
+
+
+def _group_cumulants(N: IntArray, p: float) -> tuple[FloatArray, float, FloatArray]:
+    # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
+    rule = prefix_rule(N.tobytes(), panel_ratio(p))
+    values = np.expm1(p * np.log(rule.nodes))
+    scale = max(float(np.abs(values).max()), 1e-300)
+    values = values / scale
+    shift = float(rule.means(values)[-1])
+    raw = np.ones((_CUMULANTS + 1, len(N)))
+    power = np.ones_like(values)
+    for j in range(1, _CUMULANTS + 1):
+        power = power * (values - shift)
+        raw[j] = rule.means(power)
+    central = np.zeros_like(raw)
+    for j in range(_CUMULANTS + 1):
+        for i in range(j + 1):
+            central[j] += math.comb(j, i) * raw[i] * (-raw[1]) ** (j - i)
+    central[1] = 0.0
+    central[2] = rule.variances(values)
+    kappa = _cumulants(central)
+    kappa[:, N == 1] = 0.0
+    return np.stack([rule.means(rule.nodes**p), scale * (shift + raw[1])]), scale, kappa
+
+
+def _cumulants(moments: FloatArray) -> FloatArray:
+    """Cumulants from moments, both by order in rows; order 0 is zero."""
+    kappa = np.zeros_like(moments)
+    for j in range(1, len(moments)):
+        kappa[j] = moments[j] - sum(math.comb(j - 1, i - 1) * kappa[i] * moments[j - i] for i in range(1, j))
+    return kappa
+
+
+def _moments(kappa: FloatArray) -> FloatArray:
+    """Moments from cumulants, both by order in rows."""
+    moments = np.zeros_like(kappa)
+    moments[0] = 1.0
+    for j in range(1, len(kappa)):
+        moments[j] = sum(math.comb(j - 1, i - 1) * kappa[i] * moments[j - i] for i in range(1, j + 1))
+    return moments
 
 
 def _groups(N: IntArray, unit: FloatArray) -> list[IntArray]:
@@ -310,38 +272,28 @@ _LOG_SINHC = (
 )
 
 
-_NODES = CUMULANTS // 2
+_NODES = _CUMULANTS // 2
 _MEAN_TOLERANCE, _VARIANCE_TOLERANCE = 1e-12, 1e-10
 
 
-@strategy(lambda definition: has_cumulants(definition) and definition.exponents[1] != 1)
 def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 beyond the Laplace integral.
+    """Moments of (sum of v_i r_i^p)^a for |p| <= 3 by a Gauss rule with the first 20 cumulants of the sum.
 
     Raises:
         ExpectationUnavailableError: if the rules with 8 and 10 nodes disagree (few tasks with many candidates).
     """
     p, a = definition.exponents
-    S = power_sum(counts, p)
-    kappa = S.sum_cumulants
-    spread = math.sqrt(kappa[2])
-    moments = _hermite_moments(kappa / spread ** np.arange(CUMULANTS + 1))
+    S = _PowerSum(counts, p)
+    spread = math.sqrt(S.cumulants[2])
+    kappa = (S.cumulants / spread ** np.arange(_CUMULANTS + 1))[:_CUMULANTS]
+    kappa[2] = 0.0  # E exp(u Z - u^2 / 2) generates the Hermite moments
+    moments = _moments(kappa)
     coarse, fine = (_by_rule(moments, nodes, spread, a, S.log_mean) for nodes in (_NODES - 2, _NODES))
     if coarse is not None and fine is not None:
         close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
         if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
             return fine
     raise unavailable(definition, "has no moments of stated accuracy for so few tasks with so many candidates")
-
-
-def _hermite_moments(kappa: FloatArray) -> FloatArray:
-    """E[He_j(Z)], j = 0..19, of the standardized variable with these cumulants."""
-    raw = np.zeros(CUMULANTS)
-    raw[0] = 1.0
-    for j in range(1, CUMULANTS):
-        raw[j] = sum(math.comb(j - 1, i - 1) * kappa[i] * raw[j - i] for i in range(2, j + 1))
-    hermite = np.polynomial.hermite_e.herme2poly
-    return np.array([hermite(np.eye(CUMULANTS)[j])[: j + 1] @ raw[: j + 1] for j in range(CUMULANTS)])
 
 
 def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatArray] | None:

@@ -1,21 +1,20 @@
-"""The protocol of expectation providers, and the error when no moments are known."""
+"""`ExpectationProvider`, the protocol of null moments, and the error if none are known."""
 
-import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.protocol import Definition
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.validation import shown
 
 
 @runtime_checkable
 class ExpectationProvider(Protocol):
-    """Anything that turns a definition and candidate counts into the null mean and variance.
+    """Anything that computes the null mean and variance of a metric from a definition and candidate counts.
 
     The null: rank i is uniform on {1..N_i}, independently of the others.
     """
@@ -23,7 +22,7 @@ class ExpectationProvider(Protocol):
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Null mean and variance of the metric; the variance is exactly zero where the metric cannot vary.
+        """Null mean and variance of the metric; the variance is exactly zero if the metric cannot vary.
 
         Args:
             definition: the metric.
@@ -31,61 +30,40 @@ class ExpectationProvider(Protocol):
             weight: (n,) weights w_i >= 0; None: equal.
 
         Raises:
-            ExpectationUnavailableError: if this provider has no answer for the definition and counts.
-            TypeError, ValueError: for counts or weights that are none.
+            ExpectationUnavailableError: if this provider has no moments for the definition and counts.
+            TypeError, ValueError: if counts or weights are invalid.
         """
         ...
 
     def answers(self, definition: RankDefinition) -> bool:
-        """Whether ``moments`` can answer for this definition at all, for at least some counts."""
+        """Whether ``moments`` serves this definition, for at least some counts."""
         ...
 
 
 class ExpectationUnavailableError(ValueError):
-    """No expectation is known for a metric; the message says what would answer."""
+    """The null moments of a metric are not known; the message names an alternative."""
 
 
-@dataclass(frozen=True)
-class Strategy:
-    """A way to null moments, beside what tells the metrics that it is for.
-
-    Called with a definition and counts it gives their ``Moments``, or None if they are not its kind or beyond it.
-    """
-
-    recognises: Callable[[RankDefinition], bool]
-    compute: Callable[[RankDefinition, CandidateCounts], Moments | None]
-
-    def __call__(self, definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
-        """Moments, or None."""
-        return self.compute(definition, counts) if self.recognises(definition) else None
+Strategy = Callable[[RankDefinition, CandidateCounts], Moments | None]
 
 
-def strategy(
-    recognises: Callable[[RankDefinition], bool],
-) -> Callable[[Callable[[RankDefinition, CandidateCounts], Moments | None]], Strategy]:
-    """Make a function of a definition and counts the strategy for the metrics that are recognised."""
-    return functools.partial(Strategy, recognises)
-
-
-def of_tasks_with_a_value(
-    compute: Callable[[RankDefinition, CandidateCounts], Moments],
-    definition: RankDefinition,
-    counts: npt.ArrayLike | CandidateCounts,
-    weight: npt.ArrayLike | None,
-) -> Moments:
-    """Moments of the tasks on which the metric has a value; NaN without any."""
-    if weight is not None or not isinstance(counts, CandidateCounts):  # asked for every value
+def valued_tasks(
+    definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None
+) -> CandidateCounts:
+    """Return the counts of the ranking tasks on which a metric has a value; maybe none."""
+    if weight is not None or not isinstance(counts, CandidateCounts):
         counts = CandidateCounts.of(counts, weight)
-    counts = counts.at_least(definition.min_candidates)
-    return compute(definition, counts) if counts.num_tasks else Moments(math.nan, 0.0)
+    return counts.at_least(definition.min_candidates)
 
 
-def unavailable(definition: RankDefinition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
-    """Build the error that names the metric and what would help."""
+UNDEFINED = Moments(math.nan, 0.0)  # without tasks
+
+
+def unavailable(definition: Definition, why: str = "has no exact expectation") -> ExpectationUnavailableError:
+    """Build the error that names the metric and an alternative."""
     if not definition.has_null:
         return ExpectationUnavailableError(
-            f"{shown(definition.name)} has no null distribution given by candidate counts; "
-            "only view='base' has a meaning"
+            f"{shown(definition.name)} has no null distribution given by candidate counts; use view='base'"
         )
     return ExpectationUnavailableError(
         f"{shown(definition.name)} {why}; "

@@ -8,11 +8,10 @@ from scipy.special import rgamma
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.sums import prefix_rule
-from torchrankmetrics.definitions.tasks import IDENTITY, RANK_VARIANCE, Power, RankDefinition
-from torchrankmetrics.null.expectation.provider import strategy, unavailable
+from torchrankmetrics.definitions.tasks import RANK_VARIANCE, RankDefinition
+from torchrankmetrics.null.expectation.provider import unavailable
 
 
-@strategy(lambda definition: definition.aggregation == "variance" and definition.f == definition.g == IDENTITY)
 def rank_variance(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Exact moments of sum v_i (r_i - mean)^2.
 
@@ -40,7 +39,6 @@ _WORK = 5e7  # evaluations of exp at most
 _WEIGHTS = 256  # distinct weights at most, each with its own quadrature rule
 
 
-@strategy(lambda d: d.aggregation == "variance" and d.f == IDENTITY and d.g == Power(0.5))
 def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Moments of sqrt(sum v_i (r_i - mean)^2).
 
@@ -48,7 +46,6 @@ def rank_standard_deviation(definition: RankDefinition, counts: CandidateCounts)
         ExpectationUnavailableError: if the integral does not settle, or the weights are too many.
     """
     variance = rank_variance(RANK_VARIANCE, counts)
-    assert variance is not None
     if variance.variance == 0.0:
         return Moments(math.sqrt(variance.mean), 0.0)
     moments = _relative_central_moments(counts, variance.mean)

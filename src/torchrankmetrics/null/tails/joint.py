@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.definitions.tasks import WithCandidates
+from torchrankmetrics.definitions.kinds import WithCandidates
 from torchrankmetrics.definitions.transforms import check_evaluations
 from torchrankmetrics.null.tails.laws import Atoms, ComplexArray, Line, SumLaw, common_span
 from torchrankmetrics.null.tails.transform_law import TransformSumLaw

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy.sparse import csr_array
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray
-from torchrankmetrics.definitions.tasks import Transform
+from torchrankmetrics.definitions.transforms import Transform
 
 _MOST_POINTS = 1e6  # of the lattice within the largest step: a finer one is as good as none
 _MOST_VALUES = 64  # distinct steps

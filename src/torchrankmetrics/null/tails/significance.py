@@ -1,27 +1,23 @@
 """p-values of metrics of ranking tasks."""
 
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, distinct_rows
-from torchrankmetrics.definitions.tasks import (
-    AUC,
-    IDENTITY,
-    AtMost,
-    Power,
-    RankDefinition,
-    RankTransform,
-    WithCandidates,
-)
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, known
+from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power, WithCandidates
+from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, known
 from torchrankmetrics.null.tails.joint import law_by_candidates
 from torchrankmetrics.null.tails.laws import MOST_GROUPS, MOST_WEIGHTS, AucSumLaw, HitSumLaw, RankSumLaw, SumLaw
 from torchrankmetrics.null.tails.transform_law import TransformSumLaw
 from torchrankmetrics.null.tails.upper import log_upper_tail
-from torchrankmetrics.queries.definitions import Definition, QueryDefinition
 from torchrankmetrics.validation import shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.definitions.tasks import RankDefinition
 
 _RELATIVE = 2.0**-21  # four units in the last place of float32
 _MOST_UNITS = 1000  # in the largest weight
@@ -73,9 +69,6 @@ def _multiples(v: FloatArray) -> FloatArray:
     return whole[np.argmax(fits)] if fits.any() else v
 
 
-_PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
-
-
 def has_p_value(definition: Definition) -> bool:
     """Whether the law of the metric is at hand: a mean of any f under a monotone g, or the largest or smallest rank.
 
@@ -83,17 +76,11 @@ def has_p_value(definition: Definition) -> bool:
     >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
     (True, False)
     """
-    if isinstance(definition, QueryDefinition):
-        return definition.is_mean_of_f
-    if not definition.has_null or definition.higher_is_better is None:
-        return False
-    if definition.is_extreme:
-        return definition.f == IDENTITY and definition.g == IDENTITY
-    return definition.aggregation == "mean" and _direction(definition) != 0
+    return definition.has_p_value
 
 
 def p_value(
-    definition: RankDefinition,
+    definition: "RankDefinition",
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -111,7 +98,7 @@ def p_value(
 
 
 def log_p_value(
-    definition: RankDefinition,
+    definition: "RankDefinition",
     value: float,
     counts: npt.ArrayLike | CandidateCounts,
     weight: npt.ArrayLike | None = None,
@@ -138,7 +125,7 @@ def log_p_value(
     Source: inversion at the saddlepoint, Daniels 1954 (doi:10.1214/aoms/1177728652); null of Hoyt et al. 2022
     (arXiv 2203.07544).
     """
-    if not has_p_value(definition):
+    if not definition.has_p_value:
         raise ValueError(
             f"{shown(definition.name)} has no p-value: the law is known for a mean of f under a monotone g that has a "
             "direction, and for the largest and smallest rank"
@@ -156,7 +143,7 @@ def log_p_value(
         )
     if definition.is_extreme:
         return _log_extreme(definition, value, counts)
-    direction = _direction(definition)
+    direction = definition.g_direction
     sign = direction if definition.higher_is_better else -direction
     law = sum_law(definition.f, counts, sign)
     g = known(definition.g if mean is None else IDENTITY)
@@ -169,15 +156,6 @@ def log_p_value(
         if len(counts.weight) > MOST_GROUPS or (rounded_law.span is not None and further < rounded_law.span / 4):
             law, counts, slack = rounded_law, rounded[0], further
     return log_upper_tail(law, sum_law(definition.f, counts, -sign), sign * mean, slack)
-
-
-def _direction(definition: RankDefinition) -> int:
-    """1 if g is increasing on the means of f, -1 if decreasing, 0 if neither."""
-    g = known(definition.g)
-    if g.direction:
-        return g.direction
-    steps = np.diff(g.values(np.unique(apply_transform(definition.f_at(1 << 20), _PROBE))))
-    return 1 if (steps > 0).all() else -1 if (steps < 0).all() else 0
 
 
 def sum_law(f: RankTransform, counts: CandidateCounts, sign: int) -> SumLaw:
@@ -218,7 +196,7 @@ def _slack(g: KnownTransform, mean: float, law: SumLaw, tolerance: float) -> flo
     return slack + (absolute + share * width)
 
 
-def _log_extreme(definition: RankDefinition, value: float, counts: CandidateCounts) -> float:
+def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
     """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
     largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
     rank = math.floor(value) if at_most else math.ceil(value) - 1  # at most x: r <= floor x; at least x: not r < x

@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray
 from torchrankmetrics.definitions.sums import PANEL_NODES, SMALL_RANKS, TABLED_RANKS, panel_rule
-from torchrankmetrics.definitions.tasks import Transform
-from torchrankmetrics.definitions.transforms import apply_transform, known, rank_table
+from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, rank_table
 from torchrankmetrics.null.tails.laws import (
     MOST_GROUPS,
     MOST_WEIGHTS,

@@ -9,8 +9,7 @@ from scipy import fft
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows
 from torchrankmetrics.definitions.sums import PANEL_NODES, SMALL_RANKS, panel_rule
-from torchrankmetrics.definitions.tasks import Transform
-from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.definitions.transforms import Transform, apply_transform
 from torchrankmetrics.null.tails.inversion import alias_period, away_from_pole, log_tail_by_inversion
 from torchrankmetrics.null.tails.laws import MOST_GROUPS, MOST_WEIGHTS, Atoms, ComplexArray, Line, RankRanges, SumLaw
 from torchrankmetrics.null.tails.transform_law import RADIANS

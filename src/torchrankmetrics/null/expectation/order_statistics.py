@@ -1,0 +1,357 @@
+"""Null moments of order statistics: the largest, the smallest and the median rank, and their inverses."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Iterator
+from functools import cached_property, lru_cache
+from itertools import pairwise
+
+import numpy as np
+
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
+from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule, panel_rule
+from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
+from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.null.expectation.provider import unavailable
+from torchrankmetrics.null.hypergeometric import log_miss
+
+_NEGLIGIBLE = 60.0  # -log of a probability of an extreme that changes no digit
+_DECAY = 5.0  # change of the logarithm of a probability in one panel: 16 nodes then have all digits
+# powers of ranks are smooth between these ranks, or summed one by one
+_DOUBLINGS = np.r_[16, 32, 48, 64 << np.arange(56, dtype=np.int64)]
+
+
+def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Exact moments of g(max r_i) and g(min r_i) for g a power; weights have no influence."""
+    g = known(definition.g)
+    N, count = tally(counts.num_candidates, counts.count)
+    largest = definition.aggregation == "maximum"
+    x, weight, probability = _maximum(N, count) if largest else _minimum(N, count)
+    origin = float(N[-1] if largest else 1) ** g.exponent
+    difference = apply_transform(g, x, "g") - origin
+    first, second = ((weight * probability * power).sum() for power in (difference, difference**2))
+    return Moments(float(origin + first), float(second - first**2))
+
+
+def _maximum(N: IntArray, count: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Nodes x of a quadrature rule, their weights, and P(max = x)."""
+    alive = np.cumsum(count[::-1])[::-1]  # tasks with N_i >= N[k]
+    steps = alive[1:] * np.log(N[:-1] / N[1:])
+    log_cdf = np.append(np.cumsum(steps[::-1])[::-1], 0.0)  # log P(max <= N[k])
+    first = int(np.searchsorted(log_cdf, -_NEGLIGIBLE))  # values below N[first - 1] are negligible
+    lowest = int(N[first] * np.exp(-(_NEGLIGIBLE + log_cdf[first]) / alive[first]))
+    lowest = max(lowest - 1, int(N[first - 1]) if first else 0)
+    edges = np.unique(np.r_[lowest, N[first:], _DOUBLINGS[(lowest < _DOUBLINGS) & (N[-1] > _DOUBLINGS)]])
+    decay = alive[np.searchsorted(N, edges[1:])] * np.log(edges[1:] / np.maximum(edges[:-1], 1))
+    x, weight = _rule(edges, decay)
+    segment = np.searchsorted(N, x)
+    log_probability = alive[segment] * np.log(x / N[segment]) + log_cdf[segment]
+    with np.errstate(divide="ignore"):
+        return x, weight, np.exp(log_probability) * -np.expm1(alive[segment] * np.log1p(-1 / x))
+
+
+def _minimum(N: IntArray, count: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Nodes x of a quadrature rule, their weights, and P(min = x)."""
+
+    def logarithms(x: FloatArray) -> FloatArray:
+        """Log P(min >= x), and log P(min > x | min >= x): (2, len(x))."""
+        result = np.empty((2, len(x)))
+        block = max(1, (1 << 20) // len(N))
+        for begin in range(0, len(x), block):
+            part = x[begin : begin + block, None]
+            with np.errstate(divide="ignore"):
+                result[0, begin : begin + block] = np.log1p(-(part - 1) / N) @ count
+                result[1, begin : begin + block] = np.log1p(-1 / (N - part + 1)) @ count
+        return result
+
+    possible = range(1, int(N[0]) + 1)
+    last = bisect_left(possible, True, lo=1, key=lambda x: bool(logarithms(np.array([float(x)]))[0, 0] <= -_NEGLIGIBLE))
+    edges = np.r_[0, _DOUBLINGS[last > _DOUBLINGS], last]
+    x, weight = _rule(edges, -np.diff(logarithms(np.maximum(edges, 1).astype(np.float64))[0]))
+    at_least, next_one = logarithms(x)
+    return x, weight, np.exp(at_least) * -np.expm1(next_one)
+
+
+def _rule(edges: IntArray, decay: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights for sums over the integers above the first edge, panels divided by the decay over each."""
+    parts = np.maximum(1, np.ceil(decay / _DECAY)).astype(np.int64)
+    part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+    inner = np.repeat(edges[:-1], parts) + (np.repeat(np.diff(edges) / parts, parts) * part).astype(np.int64)
+    edges = np.unique(np.append(inner, edges[-1]))
+    nodes, weights, _ = panel_rule(edges[:-1] + 1, np.diff(edges))
+    return nodes, weights
+
+
+# The median. B_x, the number of ranks up to x, is Poisson binomial, and P(X_(j) <= x) = P(B_x >= j).
+
+_REACH = 45.0  # -log of the smallest tail of a middle rank, relative to that at the center, that is summed
+_GAP_REACH = 35.0  # the same for a gap between the middle two
+_CUTS = 8  # panels on each side of the center: about 1.2 standard deviations each
+_WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
+
+
+def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+    """Moments of the median and the inverse median of ranks, midpoint for even n; None if weights differ.
+
+    Raises:
+        ExpectationUnavailableError: if n is even and wide gaps meet many distinct N: too much work.
+    """
+    if not counts.equal_weights:
+        return None
+    tasks = _Ranks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count)
+    return _median_moments(definition, tasks)
+
+
+def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[float, float]:
+    """Mean and variance of the median over queries of equal weight of the rank of the first relevant item.
+
+    Args:
+        N: (u,) int64, distinct together with m.
+        m: (u,) int64, relevant items of a query.
+        count: (u,) int64, number of queries with each N and m.
+
+    Raises:
+        ExpectationUnavailableError: under the conditions of ``median_rank``.
+    """
+    order = np.argsort(N - m, kind="stable")
+    return _cached_median(*(part[order].tobytes() for part in (N, m, count)))
+
+
+@lru_cache(maxsize=512)
+def _cached_median(*columns: bytes) -> tuple[float, float]:
+    moments = _median_moments(MEDIAN_RANK, _Ranks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
+    return moments.mean, moments.variance
+
+
+class _Ranks:
+    """Distinct (N, m) by ascending last rank N - m + 1 and how many have each, (u,); m is 1 for a ranking task."""
+
+    def __init__(self, N: IntArray, m: IntArray, count: IntArray) -> None:
+        self._N, self._m, self.count = N, m, count
+        self.last = N - m + 1
+
+    @cached_property
+    def total(self) -> int:
+        """Number of ranks."""
+        return int(self.count.sum())
+
+    def between(self, x: FloatArray, y: FloatArray) -> FloatArray:
+        """P(x < r <= y), for integers or points between them that broadcast with (u,)."""
+        if self._m.max() == 1:
+            return np.maximum(np.minimum(y, self._N) - x, 0.0) / self._N
+        above, further = (log_miss(*np.broadcast_arrays(self._N, self._m, np.minimum(z, self.last))) for z in (x, y))
+        with np.errstate(invalid="ignore"):  # both are impossible
+            return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
+
+    def at_most(self, x: FloatArray, j: int) -> FloatArray:
+        """P(X_(j) <= x) for each x, (len(x),), to a small relative error where it is below 1/2."""
+        return np.concatenate([_tail(p, q, self.count, j) for p, q, _ in self._shares(x, x)])
+
+    def beyond(self, x: FloatArray, j: int) -> FloatArray:
+        """P(X_(j) > x) for each x, (len(x),), to a small relative error where it is below 1/2."""
+        least = self.total - j + 1
+        return np.concatenate([_tail(q, p, self.count, least) for p, q, _ in self._shares(x, x)])
+
+    def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
+        """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""
+        shares = self._shares(x, y)
+        return np.concatenate([free * _tail(p, q, self.count, j, point=True) for p, q, free in shares])
+
+    def _shares(self, x: FloatArray, y: FloatArray) -> Iterator[tuple[FloatArray, FloatArray, FloatArray]]:
+        """In blocks of rows: P(r <= x) and P(r > y) given that no rank is in (x, y], and the probability of that."""
+        block = max(1, (1 << 15) // len(self.count))
+        for begin in range(0, len(x), block):
+            low, high = x[begin : begin + block, None], y[begin : begin + block, None]
+            taken = self.between(low, high)
+            p, q = self.between(np.zeros(1), low), self.between(high, self.last[-1:].astype(np.float64))
+            yield p / (1 - taken), q / (1 - taken), np.exp(np.log1p(-taken) @ self.count)
+
+
+def _median_moments(definition: RankDefinition, tasks: _Ranks) -> Moments:
+    n, inverse = tasks.total, known(definition.g).exponent < 0
+    j = (n + 1) // 2
+    if int(tasks.count[tasks.last == 1].sum()) >= n // 2 + 1:  # X_(n // 2 + 1) = 1, so the median is fixed
+        return Moments(1.0, 0.0)
+    top = int(tasks.last[-1])
+    center = 1 + bisect_left(range(1, top), True, key=lambda x: tasks.at_most(np.array([float(x)]), j)[0] >= 0.5)
+    windows = [_window(tasks, i, center) for i in ((j,) if n % 2 else (j, j + 1))]
+    first, second = np.mean(
+        [_middle_moments(tasks, j + i, center, window, inverse) for i, window in enumerate(windows)], 0
+    )
+    if n % 2 == 0:
+        low, high = min(low for low, _ in windows), max(high for _, high in windows)
+        correction = _gap_correction(tasks, j, center, (low, high), inverse)
+        if correction is None:
+            raise unavailable(definition, "takes too long for this even number of tasks with so many distinct counts")
+        first, second = first - correction[0], second - correction[1]
+        if second - first**2 < 1e-3 * abs(correction[1]):
+            raise unavailable(definition, "has a variance that cancels to fewer than nine digits for these counts")
+    return Moments(float((1 / center if inverse else center) + first), float(second - first**2))
+
+
+def _window(tasks: _Ranks, j: int, center: int) -> tuple[int, int]:
+    """The x outside of which both tails of X_(j) are negligible relative to those at the center."""
+
+    def at_most(x: int) -> float:
+        return float(tasks.at_most(np.array([float(x)]), j)[0])
+
+    def beyond(x: int) -> float:
+        return float(tasks.beyond(np.array([float(x)]), j)[0])
+
+    least = max(at_most(center - 1), beyond(center)) * math.exp(-_REACH)
+    low = 1 + bisect_left(range(1, center), True, key=lambda x: at_most(x) > least)
+    return low, center + bisect_left(range(center, int(tasks.last[-1])), True, key=lambda x: beyond(x) <= least)
+
+
+def _panels(tasks: _Ranks, low: int, high: int, cuts: int) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights for sums over [low, high), by panels between the kinks at the last ranks."""
+    inner = np.r_[tasks.last, _DOUBLINGS]
+    even = np.linspace(low, high, cuts + 1).astype(np.int64)
+    edges = np.unique(np.r_[even, inner[(low < inner) & (inner < high)]])
+    nodes, weights, _ = panel_rule(edges[:-1], np.diff(edges))
+    return nodes, weights
+
+
+def _middle_moments(tasks: _Ranks, j: int, center: int, window: tuple[int, int], inverse: bool) -> FloatArray:
+    """E D and E D^2 of D = g(X_(j)) - g(center), (2,), by summation by parts."""
+    sums = np.zeros(2)
+    for tail, sign, low, high in ((tasks.at_most, -1, window[0], center), (tasks.beyond, 1, center, window[1])):
+        if low < high:
+            x, weight = _panels(tasks, low, high, _CUTS)
+            value, step = (
+                ((center - x) / (x * center), -1 / (x * (x + 1))) if inverse else (x - center, np.ones_like(x))
+            )
+            sums += sign * (np.stack([step, step * (2 * value + step)]) @ (weight * tail(x, j)))
+    return sums
+
+
+def _gap_correction(tasks: _Ranks, j: int, center: int, window: tuple[int, int], inverse: bool) -> FloatArray | None:
+    """What the midpoint of the middle two lacks of the mean of both, for D and D^2, (2,); None: too much work."""
+    nodes, weight = _panels(tasks, *window, 2 * _CUTS)
+    if len(nodes) * len(_gap_rule(tasks, float(sum(window) // 2))[0]) * len(tasks.count) * PANEL_NODES > _WORK:
+        return None
+    rules = [_gap_rule(tasks, x) for x in nodes.tolist()]
+    sizes = [len(gap) for gap, _ in rules]
+    gap, inner = (np.concatenate(parts) for parts in zip(*rules, strict=True))
+    x = np.repeat(nodes, sizes)
+    s = 2 * x + gap
+    # second differences at s = x + y of D((x + y) / 2) and of its square
+    bend = np.stack([np.zeros_like(s), np.full_like(s, 0.5)])
+    if inverse:
+        product = s * (s + 1) * (s + 2)
+        bend = np.stack([4 / product, 4 * (6 * s * s + 12 * s + 4) / product**2 - 8 / (center * product)])
+    return np.asarray(bend @ (np.repeat(weight, sizes) * inner * tasks.joint(x, x + gap, j)))
+
+
+def _gap_rule(tasks: _Ranks, x: float) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights for sums over y - x = 0, 1, ...; the diagonal counts half.
+
+    x is an integer or a quadrature node between two: the panels end at the kinks y = N_i, at distances N_i - x that
+    need not be integers. The Gauss rule of the counting measure continues to such lengths: the sum stays smooth in x.
+    """
+
+    def log_free(gap: int) -> float:
+        with np.errstate(divide="ignore"):
+            return float(np.log1p(-tasks.between(np.array([x]), np.array([x + gap]))) @ tasks.count)
+
+    end = tasks.last[-1] - x
+    stop = 1 + bisect_left(range(1, max(1, math.ceil(end))), True, key=lambda gap: log_free(gap) <= -_GAP_REACH)
+    last = min(float(stop), float(end))
+    kinks = tasks.last[(x < tasks.last) & (tasks.last - x < stop)] - x
+    doubled = (2 * x + 1 + PANEL_NODES) * 2.0 ** np.arange(0, 60) - 2 * x  # g bends on the scale of x + y
+    inner = np.r_[kinks[kinks > 1], doubled[(doubled > 1) & (doubled < last)]]
+    nodes, weights = [np.zeros(1)], [np.full(1, 0.5)]
+    for begin, end in pairwise([1.0, *np.sort(inner).tolist(), last]):
+        parts = max(1, math.ceil((end - begin) / max(PANEL_NODES, stop / 4)))
+        if (length := (end - begin) / parts) > 0:
+            node, weight = _counting_rule(length)
+            nodes += [begin + part * length + node for part in range(parts)]
+            weights += [weight] * parts
+    return np.concatenate(nodes), np.concatenate(weights)
+
+
+@lru_cache(maxsize=4096)
+def _counting_rule(length: float) -> tuple[FloatArray, FloatArray]:
+    """Nodes and weights of one ``gauss_rule``, (order,) each: many x share their lengths."""
+    nodes, weights = gauss_rule(np.array([length]), max(1, min(PANEL_NODES, math.floor(length))))
+    return nodes[0], weights[0]
+
+
+# Tails of Poisson binomial variables, by an integral over the circle of radius e^s through the saddlepoint.
+
+_POLE = 4.0  # weight of the pole at z = 0 against the saddle: keeps s a few standard deviations away from it
+_ALIAS = 40.0  # -log of the aliasing error
+_CAP = 40.0  # largest |s|
+
+
+def _tail(p: FloatArray, q: FloatArray, count: IntArray, j: int, *, point: bool = False) -> FloatArray:
+    """P(B >= j), or P(B = j), where B is the sum of count[u] variables Bernoulli(p[row, u]), for each row.
+
+    Args:
+        p: (rows, u) float64 in [0, 1].
+        q: (rows, u) float64, 1 - p with all its digits.
+        count: (u,) int64.
+        j: any integer.
+        point: whether P(B = j) is computed.
+
+    Returns:
+        (rows,) float64.
+    """
+    certain = q == 0
+    needed, free = j - (count * certain).sum(1), np.where(certain, 0, count)
+    p, q = np.where(certain, 0.5, p), np.where(certain, 0.5, q)  # the certain ones have no count
+    inside = (needed > -point) & (needed <= free.sum(1))
+    value = _contour(p, q, free.astype(np.float64), np.where(inside, needed, 1).astype(np.float64), pole=not point)
+    return np.where(inside, value, (needed <= 0) & (not point))
+
+
+def _contour(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
+    s = _saddle(p, q, count, j, pole)
+    growth, factor = p * np.expm1(s)[:, None], q + p * np.exp(s)[:, None]
+    tilted, rest = p * np.exp(s)[:, None] / factor, q / factor
+    deviation = np.sqrt((count * tilted * rest).sum(1))
+    # K(s) - s j from small terms: log(1 + p (e^s - 1)) - s p
+    log_factor = np.where(np.abs(growth) < 0.5, np.log1p(np.maximum(growth, -0.5)), np.log(factor))
+    log_height = (count * (log_factor - s[:, None] * p)).sum(1) - s * (j - (count * p).sum(1))
+    least = np.ceil(_ALIAS / s) if pole else np.zeros_like(s)
+    nodes = np.minimum(np.maximum(np.ceil(9 * deviation + _ALIAS), least), np.maximum(count.sum(1) + 1, least))
+    with np.errstate(divide="ignore"):
+        reach = np.minimum(nodes // 2, np.ceil(9.5 * nodes / (2 * np.pi * deviation)) + 1)
+    k = np.arange(int(reach.max()) + 1)
+    theta = 2 * np.pi * k / nodes[:, None]
+    weight = np.where((k == 0) | (2 * k == nodes[:, None]), 1.0, 2.0)
+    weight[k > reach[:, None]] = 0.0
+    versine, sine = 2 * np.sin(theta / 2) ** 2, np.sin(theta)
+    both = tilted[:, :, None]
+    with np.errstate(divide="ignore"):
+        log_factors = np.log1p(-2 * both * rest[:, :, None] * versine[:, None])
+    log_size = 0.5 * np.einsum("ru,ruk->rk", count, np.maximum(log_factors, -1e4))
+    turn = np.arctan2(both * sine[:, None], 1 - both * versine[:, None]) - both * theta[:, None]
+    phase = np.einsum("ru,ruk->rk", count, turn) - theta * (j - (count * tilted).sum(1))[:, None]
+    value = np.exp(log_height[:, None] + log_size + 1j * phase)
+    if pole:
+        value = value / -np.expm1(-s[:, None] - 1j * theta)
+    return np.asarray((weight * value.real).sum(1) / nodes)
+
+
+def _saddle(p: FloatArray, q: FloatArray, count: FloatArray, j: FloatArray, pole: bool) -> FloatArray:
+    """Near the minimum over s of K(s) - s j (- 4 log s with the pole), by bisection-guarded Newton steps."""
+    low, high = np.full(len(j), 1e-9 if pole else -_CAP), np.full(len(j), _CAP)
+    gap = j - (count * p).sum(1)
+    variance = np.maximum((count * p * q).sum(1), 1e-300)
+    with np.errstate(over="ignore"):
+        start = (gap + np.sqrt(gap**2 + 4 * _POLE * variance)) / (2 * variance) if pole else gap / variance
+    s = np.clip(start, low, high)
+    for _ in range(16):
+        growth = np.exp(s)[:, None]
+        tilted = p * growth / (q + p * growth)
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            slope = (count * tilted).sum(1) - j - (_POLE / s if pole else 0.0)
+            curvature = (count * tilted * (1 - tilted)).sum(1) + (_POLE / s**2 if pole else 0.0)
+            newton = s - slope / curvature
+        low, high = np.where(slope < 0, s, low), np.where(slope < 0, high, s)
+        safe = (newton >= low) & (newton <= high)
+        if (safe & (np.abs(newton - s) <= 1e-3 * np.abs(s))).all():
+            break  # the contour may pass anywhere near the saddle
+        s = np.where(safe, newton, (low + high) / 2)
+    return np.asarray(s)

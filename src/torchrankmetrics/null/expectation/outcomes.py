@@ -1,0 +1,111 @@
+"""Null moments from rank vectors: all of them for few ranking tasks, or random ones (`MonteCarloExpectation`)."""
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
+from torchrankmetrics.definitions.tasks import RankDefinition, aggregate
+from torchrankmetrics.definitions.transforms import apply_transform
+from torchrankmetrics.null.expectation.provider import UNDEFINED, unavailable, valued_tasks
+from torchrankmetrics.validation import check_int
+
+LIMIT = 2_000_000  # rank vectors to enumerate
+_BLOCK = 1 << 20  # ranks in memory at a time
+
+
+def enumeration(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
+    """Moments over all rank vectors, equally likely; None if the product of the N_i exceeds ``LIMIT``.
+
+    This serves every function of f(r_i) and weights, weighted medians and the MAD included.
+    """
+    N, count = counts.num_candidates, counts.count
+    free = N > 1
+    if (count[free] * np.log(N[free])).sum() > math.log(LIMIT) + 1e-9:
+        return None
+    # tasks with one candidate have rank 1: one entry with their total weight is the same weighted sample
+    size = np.repeat(N[free], count[free])
+    weight = np.repeat(counts.weight[free], count[free])
+    fixed = float((counts.weight[~free] * count[~free]).sum())
+    if fixed:
+        size, weight = np.append(size, 1), np.append(weight, fixed)
+    sizes = size.tolist()
+    tables = {n: apply_transform(definition.f_at(n), np.arange(1, n + 1, dtype=np.float64)) for n in sizes}
+    values = np.empty(math.prod(sizes))
+    block = max(1, _BLOCK // len(size))
+    for begin in range(0, len(values), block):
+        index = np.unravel_index(np.arange(begin, min(begin + block, len(values))), sizes)
+        transformed = np.stack([tables[n][i] for n, i in zip(sizes, index, strict=True)])
+        values[begin : begin + block] = apply_transform(definition.g, aggregate(definition, transformed, weight), "g")
+    return _moments(values, ddof=0)
+
+
+def _moments(values: FloatArray, ddof: int) -> Moments:
+    """Mean and variance of outcomes (m,); the variance is exactly zero if all are equal."""
+    if values.min() == values.max():
+        return Moments(float(values[0]), 0.0)
+    mean = values.mean()
+    residual = values - mean
+    # the second term corrects for the rounding of the mean
+    variance = ((residual**2).sum() - residual.sum() ** 2 / len(values)) / (len(values) - ddof)
+    return Moments(float(mean), float(variance))
+
+
+class MonteCarloExpectation:
+    """Estimate null moments from random rank vectors; the same seed gives the same numbers in any order of calls.
+
+    The mean has standard error sqrt(V / samples), the variance about V sqrt(2 / samples) for a nearly normal metric.
+
+    Args:
+        samples: number of rank vectors, at least 2.
+        seed: seed of NumPy's default generator, >= 0.
+
+    Raises:
+        TypeError: if ``samples`` or ``seed`` is not an integer.
+        ValueError: if ``samples`` < 2 or ``seed`` < 0.
+
+    >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
+    >>> round(MonteCarloExpectation(samples=10_000).moments(MEAN_RANK, [3, 5]).mean, 1)  # exact: 2.5
+    2.5
+    """
+
+    def __init__(self, samples: int = 10_000, seed: int = 0) -> None:
+        self.samples = check_int("samples", samples, 2)
+        self.seed = check_int("seed", seed, 0)
+        self._cached = functools.lru_cache(512)(self._simulate)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return MonteCarloExpectation, (self.samples, self.seed)  # without results
+
+    def __repr__(self) -> str:
+        return f"MonteCarloExpectation(samples={self.samples}, seed={self.seed})"
+
+    def moments(
+        self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
+    ) -> Moments:
+        """Estimated mean and variance (unbiased); arguments and errors of ``ExpectationProvider.moments``."""
+        if not definition.has_null:
+            raise unavailable(definition)
+        counts = valued_tasks(definition, counts, weight)
+        return self._cached(definition, counts) if counts.num_tasks else UNDEFINED
+
+    def answers(self, definition: RankDefinition) -> bool:
+        """Whether the null is defined."""
+        return definition.has_null
+
+    def _simulate(self, definition: RankDefinition, counts: CandidateCounts) -> Moments:
+        size = np.repeat(counts.num_candidates, counts.count)
+        weight = np.repeat(counts.weight, counts.count)
+        random = np.random.default_rng(self.seed)
+        values = np.empty(self.samples)
+        block = max(1, 4 * _BLOCK // len(size))
+        for begin in range(0, self.samples, block):
+            ranks = random.integers(1, size[:, None], (len(size), min(block, self.samples - begin)), endpoint=True)
+            N = np.broadcast_to(size[:, None], ranks.shape).ravel() if definition.uses_candidates else None
+            transformed = apply_transform(definition.f, ranks.ravel().astype(np.float64), num_candidates=N)
+            outcomes = aggregate(definition, transformed.reshape(ranks.shape), weight)
+            values[begin : begin + block] = apply_transform(definition.g, outcomes, "g")
+        return _moments(values, ddof=1)
