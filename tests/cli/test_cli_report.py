@@ -252,7 +252,9 @@ def test_three_models_are_compared_by_their_file_names(cli_folder, capsys):
         assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("suffix", "start"), [("md", "| metric | value |"), ("tex", "% needs"), ("html", "<table>")])
+@pytest.mark.parametrize(
+    ("suffix", "start"), [("md", "| metric | value |"), ("tex", "% needs"), ("html", "<!DOCTYPE html>")]
+)
 def test_report_for_papers_and_pages(cli_folder, capsys, suffix, start):
     output(capsys, "report", "a.npz", "-m", "mrr,hits@10", "-o", f"out.{suffix}")
     text = Path(f"out.{suffix}").read_text()
@@ -261,3 +263,17 @@ def test_report_for_papers_and_pages(cli_folder, capsys, suffix, start):
     assert text.startswith(start)
     assert f"{evaluate(RankTable.load('a.npz'), metrics='mrr')['mrr']:.4f}" in text
     assert "120 ranks among" in text
+
+
+def test_pages_have_a_fragment_and_no_absolute_paths(cli_folder, capsys):
+    files = [str(Path(name).absolute()) for name in ("a.npz", "b.npz")]
+    for command in ("report", "compare"):
+        page = output(capsys, command, *files, "-m", "mrr", "-f", "html")
+        assert page.startswith("<!DOCTYPE html>")
+        assert "a.npz" in page
+        assert str(Path.cwd()) not in page
+        fragment = output(capsys, command, *files, "-m", "mrr", "-f", "html", "--fragment")
+        assert fragment.startswith("<table>")
+        assert fragment.rstrip() in page
+    assert main(["report", *files, "--fragment"]) == 2
+    assert "--fragment would do nothing" in capsys.readouterr().err

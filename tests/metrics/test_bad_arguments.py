@@ -102,7 +102,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: PrecomputedExpectation([]), ValueError, "num_candidates is empty"),
         (lambda: RankTable([[1]]), TypeError, "rows must be an int64 tensor, got list"),
         (lambda: RankTable(torch.zeros(3, 8)), TypeError, "rows must be an int64 tensor, got torch.float32"),
-        (lambda: RankTable(torch.zeros(3, 7).long()), ValueError, r"rows must be \(n, 9\), got \(3, 7\)"),
+        (lambda: RankTable(torch.zeros(3, 7).long()), ValueError, r"rows must be \(n, 10\), got \(3, 7\)"),
     ],
 )
 def test_constructors_name_the_bad_argument(make, error, message):
@@ -139,7 +139,7 @@ def test_a_function_that_is_not_finite_on_some_rank_is_an_error_not_a_number():
         (
             lambda: evaluate([1, 2], 4, ["tail_mr"]),
             ValueError,
-            r"sides \['tail'\] are asked for, but nothing says which was predicted",
+            r"sides \['tail'\] are requested, but the side of the tasks is unknown",
         ),
         (lambda: evaluate([1, 2], 4, ["mmr"]), ValueError, "unknown metric 'mmr'"),
         (lambda: evaluate([1, 2], 4, wheels=4), TypeError, "wheels"),

@@ -444,7 +444,7 @@ def test_columns_of_queries_are_checked(columns, message):
 def test_rows_of_eight_columns_load():
     old = rows_of(Ranks([1, 4], None, 9), side="head")[:, :8]
     table = RankTable(old)
-    assert table.rows.shape == (2, 9)
+    assert table.rows.shape == (2, 10)
     assert evaluate(table, metrics=["ap", "mrr"]) == {"ap": 0.625, "mrr": 0.625}
     collection = RankCollection(["ap", "mrr"])
     collection.persistent(True)
@@ -453,7 +453,7 @@ def test_rows_of_eight_columns_load():
     metric = AveragePrecision()
     metric.update(SCORES, ANSWERS)
     metric.merge_state({"rows": [old]})
-    assert metric.rows[0].shape[1] == 9
+    assert metric.rows[0].shape[1] == 10
 
 
 def test_tables_of_several_data_sets_keep_their_queries_apart():

@@ -10,11 +10,12 @@ import subprocess
 import unicodedata
 from html.parser import HTMLParser
 
+import pandas
 import pytest
 from hypothesis import given, strategies as st
 
-from torchrankmetrics.rendering import Column, PValue, Rendered, Styled, Tabular
-from torchrankmetrics.rendering.writers import to_csv, to_html, to_json, to_latex, to_markdown, to_pandas, to_text
+from torchrankmetrics.rendering import ROW, Column, PValue, Rendered, Styled, Tabular, paper_name
+from torchrankmetrics.rendering.writers import page, to_csv, to_html, to_json, to_latex, to_markdown, to_text
 
 NAMES = ["metric", "model of the paper", "p", "low", "high", "tasks", "test"]
 TABLE = Tabular.named(
@@ -36,8 +37,8 @@ STYLED = Tabular(
         Column("low", audience="programs"),
     ],
     [
-        ["ours", Styled(0.4762, bold=True), 12.34, Styled(0.355, "0.355 ± 0.002", mark="†"), "[0.1, 0.2]", 0.1],
-        ["theirs", 0.4701, 1234.5, None, "[0.2, 0.3]", 0.2],
+        ["ours", Styled(0.4762, bold=True), 12.34, Styled(0.355, 0.35, 0.36, digits=3, mark="†"), "x", 0.1],
+        ["theirs", 0.4701, 1234.5, None, "y", 0.2],
     ],
     ["† cannot be told from the best"],
 )
@@ -51,32 +52,21 @@ def columns_of(line):
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in line)
 
 
-@pytest.mark.parametrize("width", [40, 80, 200])
-def test_no_key_and_no_number_is_shortened_at_any_width(width):
+@pytest.mark.parametrize(("width", "blocks"), [(40, 7), (80, 3), (250, 1)])
+def test_no_key_and_no_number_is_shortened_at_any_width(width, blocks):
     text = to_text(TABLE, width)
-    *blocks, note = text.split("\n\n")
-    assert len(blocks) == {40: 5, 80: 3, 200: 2}[width]
-    assert " ".join(note.split()) == TABLE.notes[0]
-    for block in blocks:
+    parts = text.split("\n\n") if blocks > 1 else [text]
+    assert len(parts) == blocks + (blocks > 1)  # and the notes
+    for block in parts[:blocks]:
         assert block.startswith("dataset            model")
         for key in ("FB15k-237 <&> 50%", "a_b|c", "日本語", r"é\n\x1b[31m"):
             assert key in block
-    for cell in (
-        "mrr",
-        "x" * (20 if width == 40 else 30),
-        "0.00012",
-        "-1.5000",
-        "2.2500",
-        "40932",
-        "2.58e-869",
-        "exact",
-    ):
+    for cell in ("mrr", "x" * 30, "0.00012", "-1.5000", "2.2500", "40932", "2.58e-869", "exact"):
         assert text.count(cell) >= 1
-    assert text.count("sign-flip") == 12  # goes on in more lines, where it is too long
-    heads = [name for name in NAMES for block in blocks if re.search(rf"  {name}( |\n)", block)]
+    heads = [name for name in NAMES for block in parts if re.search(rf"  {name}( |\n)", block)]
     assert sorted(heads) == sorted(NAMES)  # every column is in one block
-    wide = 37 + 20 if width == 40 else width  # two keys of 35 leave no room at 40: a column still has 20
-    assert max(map(columns_of, text.splitlines())) <= max(wide, 37 + 30)
+    for block in parts[:blocks]:  # one column fits next to the keys, or it has a block of its own
+        assert columns_of(block.splitlines()[0]) <= max(width, 37 + 20)
 
 
 def test_numbers_are_aligned_below_each_other_and_text_begins_together():
@@ -89,10 +79,10 @@ def test_numbers_are_aligned_below_each_other_and_text_begins_together():
 def test_styles_and_headings_above_headings_in_text():
     assert to_text(STYLED) == (
         "        WN18RR            FB15k-237\n"
-        "model        mrr      mr             mrr  interval\n"
-        "------  --------  ------  --------------  ----------\n"
-        "ours    *0.4762*    12.3  0.355 ± 0.002†  [0.1, 0.2]\n"
-        "theirs   0.4701   1234.5              -   [0.2, 0.3]\n"
+        "model        mrr      mr                    mrr  interval\n"
+        "------  --------  ------  ---------------------  --------\n"
+        "ours    *0.4762*    12.3  0.355 [0.350, 0.360]†  x\n"
+        "theirs   0.4701   1234.5                     -   y\n"
         "† cannot be told from the best"
     )
 
@@ -139,7 +129,7 @@ class Rows(HTMLParser):
         self.rows, self.open = [], []
 
     def handle_starttag(self, tag, attributes):
-        if tag != "br":
+        if tag not in ("br", "meta"):
             self.open.append(tag)
         if tag == "tr":
             self.rows.append([])
@@ -182,7 +172,7 @@ def test_html_shows_the_texts_of_the_cells():
     above, head, first, *_ = parsed(to_html(STYLED))
     assert above == ["", "WN18RR", "FB15k-237", ""]
     assert head == ["model", "mrr", "mr", "mrr", "interval"]
-    assert first == ["ours", "0.4762", "12.3", "0.355 ± 0.002†", "[0.1, 0.2]"]
+    assert first == ["ours", "0.4762", "12.3", "0.355 [0.350, 0.360]†", "x"]
     assert "<strong>0.4762</strong>" in to_html(STYLED)
     assert "<sup>†</sup>" in to_html(STYLED)
 
@@ -201,10 +191,10 @@ def test_latex_has_booktabs_spans_and_minus_signs():
     source = to_latex(STYLED)
     assert r" & \multicolumn{2}{c}{WN18RR} & FB15k-237 &  \\" in source
     assert r"\cmidrule(lr){2-3} \cmidrule(lr){4-4}" in source
-    assert r"ours & \textbf{0.4762} & 12.3 & 0.355 $\pm$ 0.002\textsuperscript{\dag{}} & [0.1, 0.2] \\" in source
+    assert r"ours & \textbf{0.4762} & 12.3 & 0.355 [0.350, 0.360]\textsuperscript{\dag{}} & x \\" in source
     assert "$-$1.5000" in to_latex(TABLE)
     assert "FB15k-237" in to_latex(TABLE)  # a hyphen in a name is none
-    assert to_latex(STYLED, "Results & more", "tab:results").splitlines()[1:6] == [
+    assert to_latex(STYLED, caption="Results & more", label="tab:results").splitlines()[1:6] == [
         r"\begin{table}",
         r"\centering",
         r"\caption{Results \& more}",
@@ -215,12 +205,12 @@ def test_latex_has_booktabs_spans_and_minus_signs():
 
 
 def test_programs_get_values_and_the_logarithm_of_p():
-    frame = to_pandas(TABLE)
+    frame = pandas.DataFrame(TABLE.programs())
     assert list(frame.columns) == ["dataset", "model", *NAMES, "log10_p"]
     assert frame["tasks"].tolist() == [40932, 7]
     assert frame["log10_p"][1] == -868.589
-    assert list(to_pandas(STYLED).columns) == ["model", "wn_mrr", "wn_mr", "fb_mrr", "low"]
-    assert to_pandas(STYLED)["wn_mrr"].tolist() == [0.4762, 0.4701]
+    assert list(STYLED.programs()) == ["model", "wn_mrr", "wn_mr", "fb_mrr", "low"]
+    assert STYLED.programs()["wn_mrr"] == [0.4762, 0.4701]
     assert json.loads(to_json(TABLE))[1]["high"] is None
 
 
@@ -246,14 +236,14 @@ def test_latex_is_compiled(tmp_path):
     names = [
         "R_GCN 50%",
         "A&B #1 $x$ {q} ~^\\",
-        "[x] \u03b1 \u03b2\u2082 \u00fc \u0142",
+        "[x] \u00fc \u0142",
         "*<|>*",
         "e\u0301 \u2013 \u2020 \u2248",
     ]
-    rows = [(name, Styled(-0.5, "-0.500 [-0.6, 0.4]", bold=True, mark="\u2020\u2248")) for name in names]
+    rows = [(name, Styled(-0.5, -0.6, 0.4, bold=True, mark="\u2020\u2248")) for name in names]
     own = Tabular.named(("model_%", "mrr & more"), rows, tuple(names))
     latin = Tabular(TABLE.columns, TABLE.rows[:1], TABLE.notes)
-    parts = [to_latex(own), to_latex(STYLED, "Results & more: 5 %", "tab:results"), to_latex(latin)]
+    parts = [to_latex(own), to_latex(STYLED, caption="Results & more: 5 %", label="tab:results"), to_latex(latin)]
     head = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
     (tmp_path / "a.tex").write_text(head + "\n\n".join(parts) + "\n\\end{document}\n", encoding="utf-8")
     command = [LATEX, "-interaction=nonstopmode", "-halt-on-error", "a.tex"]
@@ -262,10 +252,43 @@ def test_latex_is_compiled(tmp_path):
     assert "Missing character" not in (tmp_path / "a.log").read_text(errors="replace")
 
 
-def test_latex_says_what_pdflatex_lacks():
-    source = to_latex(Tabular.named(("model", "mrr"), [("\u6a21\u578b \u00ab", 0.5)]))
-    assert (
-        source.splitlines()[0]
-        == "% pdflatex lacks \u6a21\u578b\u00ab: use lualatex or xelatex with a font that has them"
-    )
-    assert "lacks" not in to_latex(Tabular.named(("\u03b1", "\u00fc"), [("\u2264", 0.5)]))
+PAPER = Tabular(
+    [Column("metric", key=True), Column("model", key=True), Column("value", metric=ROW), Column("p")],
+    [["hits_at_10", "ours", 0.51234, 0.5], ["mr", "ours", 123.456, 0.25]],
+)
+
+
+def test_papers_have_names_of_metrics_percent_and_digits():
+    assert "hits_at_10  ours     0.5123  0.5000" in to_text(PAPER)
+    style = {"percent": True, "digits": 1, "labels": {"ours": "This work"}}
+    assert "| Hits@10 | This work | 51.2 | 0.5000 |" in to_markdown(PAPER, style)
+    assert "| MR | This work | 123.5 | 0.2500 |" in to_markdown(PAPER, style)
+    assert "| H10 | ours | 51.23 |" in to_markdown(PAPER, {"percent": True, "labels": {"hits_at_10": "H10"}})
+    with pytest.raises(ValueError, match=r"models by datasets, as RankStudy\.table returns them"):
+        Long().to_latex(baseline="ours")
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("mrr", "MRR"),
+        ("amri", "AMRI"),
+        ("tail_optimistic_macro_hits_at_10", "Hits@10 (tail, optimistic, macro)"),
+        ("adjusted_mrr", "adjusted MRR"),
+        ("z_mr", "z of MR"),
+        ("ndcg_at_5", "nDCG@5"),
+        ("my_own_f", "my_own_f"),
+        ("adjusted_own", "adjusted_own"),
+    ],
+)
+def test_metrics_are_named_as_papers_do(key, name):
+    assert paper_name(key) == name
+
+
+def test_a_page_of_a_table_stands_alone():
+    text = page("A & <b>", PAPER)
+    assert "<title>A &amp; &lt;b&gt;</title>" in text
+    assert parsed(text.replace("<!DOCTYPE html>", "").replace('<meta charset="utf-8">', ""))[1][:2] == [
+        "Hits@10",
+        "ours",
+    ]

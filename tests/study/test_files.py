@@ -60,7 +60,7 @@ def test_only_headers_are_read_before_a_data_set_is_asked_for(tmp_path: Path, mo
         RankTable, "load", lambda path, **options: loaded.append(Path(path).name) or load(path, **options)
     )
     study = RankStudy.open(tmp_path / "{dataset}" / "{model}" / "{seed}.npz")
-    assert (repr(study), loaded) == ("RankStudy(18 tables: 3 models x 3 data sets x 2 seeds)", [])
+    assert (repr(study), loaded) == ("RankStudy(18 tables: 3 models x 3 datasets x 2 seeds)", [])
     study.dataset("small")
     assert len(loaded) == 6
     study.table("mrr")
@@ -73,8 +73,8 @@ def test_only_headers_are_read_before_a_data_set_is_asked_for(tmp_path: Path, mo
     [
         ("runs/{name}.npz", r"pattern may name .* got the unknown field \{name\}"),
         ("runs/a.npz", "got no field"),
-        ("runs/{model}.txt", r"no file matches 'runs/\{model\}.txt'; 'runs' holds a.npz, b.npz"),
-        ("other/{model}.npz", "there is no folder 'other'"),
+        ("runs/{model}.txt", r"no file matches 'runs/\{model\}.txt'; 'runs' contains a.npz, b.npz"),
+        ("other/{model}.npz", "the directory 'other' does not exist"),
         ("runs/{model}.npz", "b.npz is no whole RankTable file"),
     ],
 )
@@ -91,7 +91,7 @@ def test_what_is_wrong_with_a_pattern_is_told(
 
 @pytest.mark.parametrize(
     ("pattern", "message"),
-    [("{model}.npz", "pattern must tell all runs apart"), ("{model}/*.npz", r"must not hold \*")],
+    [("{model}.npz", "pattern must contain the fields that distinguish"), ("{model}/*.npz", r"must not contain \*")],
 )
 def test_files_that_would_meet_are_not_written(pattern: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=message):

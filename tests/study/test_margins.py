@@ -43,15 +43,17 @@ def test_a_model_is_within_where_equivalence_says_it_is_not_inferior_to_each_oth
 def test_marks_and_records_are_of_the_p_values() -> None:
     table = study_of(seeds=2).table(["mrr", "tie_rate"], margin=0.1)
     marks = {
-        place: "≈" in table._written(table.measures[0], *place[1:]).mark for place in table.cells if place[0] == "mrr"
+        place: "≈" in table._entry(table.measures[0], *place[1:], {}).mark for place in table.cells if place[0] == "mrr"
     }
     assert marks == {place: table.cells[place].p_within <= 0.05 for place in marks}
     assert any(marks.values())
     assert not all(marks.values())
     frame = table.to_pandas()
     assert frame.p_within.isna().tolist() == (frame.metric == "tie_rate").tolist()  # it has no direction
-    assert any("no other model is better by 0.1 or more; the 9 tests are one family" in note for note in table.notes)
-    assert table.only(table.measures[:1]).how_to_read == table.how_to_read
+    assert any(
+        "no other model is better by 0.1 or more (family-wise error rate 5%, 9 models)" in note for note in table.notes
+    )
+    assert table.only(table.measures[:1]).legend == table.legend
     assert "p_within" not in study_of().table().to_pandas().columns
 
 

@@ -90,7 +90,7 @@ def test_a_page_agrees_with_its_ranks(folder: Path) -> None:
     assert found.num_files == 18
     assert found.num_numbers > 18 * 8
     assert "18 files" in str(found)
-    assert "not the text and the figures" in str(found)
+    assert "not its displayed text and figures" in str(found)
 
 
 def test_the_numbers_on_the_page_are_those_of_the_table(folder: Path) -> None:
@@ -111,20 +111,15 @@ def test_a_single_changed_rank_is_found(copy: Path) -> None:
     spoil_rank(copy / "runs" / "large" / "b" / "1.npz")
     found = verify(copy / "report.html", copy / "runs")
     assert not found
-    wrong = {one.where for one in found.differences}
+    wrong = {where for where, *_ in found.differences}
     assert [one for one in wrong if one.endswith("sha256")] == ["files: b large 1: sha256"]
     assert "tables: values: mrr b large: value" in wrong
-
-
-def test_a_table_of_another_run_is_found(copy: Path) -> None:
-    shutil.copy(copy / "runs" / "small" / "a" / "0.npz", copy / "runs" / "small" / "a" / "1.npz")
-    assert not verify(copy / "report.html", copy / "runs")
 
 
 def test_a_missing_table_is_found(copy: Path) -> None:
     (copy / "runs" / "small" / "a" / "0.npz").unlink()
     found = verify(copy / "report.html", copy / "runs")
-    assert [(one.where, one.page) for one in found.differences] == [("files: a small 0", "small/a/0.npz")]
+    assert [one[:2] for one in found.differences] == [("files: a small 0", "small/a/0.npz")]
     assert "No number was computed again" in str(found)
 
 
@@ -180,12 +175,9 @@ def test_a_changed_number_of_every_kind_is_found(tmp_path: Path) -> None:
     ("path", "where"),
     [
         (("options", "confidence_level"), "tables: values: mrr a small: low"),
-        (("options", "margin"), "tables: values: mrr a small: p_within"),
         (("files", 3, "sha256"), "files: b small 1: sha256"),
-        (("versions", "numpy"), "versions: numpy"),
         (("versions", "torchrankmetrics"), "versions: torchrankmetrics"),
         (("notes", "values", 0), "notes: values: 1"),
-        (("tables", "values", 0, "low"), "tables: values: mrr a small: low"),
     ],
 )
 def test_a_single_changed_entry_is_found(path: tuple[Any, ...], where: str, copy: Path) -> None:
@@ -197,7 +189,7 @@ def test_a_single_changed_entry_is_found(path: tuple[Any, ...], where: str, copy
     forge(copy / "report.html", manifest)
     found = verify(copy / "report.html", copy / "runs")
     assert not found
-    assert where in {one.where for one in found.differences}
+    assert where in {where for where, *_ in found.differences}
     assert ("Only versions differ" in str(found)) == (path[0] == "versions")
 
 
@@ -212,8 +204,8 @@ def test_a_page_has_one_manifest(copy: Path) -> None:
     page.write_text(text.replace(own, ""))
     with pytest.raises(ValueError, match=r"must have one manifest, as RankStudy\.report writes it, got 0"):
         verify(page, copy / "runs")
-    page.write_text(text.replace('"manifest": 2,', '"manifest": 2, "models": ["forged"],'))  # JSON takes the last
-    with pytest.raises(ValueError, match=r"RankStudy\.report does not write it in this form"):
+    page.write_text(text.replace('"manifest": 3,', '"manifest": 3, "models": ["forged"],'))  # JSON takes the last
+    with pytest.raises(ValueError, match=r"it is not as RankStudy\.report writes it"):
         verify(page, copy / "runs")
 
 
@@ -231,12 +223,12 @@ def test_the_manifest_has_the_digests_that_others_compute(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
-        (lambda manifest: manifest.update(manifest=3), "has version 3; this library reads 2"),
+        (lambda manifest: manifest.update(manifest=4), "has version 4; this library reads 3"),
         (lambda manifest: manifest.pop("tables"), "is damaged: KeyError('tables')"),
         (lambda manifest: manifest["files"][0].pop("file"), "is damaged: KeyError('file')"),
         (lambda manifest: manifest["files"][0].update(file="../../etc/passwd"), "must be a path below the folder"),
         (lambda manifest: manifest["files"][0].update(file="/etc/passwd"), "must be a path below the folder"),
-        (lambda manifest: manifest["options"].update(metrics=["own"]), "which has no name here: pass it in metrics="),
+        (lambda manifest: manifest["options"].update(metrics=["own"]), "which is user-defined: pass it in metrics="),
         (lambda manifest: manifest["options"].update(confidence_level="0.95"), "confidence_level must be"),
     ],
 )
@@ -255,7 +247,7 @@ def test_verify_on_the_command_line(copy: Path, capsys: pytest.CaptureFixture[st
     assert main(arguments) == 0
     output = capsys.readouterr().out
     assert "18 files" in output
-    assert "not the text and the figures" in output
+    assert "not its displayed text and figures" in output
     spoil_rank(copy / "runs" / "small" / "c" / "0.npz")
     assert main(arguments) == 1
     assert "files: c small 0: sha256" in capsys.readouterr().out
@@ -273,7 +265,7 @@ def test_tables_in_memory_cannot_be_verified(tmp_path: Path) -> None:
     study = study_of(datasets=("small",))
     study.report(tmp_path / "report.html", "mrr")
     found = verify(tmp_path / "report.html", tmp_path)
-    assert {one.files for one in found.differences} == {"no file"}
+    assert {files for *_, files in found.differences} == {"no file"}
 
 
 def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_path: Path) -> None:
@@ -282,7 +274,7 @@ def test_metrics_without_a_name_are_given_to_verify_as_they_were_to_report(tmp_p
     study = study_of(datasets=("small",))
     study.save(tmp_path / PATTERN)
     study.report(tmp_path / "report.html", asked, "adjusted_index")
-    with pytest.raises(ValueError, match="'adjusted_dcg', which has no name here: pass it in metrics="):
+    with pytest.raises(ValueError, match="'adjusted_dcg', which is user-defined: pass it in metrics="):
         verify(tmp_path / "report.html", tmp_path)
     assert verify(tmp_path / "report.html", tmp_path, metrics=asked)
 
@@ -300,10 +292,19 @@ def test_a_page_of_what_does_not_fit_together(tmp_path: Path) -> None:
     text = (tmp_path / "report.html").read_text()
     assert "differ in num_candidates" in text
     assert "is missing on middle" in text
-    assert "Not drawn: models f." in text  # of seven
+    assert "Not drawn: f." in text  # of seven
     assert "<odd>" not in text
     assert _Elements(text).open == []
     assert verify(tmp_path / "report.html", tmp_path)
+
+
+def test_many_distributions_are_small_multiples() -> None:
+    study = RankStudy()
+    for i in range(6):
+        study.add(table_of("a", "small", i), model="a", dataset=f"d{i}")
+    text = study.report(metrics="mrr")
+    assert text.count('<figure class="grid">') == 1
+    assert text.split('<figure class="grid">')[1].split("</figure>")[0].count("<svg") == 6
 
 
 # --- a browser --------------------------------------------------------------------------------------------------------

@@ -165,6 +165,48 @@ def test_marks_are_those_of_the_adjusted_p_values_and_ranks_follow() -> None:
     assert text.split("\nMeans over")[0].count("†") == marked
 
 
+def test_stars_are_those_of_the_differences_from_the_baseline() -> None:
+    study = study_of(seeds=2)
+    table = study.table("mrr")
+    p = holm(
+        [study.difference("a", "b")[data].p_value for data in SIZES]
+        + [study.difference("b", "c")[data].p_value for data in SIZES]
+    )
+    source = table.to_markdown(baseline="b", stars=True, percent=True, digits=1, labels={"a": "This work", "mrr": "X"})
+    rows = {line.split(" | ")[0].strip("| *"): line for line in source.splitlines() if line.startswith("|")}
+    for model, part in (("This work", p[:3]), ("c", p[3:])):
+        cells = rows[model].split(" | ")[1:]
+        assert [cell.count("\\*") for cell in cells] == [sum(x <= level for level in (0.05, 0.01, 0.001)) for x in part]
+    assert f"{100 * table.cell('c', 'large').value:.1f}" in rows["c"]
+    assert "significantly different from b" in source
+    assert "6 pairwise comparisons" in source
+    assert "from the best (p ≤" in table.to_markdown(stars=True)
+    with pytest.raises(ValueError, match="baseline must be one of 'a', 'b', 'c'"):
+        table.to_latex(baseline="d")
+
+
+def test_values_that_random_ranking_explains_are_marked() -> None:
+    study, rng = study_of(datasets=("middle",)), np.random.default_rng(0)
+    counts = table_of("a", "middle", 0).ranks.num_candidates
+    random = Ranks(1 + (torch.from_numpy(rng.random(120)) * counts).long(), None, counts)
+    study.add(
+        RankTable.from_ranks(random, side="tail", group=torch.arange(120) % 30, sample_id=torch.arange(120)),
+        model="r",
+        dataset="middle",
+    )
+    table = study.table(["mrr", "tie_rate"])
+    better = [table.cell(model, "middle").is_better_than_random for model in "abcr"]
+    assert better == [True, True, True, False]
+    assert table.cell("r", "middle", "tie_rate").is_better_than_random is None
+    text = table.to_text()
+    assert "‡: not significantly better than random ranking (family-wise error rate 5% for each metric)" in text
+    assert "‡" in next(line for line in text.splitlines() if line.startswith("r "))
+    assert text.count("‡") == 2
+    assert table.to_pandas().better_than_random.tolist()[:4] == [1, 1, 1, 0]
+    assert "‡" not in study_of(datasets=("middle",)).table().to_text()
+    assert "r on middle: MRR" in study.report(metrics="mrr")
+
+
 def test_the_lowest_mean_rank_is_the_best() -> None:
     table = study_of().table("mr")
     for dataset in SIZES:
@@ -276,9 +318,9 @@ def test_chance_is_that_of_the_tasks() -> None:
     table = study_of().table(["mrr", "adjusted_mrr", "normalized_mr", "median_rank"])
     for dataset in SIZES:
         expected = RankMetric("mrr").moments(table_of("a", dataset, 0).ranks.num_candidates).mean
-        assert table.chance["mrr", dataset] == pytest.approx(float(expected))
-        assert table.chance["adjusted_mrr", dataset] == pytest.approx(0, abs=1e-12)
-        assert table.chance["amr", dataset] == pytest.approx(1)
+        assert table.results["mrr", dataset].chance == pytest.approx(float(expected))
+        assert table.results["adjusted_mrr", dataset].chance == pytest.approx(0, abs=1e-12)
+        assert table.results["amr", dataset].chance == pytest.approx(1)
 
 
 def test_a_metric_of_ones_own_is_a_column_like_any_other() -> None:
@@ -311,9 +353,9 @@ def test_everything_that_holds_ranks_can_be_added(tmp_path: Path) -> None:
     assert values == {evaluate(table, metrics=["mrr"])["mrr"]}
     with pytest.raises(TypeError, match=r"table must be a RankTable.*got int"):
         study.add(3, model="x", dataset="d")
-    with pytest.raises(ValueError, match="there is a run of table on d, seed 0 already"):
+    with pytest.raises(ValueError, match="the study has a run of table on d, seed 0 already"):
         study.add(table, model="table", dataset="d")
-    with pytest.raises(ValueError, match="hold no ranking tasks"):
+    with pytest.raises(ValueError, match="have no ranking tasks"):
         study.add(RankTable.concatenate([]), model="x", dataset="d")
     assert len(study) == 6
 

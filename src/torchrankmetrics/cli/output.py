@@ -109,8 +109,15 @@ _SUFFIXES = {
 }
 
 
-def emit(table: Tabular, form: Format | None, output: Path | None) -> None:
+FragmentOption = Annotated[
+    bool, typer.Option("--fragment", help="Of HTML, write the <table> alone instead of a whole page.")
+]
+
+
+def emit(table: Tabular, form: Format | None, output: Path | None, *, title: str = "", fragment: bool = False) -> None:
     """Print a table, or write it to a file; CSV and JSON have all digits, their notes go to stderr.
+
+    HTML is a whole page if ``title`` is given, unless ``fragment`` is true.
 
     Raises:
         ValueError: if the file cannot be written, or is one of ranks.
@@ -118,7 +125,12 @@ def emit(table: Tabular, form: Format | None, output: Path | None) -> None:
     if output is not None and str(output) == "-":
         output = None
     form = _form(form, output)
-    text = _written(table, form, output is not None)
+    if fragment and form is not Format.html:
+        raise ValueError("--fragment would do nothing: it is of --format html")
+    if form is Format.html and title and not fragment:
+        text = writers.page(title, table)
+    else:
+        text = _written(table, form, output is not None)
     if form in (Format.csv, Format.json):
         for note in table.notes:
             typer.echo(note, err=True)
@@ -142,7 +154,7 @@ def _written(table: Tabular, form: Format, to_file: bool) -> str:
             wide = to_file or not sys.stdout.isatty()
             return writers.to_text(table, None if wide else shutil.get_terminal_size().columns) + "\n"
     papers = {Format.markdown: writers.to_markdown, Format.latex: writers.to_latex, Format.html: writers.to_html}
-    return papers[form](table) + "\n"
+    return papers[form](table, {"labels": {}}) + "\n"
 
 
 def _form(form: Format | None, output: Path | None) -> Format:

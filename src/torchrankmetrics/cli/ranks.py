@@ -1,5 +1,6 @@
 """``report`` and ``compare``: values of saved ranks, and models on the same tasks."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ from torchrankmetrics.cli.output import (
     ClusterOption,
     FirstArgument,
     FormatOption,
+    FragmentOption,
     MaxBytesOption,
     MetricsOption,
     OutputOption,
@@ -73,6 +75,7 @@ def report_command(
     ] = None,
     max_bytes: MaxBytesOption = MAX_BYTES,
     form: FormatOption = None,
+    fragment: FragmentOption = False,
     output: OutputOption = None,
 ) -> None:
     """Compute any metrics of saved ranks.
@@ -120,17 +123,17 @@ def report_command(
     columns: tuple[str, ...] = ()
     rows: list[tuple[Cell, ...]] = []
     notes: list[str] = []
-    for path in watch(files, len(files), "reading ranks"):
+    for path, name in watch(list(zip(files, _shown(files), strict=True)), len(files), "reading ranks"):
         analysis = reading.analysis_of(path, measures, max_bytes)
         if by_group:
             part = break_down(analysis, measures.values(), group_names)
             columns, lines = reading.columns_of(part, only)
         else:
             columns, lines = reading.values_of(analysis, measures, confidence_level, chosen, cluster)
-        rows += [(str(path), *line) for line in lines] if several else lines
-        notes += [f"{path}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
+        rows += [(name, *line) for line in lines] if several else lines
+        notes += [f"{name}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
     table = Tabular.named(("file", *columns) if several else columns, rows, tuple(notes), keys=1 + several)
-    emit(table, form, output)
+    emit(table, form, output, title="Rank metrics", fragment=fragment)
 
 
 def compare_command(
@@ -160,6 +163,7 @@ def compare_command(
     ] = None,
     max_bytes: MaxBytesOption = MAX_BYTES,
     form: FormatOption = None,
+    fragment: FragmentOption = False,
     output: OutputOption = None,
 ) -> None:
     """Compare models on the same tasks: difference, interval, p.
@@ -188,18 +192,26 @@ def compare_command(
     models = [load(path, max_bytes) for path in paths]
     options: dict[str, Any] = {"n_resamples": n_resamples, "permutations": permutations, "seed": seed}
     options |= {"confidence_level": confidence_level, "cluster": cluster}
+    note = "a: {}, b: {}".format(*_shown(paths[:2]))
     with busy("resampling"):
         if margin is not None:
             table = equivalences([equivalence(models[0], models[1], name, margin=margin, **options) for name in names])
-            table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
+            table = replace(table, notes=("; ".join([*table.notes, note]),))
         elif len(models) == 2:
             table = compare(models[0], models[1], names, **options).tabular()
-            table = replace(table, notes=("; ".join([*table.notes, f"a: {a}, b: {b}"]),))
+            table = replace(table, notes=("; ".join([*table.notes, note]),))
         else:
             table = compare(
                 dict(zip(_names(paths), models, strict=True)), names, baseline=baseline, **options
             ).tabular()
-    emit(table, form, output)
+    emit(table, form, output, title="Comparison of models", fragment=fragment)
+
+
+def _shown(paths: list[Path]) -> list[str]:
+    """Paths as in a published table: absolute ones become relative to their common folder."""
+    absolute = [path for path in paths if path.is_absolute()]
+    folder = os.path.commonpath([path.parent for path in absolute]) if absolute else ""
+    return [path.relative_to(folder).as_posix() if path.is_absolute() else str(path) for path in paths]
 
 
 def _names(paths: list[Path]) -> list[str]:
@@ -210,7 +222,7 @@ def _names(paths: list[Path]) -> list[str]:
     """
     names = [path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "") for path in paths]
     if len(set(names)) < len(names):
-        names = [str(path) for path in paths]
+        names = _shown(paths)
     if len(set(names)) < len(names):
         raise ValueError(f"models must be different files; got {', '.join(names)}")
     return names

@@ -55,7 +55,8 @@ def study_command(
 ) -> None:
     """Put models, data sets and seeds into one table; as HTML into a page with figures that `verify` checks.
 
-    The best of a data set is bold, what cannot be told from it is marked. CSV and JSON have a row per cell.
+    The best of a dataset is bold; models that are not significantly different from it are marked. CSV and
+    JSON have a row per cell.
 
     For example
 

@@ -14,7 +14,7 @@ from torchrankmetrics.inference.pairing import PairedSource
 from torchrankmetrics.inference.seeds import SeedSplit
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view, view_slope
-from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shortened, shown
 
@@ -186,7 +186,8 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     columns = (
         Column("metric", key=True),
         *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
-        *(Column(name) for name in ("a", "b", "a - b", "low", "high", "p", "p_adjusted", "test")),
+        *(Column(name, metric=ROW) for name in ("a", "b", "a - b", "low", "high")),
+        *(Column(name) for name in ("p", "p_adjusted", "test")),
     )
     cells = [
         (one.metric, *(one.models or ()), one.a, one.b, one.difference, one.low, one.high)

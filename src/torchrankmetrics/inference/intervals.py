@@ -18,7 +18,7 @@ from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.ranking.arrays import Integers, as_ids
-from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
 from torchrankmetrics.validation import check_choice, check_int, one_number, shown
 
@@ -124,9 +124,9 @@ class Intervals(Rendered):
         """The table, before it is written."""
         columns = (
             Column("metric", key=True),
-            Column("value"),
-            Column("low"),
-            Column("high"),
+            Column("value", metric=ROW),
+            Column("low", metric=ROW),
+            Column("high", metric=ROW),
             Column("standard_error", audience="programs"),
             Column("effective_tasks", audience="programs"),
         )

@@ -27,11 +27,11 @@ _NORMAL = 1.959963984540054  # 97.5 % of a standard normal lies below
 
 @dataclass(frozen=True)
 class Rounded:
-    """A number known up to its rounding: it lies in [low, high], ``value`` is what the printed digits give.
+    """A rounded number: ``value`` of the printed digits, and the interval [low, high] of the numbers that round to it.
 
-    ``sampling`` bounds another error, that of so many tasks as an estimate for others of their kind: the half-width of
-    the normal 95 % interval is at most that, for independent tasks; for hits it is that. NaN where it is not known.
-    ``log10_p``: for the view "p_value" log10 of value, low and high, which says how small they are where a float is 0.
+    ``sampling`` bounds the error of the tasks as a sample: the half-width of the normal 95% interval for independent
+    tasks is at most this number, and equal to it for hits; NaN if unknown. ``log10_p`` is log10 of value, low and high
+    for the view "p_value", also for values that underflow a float.
     """
 
     value: float
@@ -76,23 +76,23 @@ def adjust(
     view: View = "adjusted_index",
     expectation: ExpectationProvider | None = None,
 ) -> float | Rounded:
-    """Put a published base value against chance, from the candidate counts of its test set alone.
+    """Return the chance-adjusted view of a published base value, from the candidate counts of its test set.
 
     Args:
-        value: the base value; as a string with its digits, such as "0.355", it stands for all that round to it.
+        value: the base value; as a string with its digits, such as "0.355", it represents all values that round to it.
         metric: a base metric by name, or a ``RankDefinition``.
         num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
-            tasks serves the index and ratio of means of f, where the number of tasks does not matter. A str names a
-            data set: the filtered test tasks of both sides; ``candidate_counts`` of its other splits and sides.
+            tasks is enough for the index and ratio of means of f. A str is the name of a dataset: the filtered test
+            tasks of both sides; ``candidate_counts`` returns those of other splits and sides.
         view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
             pessimistic ranks, or from scores without ties.
         expectation: what gives null moments; None: exact.
 
     Returns:
-        A float; for a string a ``Rounded`` with the interval that the rounding leaves, and a bound on sampling error.
+        A float; for a string a ``Rounded`` with the interval of its rounding and a bound on the sampling error.
 
     Raises:
-        TypeError, ValueError: for bad options, and values that no ranks among so many candidates give.
+        TypeError, ValueError: for invalid options, and values that are impossible with these candidate counts.
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), section 4; Hoyt et al. 2022 (arXiv 2203.07544), section 3.
 
@@ -107,7 +107,7 @@ def adjust(
     measure = Measure(definition, view, expectation=DEFAULT_EXPECTATION if expectation is None else expectation)
     if isinstance(num_candidates, str):
         if num_candidates.isdecimal():
-            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which names no data set: pass an int")
+            raise ValueError(f"num_candidates is the str {shown(num_candidates)}, which is not a dataset: pass an int")
         num_candidates = candidate_counts(num_candidates)
     several = not is_int(num_candidates) and getattr(num_candidates, "ndim", 1) > 0
     if not several:
@@ -163,7 +163,7 @@ def _sampling(measure: Measure, value: float, counts: CandidateCounts) -> float:
 
 
 def _read(value: object) -> tuple[float, float]:
-    """Number and half a unit of its last printed digit."""
+    """Return a number and half a unit of its last printed digit."""
     if isinstance(value, str):
         try:
             digits = Decimal(value.strip())

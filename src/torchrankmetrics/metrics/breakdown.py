@@ -19,7 +19,7 @@ from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.metrics.views import offset_and_scale
 from torchrankmetrics.null.expectation.exact import ExactExpectation
-from torchrankmetrics.rendering import Rendered, Tabular
+from torchrankmetrics.rendering import Column, Rendered, Tabular
 from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.columns import used
 from torchrankmetrics.validation import check_choice
@@ -299,7 +299,8 @@ class Breakdown(Rendered):
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
-        return Tabular.named(self.columns, self.rows, self.notes)
+        columns = [Column(name, key=i == 0, metric=name if i > 1 else "") for i, name in enumerate(self.columns)]
+        return Tabular(columns, self.rows, self.notes)
 
     def _index(self, column: str) -> int:
         return self.columns.index(check_choice("column", column, self.columns))

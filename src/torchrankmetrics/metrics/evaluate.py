@@ -30,7 +30,7 @@ from torchrankmetrics.validation import TaskSide, is_int, shown
 
 
 class Options(TypedDict, total=False):
-    """Keywords of ``evaluate`` for ranks that are there already."""
+    """Keywords of ``evaluate`` for given ranks."""
 
     side: TaskSide | None
     weight: Numbers | None
@@ -70,33 +70,33 @@ def evaluate(
     """Compute metrics without state: ``evaluate(ranks, num_candidates)`` or ``evaluate(scores, target)``.
 
     Args:
-        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``; or
-            a dict of "y_pred_pos" and "y_pred_neg", as ``Ranks.from_negatives`` takes it.
-        num_candidates: (tasks,) integers or one int; None: only base values. Not with a ``Ranks`` or ``RankTable``.
-        metrics: as in ``RankCollection``; None: its default ones, of which without candidate counts the base values.
-        scores: (B, N), higher is better, in the place of ranks; what has two dimensions there is scores.
-        target: in the place of num_candidates, as in ``rank_scores``; arrays are taken too, as for all.
-        exclude: beside scores, as in ``rank_scores``; beside a dict, bool (B, M), True where a negative is padding.
-        side: as in ``RankMetric.update``, like what follows; all five are part of a ``RankTable``.
+        ranks: (tasks,) ranks >= 1, integers, or floats (realistic, multiples of 1/2); a ``Ranks`` or ``RankTable``; a
+            dict of "y_pred_pos" and "y_pred_neg" for ``Ranks.from_negatives``; or (B, N) scores.
+        num_candidates: (tasks,) integers or one int; None: only base values. With scores: the target.
+        metrics: as in ``RankCollection``; None: its default metrics, without candidate counts those in the base view.
+        scores: (B, N) scores, higher is better, instead of ranks.
+        target: target of the scores, as in ``rank_scores``; arrays are accepted.
+        exclude: with scores as in ``rank_scores``; with a dict bool (B, M), True: the negative is padding.
+        side: side of the tasks, as in ``RankMetric.update``. A ``RankTable`` has side to query itself.
         weight: (tasks,) numbers >= 0, or one.
         group: (tasks,) integers, or one, for macro averages.
         sample_id: (tasks,) integers; repeats of (side, sample id) count once.
-        query: which tasks are the answers of one query, as in ``RankMetric.update``.
-        indexes: beside flat scores (T,) and a target (T,), as there.
-        views: as in ``RankCollection``.
-        rank_types: as there.
-        sides: as there.
-        average: as there.
-        expectation: as there.
-        backend: of scores, as ``rank_scores`` takes it.
+        query: query of each task, as in ``RankMetric.update``.
+        indexes: query of each flat score (T,), with a target (T,), as in ``RankMetric.update``.
+        views: one or several views, as in ``RankCollection``.
+        rank_types: one or several rank types.
+        sides: one or several sides.
+        average: "micro" or "macro".
+        expectation: source of the null moments; None: exact.
+        backend: backend of ``rank_scores``.
 
     Returns:
-        Values by canonical key, as floats. Nothing is synchronised across processes.
+        Values by canonical key, as floats. Nothing is synchronized across processes.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``, ``Ranks`` and ``RankCollection``; for other rank types
-            and the tie rate of float ranks, for other views than base without num_candidates, and for metrics of one
-            side where none is said.
+            and the tie rate of float ranks, for views other than base without num_candidates, and for metrics of one
+            side if no side is given.
 
     >>> evaluate([1, 2, 5], num_candidates=9, metrics=["mr", "amri"])
     {'mr': 2.6666666666666665, 'amri': 0.5833333333333334}
@@ -110,7 +110,7 @@ def evaluate(
     if isinstance(num_candidates, str):
         raise TypeError(
             f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; adjust() and "
-            "PrecomputedExpectation take the name of a data set"
+            "PrecomputedExpectation take the name of a dataset"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
         raise TypeError(
@@ -131,17 +131,17 @@ def evaluate(
     elif target is not None or exclude is not None:
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     if complete and num_candidates is not None:
-        raise ValueError(f"num_candidates must not be given with a {type(given).__name__}: it has them already")
+        raise ValueError(f"num_candidates must not be given with a {type(given).__name__}, which contains them")
     if metrics is None and not complete and not scored and num_candidates is None:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     selection = Selection(
         views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
     )
     measures = selection.measures(DEFAULT_METRICS if metrics is None else metrics)
-    asked = sorted({measure.side for measure in measures.values()} - {"both"})
-    if asked and side is None and not (isinstance(given, RankTable) and given.has_sides()):
+    requested = sorted({measure.side for measure in measures.values()} - {"both"})
+    if requested and side is None and not (isinstance(given, RankTable) and given.has_sides()):
         raise ValueError(
-            f"sides {asked} are asked for, but nothing says which was predicted; pass side= or a RankTable that says it"
+            f"sides {requested} are requested, but the side of the tasks is unknown; pass side= or a table with sides"
         )
     if isinstance(given, Tensor) and not scored:
         given = _as_ranks(given, cast("Integers | None", num_candidates), measures)
@@ -158,13 +158,15 @@ def evaluate(
 
 
 def _target_of(scores: Tensor, second: object, target: object) -> Target:
-    """Target of scores: what stands in the place that num_candidates has beside ranks, or the keyword."""
+    """Return the target of scores: the second positional argument or the keyword."""
     if second is not None and target is not None:
-        raise ValueError("num_candidates must not be given with scores: exclude says what is no candidate")
+        raise ValueError(
+            "num_candidates must not be given with scores: pass exclude for columns that are not candidates"
+        )
     target = second if target is None else target
     if target is None or isinstance(target, int):
         raise ValueError(
-            f"target must be (B,), the columns of the true candidates, beside scores (B, N) = {tuple(scores.shape)}, "
+            f"target must be (B,), the columns of the ground truth, with scores (B, N) = {tuple(scores.shape)}, "
             f"got {target}; ranks would be (tasks,), with num_candidates"
         )
     return cast("Target", target)

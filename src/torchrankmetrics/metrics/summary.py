@@ -2,14 +2,14 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.views import looks_reversed
-from torchrankmetrics.rendering import Column, Rendered, Tabular
+from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
 
 REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
 
@@ -33,15 +33,20 @@ class Summary(Rendered):
     notes: tuple[str, ...]
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Columns, cells and notes; a mark at values that are not better than random ranking."""
         columns = (
             Column("side", key=True),
             Column("metric", key=True),
-            Column("base"),
+            Column("base", metric=ROW),
             Column("adjusted_index", "adjusted index"),
             Column("z_score", "z-score", digits=1),
         )
-        return Tabular(columns, [astuple(row) for row in self.rows], self.notes)
+        rows = [
+            (r.side, r.metric, Styled(r.base, mark="‡") if r.index <= 0 else r.base, r.index, r.z) for r in self.rows
+        ]
+        marked = any(row.index <= 0 for row in self.rows)
+        legend = ("‡: not better than random ranking (the adjusted index is at most 0)",) if marked else ()
+        return Tabular(columns, rows, (*self.notes, *legend))
 
 
 def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:

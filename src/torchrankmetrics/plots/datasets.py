@@ -29,6 +29,7 @@ from torchrankmetrics.plots.canvas import (
     panels,
     sample_of_model,
 )
+from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import check_choice, check_int, shown
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def intervals_by_dataset(
         ax: axes to draw on; None: new ones.
 
     Raises:
-        ImportError: without matplotlib.
         ValueError: if there is nothing to draw, or more models than can be told apart.
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
@@ -99,7 +99,6 @@ def differences(
         ax: axes to draw on; None: new ones.
 
     Raises:
-        ImportError: without matplotlib.
         ValueError: if there is nothing to draw.
     """
     check_series(rows, most=None)
@@ -128,9 +127,6 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
         models: names, in the order of ``ranks.mean``.
         ranks: what ``RankStudy.mean_ranks`` found.
         ax: axes to draw on; None: new ones.
-
-    Raises:
-        ImportError: without matplotlib.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
     """
@@ -216,7 +212,6 @@ def by_dataset(
         width: of the new figure, in inches: 3.3 for a column of a paper, where the panels stand below each other.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.
 
     Source: after Hoyt et al. 2022 (arXiv 2203.07544), figure 1.
@@ -259,7 +254,7 @@ def by_dataset(
         panel.set_xlim(-0.5, len(table) - 0.5)
         for border in x[1:] - 0.5:
             panel.axvline(border, color=CHANCE["color"], linewidth=0.4, alpha=0.5)
-        panel.set_title(Measure(definition, view).key, fontsize=10)
+        panel.set_title(paper_name(Measure(definition, view).key), fontsize=10)
     z = np.array([line.get_ydata() for line in axes[2].lines[: len(models)]])
     if np.nanmin(z) > 0 and np.nanmax(z) > 30 * np.nanmin(z):
         axes[2].set_yscale("log")
@@ -319,7 +314,6 @@ def groups(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for arguments of another kind, columns that are not there, and an empty breakdown.
     """
     if not isinstance(breakdown, Breakdown):
@@ -341,7 +335,7 @@ def groups(
     ax.set_yticks(rows, names)
     ax.set_ylim(len(kept) - 0.4, -0.6)
     left_out = len(counts) - len(kept)
-    ax.set_xlabel(metric + (f" (the {len(kept)} largest of {len(counts)} groups)" if left_out else ""))
+    ax.set_xlabel(paper_name(metric) + (f" (the {len(kept)} largest of {len(counts)} groups)" if left_out else ""))
     return fig, ax
 
 

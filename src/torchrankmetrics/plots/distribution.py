@@ -21,6 +21,7 @@ from torchrankmetrics.plots.canvas import (
     marks_on,
     samples_of,
 )
+from torchrankmetrics.rendering import paper_name
 from torchrankmetrics.validation import TASK_SIDES, check_choice
 
 if TYPE_CHECKING:
@@ -48,7 +49,6 @@ def rank_ecdf(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
     check_choice("rank_type", rank_type, ("realistic", "optimistic", "pessimistic"))
@@ -104,7 +104,6 @@ def calibration(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
 
     Source: Massart 1990 (doi:10.1214/aop/1176990746) for the constant of the band.
@@ -121,7 +120,7 @@ def calibration(
     for (name, sample), mark in zip(samples.items(), marks_on(ax), strict=False):
         y = _relative_ecdf(sample, grid)
         ax.plot(grid, y, color=mark.color, linestyle=mark.line, label=name or "ranks", linewidth=1.6)
-    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g} %", **CHANCE)
+    ax.plot(grid, grid, linestyle=(0, (1, 1)), label=f"chance, {100 * confidence_level:g}%", **CHANCE)
     ax.set_xlim(0, 1)
     ax.set_ylim(0, 1.02)
     ax.set_xlabel("share x of the candidates" + _of_side(" ({} side)", side))
@@ -151,7 +150,6 @@ def ties(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for models and options of another kind, and for models without tasks.
     """
     definition = definition_of_ranks(metric)
@@ -171,7 +169,7 @@ def ties(
         )
     ax.set_yticks(rows, [_tie_label(label, sample) for label, sample in samples.items()])
     ax.set_ylim(len(samples) - 0.5, -0.5)
-    ax.set_xlabel(definition.name + _of_side(" ({} side)", side))
+    ax.set_xlabel(paper_name(definition.name) + _of_side(" ({} side)", side))
     columns = 2 if is_narrow(ax) else len(kinds)
     ax.legend(frameon=False, fontsize=SMALL, ncols=columns, loc="lower right", bbox_to_anchor=(1.0, 1.0))
     return fig, ax
@@ -189,7 +187,7 @@ def _relative_ecdf(sample: RankSample, x: FloatArray) -> FloatArray:
 
 def _tie_label(name: str, sample: RankSample) -> str:
     gap = float((sample.mass * (sample.rank("pessimistic") - sample.rank("optimistic"))).sum() / sample.total)
-    label = f"{100 * sample.tie_mass / sample.total:.1f} % ties\nmean gap {gap:.3g} ranks"
+    label = f"{100 * sample.tie_mass / sample.total:.1f}% ties\nmean gap {gap:.3g} ranks"
     return f"{name}\n{label}" if name else label
 
 

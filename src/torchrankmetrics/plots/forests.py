@@ -12,7 +12,7 @@ from torchrankmetrics.inference.sources import Evaluation, as_table, check_evalu
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.registry import MetricLike, parse_name
 from torchrankmetrics.plots.canvas import CHANCE, SMALL, canvas, check_series, ink, is_narrow
-from torchrankmetrics.rendering.tabular import Names, name_of
+from torchrankmetrics.rendering.tabular import Names, name_of, paper_name
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
 
@@ -45,7 +45,6 @@ def forest(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: for results of another kind, metrics that they do not have, and metrics that cannot be
             read on one axis (a mean rank of 300 beside an MRR of 0.3).
     """
@@ -53,9 +52,9 @@ def forest(
     lines = [(str(name), row) for name, one in named.items() for row in _rows(str(name), one)]
     if metrics is not None:
         for name in named:
-            there = [row.metric for model, row in lines if model == str(name)]
-            if missing := [metric for metric in metrics if metric not in there]:
-                raise ValueError(f"metrics {', '.join(map(repr, missing))} are not there; there are {', '.join(there)}")
+            known = [row.metric for model, row in lines if model == str(name)]
+            if missing := [metric for metric in metrics if metric not in known]:
+                raise ValueError(f"metrics {', '.join(map(repr, missing))} are missing; available: {', '.join(known)}")
         lines = [line for line in lines if line[1].metric in metrics]
     check_series(lines, most=None)
     compared = {isinstance(row, Comparison) for _, row in lines}
@@ -78,7 +77,10 @@ def forest(
             text += f"  p = {row.p_adjusted:.2g}"
         _beside(ax, text, y, narrow)
     named_by = "\n" if narrow else " "
-    ax.set_yticks(rows, [named_by.join(part for part in (row.metric, _pair(row), name) if part) for name, row in lines])
+    ax.set_yticks(
+        rows,
+        [named_by.join(part for part in (paper_name(row.metric), _pair(row), name) if part) for name, row in lines],
+    )
     ax.tick_params(axis="y", labelsize=SMALL if narrow else None)
     ax.set_ylim(len(lines) - 0.4, -0.6)
     levels = {_level(one) for one in named.values()}
@@ -88,9 +90,9 @@ def forest(
         several = [one for one in named.values() if isinstance(one, Comparisons | PairwiseComparisons)]
         by = " and ".join(sorted({row.correction for one in several for row in one.rows}))
         adjusted = f", p by {by}" if several else ""
-        label = f"difference, {share} % interval{adjusted}{_direction([row for _, row in lines])}"
+        label = f"difference, {share}% interval{adjusted}{_direction([row for _, row in lines])}"
     else:
-        label = f"value, {share} % interval"
+        label = f"value, {share}% interval"
     ax.set_xlabel(label, loc="right" if narrow else "center")
     return fig, ax
 
@@ -109,8 +111,8 @@ def group_differences(
 ) -> "tuple[Figure, Axes]":
     """Draw the difference of two models in each group of tasks, relations say, the largest groups first.
 
-    Intervals and tests are those of ``compare`` in each group. A filled point is a difference beyond chance after
-    Holm's correction over the groups drawn; a hollow one is not, and its group may be too small to tell.
+    Intervals and tests are those of ``compare`` in each group. A filled point is a significant difference after Holm's
+    correction over the groups drawn; a hollow one is not significant.
 
     Args:
         a: a ``RankTable`` or ``RankCollection`` with groups and sample ids.
@@ -124,7 +126,6 @@ def group_differences(
         width: of new ones, in inches: 3.3 for a column of a paper.
 
     Raises:
-        ImportError: without matplotlib.
         TypeError, ValueError: as ``compare``; without groups, or without one of two tasks.
     """
     confidence_level = check_confidence_level(confidence_level)
@@ -134,7 +135,7 @@ def group_differences(
     order = np.argsort(-counts, kind="stable")
     kept = [int(ids[i]) for i in order if counts[i] > 1][:most]
     if not kept:
-        raise ValueError("there is nothing to draw: no group has two tasks to compare the models on")
+        raise ValueError("no group has two tasks to compare the models on")
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in kept]
     found = [one.runs.difference(confidence_level, 2000, 9999, 0)[0] for one in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
@@ -157,9 +158,9 @@ def group_differences(
     measure = pairs[0].measure
     chosen = "" if len(kept) == len(ids) else f"\n{len(kept)} largest of {len(ids)} groups"
     better = _better(measure.higher_is_better, models)
-    told = f"{measure.key}: {models[0]} − {models[1]}, {100 * confidence_level:g} % interval{better}"
+    label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval{better}"
     ax.set_xlabel(
-        f"{told}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm{chosen}",
+        f"{label}\nfilled: p ≤ {1 - confidence_level:.2g} by Holm{chosen}",
         fontsize=SMALL + 0.5,
         loc="right" if narrow else "center",
     )

@@ -1,74 +1,89 @@
-"""Tables of results, written for people (text, Markdown, LaTeX, HTML) and for programs (CSV, JSON, pandas)."""
+"""Tables of results: text, Markdown, LaTeX and HTML for people, CSV, JSON and pandas for programs."""
 
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from torchrankmetrics.rendering import writers
-from torchrankmetrics.rendering.tabular import Cell, Column, PValue, Styled, Tabular
+from torchrankmetrics.rendering.tabular import ROW, Cell, Column, PValue, Styled, Tabular, paper_name
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-__all__ = ["Cell", "Column", "PValue", "Rendered", "Styled", "Tabular"]
+__all__ = ["ROW", "Cell", "Column", "PValue", "Rendered", "Styled", "Tabular", "paper_name"]
 
 
-_PREVIEW = 100  # rows in a notebook
+class _Style(TypedDict, total=False):
+    percent: bool
+    digits: int | None
+    labels: Mapping[str, str]
+    baseline: str | None
+    stars: bool
 
 
 class Rendered(ABC):
-    """A result that is a table: for people as text, Markdown, LaTeX and HTML, for programs as CSV, JSON and pandas."""
+    """A result that is a table.
+
+    ``to_markdown``, ``to_latex`` and ``to_html`` name metrics as papers do (MRR, Hits@10, AMRI), and take
+
+    - ``percent`` (bool, False): multiply values of metrics that are at most 1 by 100;
+    - ``digits`` (int): decimals of values of metrics;
+    - ``labels`` (dict): text to print instead of a key of a metric, a name of a model or dataset, or a heading;
+    - ``baseline`` (str), ``stars`` (bool): see ``RankStudy.table``; other results raise a ValueError.
+    """
 
     @abstractmethod
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Give columns, cells and notes."""
 
     def records(self) -> Tabular:
-        """The table as it is written for programs."""
+        """Give the table of machine formats."""
         return self.tabular()
+
+    def marked(self, baseline: str | None = None, stars: bool = False) -> Self:
+        """Give the table with marks of significance."""
+        raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
+
+    def _styled(self, baseline: str | None = None, stars: bool = False, **style: object) -> writers.Styling:
+        table = self.marked(baseline, stars) if baseline is not None or stars else self
+        return table.tabular(), {"labels": {}} | style
 
     def __str__(self) -> str:
         return self.to_text()
 
     def to_text(self, width: int | None = None) -> str:
-        """Write aligned columns; wider than ``width`` characters they break into blocks. None: as wide as need be."""
+        """Write aligned columns; a table wider than ``width`` characters breaks into blocks."""
         return writers.to_text(self.tabular(), width)
 
-    def to_markdown(self) -> str:
+    def to_markdown(self, **style: Unpack[_Style]) -> str:
         """Write a table in Markdown."""
-        return writers.to_markdown(self.tabular())
+        return writers.to_markdown(*self._styled(**style))
 
-    def to_latex(self, caption: str | None = None, label: str | None = None) -> str:
-        """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table`` that a label may name."""
-        return writers.to_latex(self.tabular(), caption, label)
+    def to_latex(self, caption: str | None = None, label: str | None = None, **style: Unpack[_Style]) -> str:
+        """Write a LaTeX ``tabular`` with booktabs; with a caption inside a ``table``."""
+        return writers.to_latex(*self._styled(**style), caption=caption, label=label)
 
-    def to_html(self) -> str:
+    def to_html(self, **style: Unpack[_Style]) -> str:
         """Write an HTML ``<table>``."""
-        return writers.to_html(self.tabular())
+        return writers.to_html(*self._styled(**style))
 
     def to_json(self) -> str:
         """Write a JSON list of one object per row, with all digits."""
         return writers.to_json(self.records())
 
     def to_pandas(self) -> "DataFrame":
-        """Give a ``pandas.DataFrame``.
-
-        Raises:
-            ImportError: if pandas is not installed.
-        """
-        frame: DataFrame = writers.to_pandas(self.records())
-        return frame
-
-    @overload
-    def to_csv(self, path: None = None) -> str: ...
-
-    @overload
-    def to_csv(self, path: str | os.PathLike[str]) -> None: ...
+        """Return a ``pandas.DataFrame``; ImportError if pandas is not installed."""
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas; to_csv works without it") from error
+        return pandas.DataFrame(self.records().programs())
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write CSV with all digits, NaN as an empty cell; without a path give the text."""
+        """Write CSV with all digits, NaN as an empty cell; return the text if ``path`` is None."""
         content = writers.to_csv(self.records())
         if path is None:
             return content
@@ -77,7 +92,7 @@ class Rendered(ABC):
 
     def _repr_html_(self) -> str:
         table = self.tabular()
-        if len(table.rows) > _PREVIEW:
-            note = f"the first {_PREVIEW} of {len(table.rows)} rows"
-            table = replace(table, rows=table.rows[:_PREVIEW], notes=(note, *table.notes))
+        if len(table.rows) > 100:
+            note = f"the first 100 of {len(table.rows)} rows"
+            table = replace(table, rows=table.rows[:100], notes=(note, *table.notes))
         return writers.to_html(table)

@@ -1,21 +1,65 @@
-"""Tabular: columns, cells and notes of a table of results, before anybody says how it is written."""
+"""Tabular: columns, cells and notes of a table of results, and how papers print names and numbers."""
 
 import math
+import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from torchrankmetrics.validation import probability_text, shown
 
 Plain = str | int | float | None
-Names = Mapping[int, str] | Sequence[str] | None
-"""Names of ids: a dict of id -> name, or a sequence by id."""
+Names = Mapping[int, str] | Sequence[str] | None  # of ids: a dict, or a sequence by id
+ROW = "row"  # as the metric of a column: its values are in units of the metric that the row names
+_RATIOS = {"normalized": "normalized ", "z": "z of ", "p": "p of "}
+_SHARES = {"mrr": "MRR", "rr": "RR", "ap": "AP", "auc": "AUC", "query_auc": "query AUC", "ndcg": "nDCG", "amri": "AMRI"}
+_SHARES |= {"hits": "Hits", "recall": "Recall", "precision": "Precision", "success": "Success", "imr": "IMR"}
+_SHARES |= {
+    "r_precision": "R-Precision",
+    "tie_rate": "tie rate",
+    "igmr": "IGMR",
+    "inverse_median_rank": "1/median rank",
+}
+_RANKS = {"mr": "MR", "amr": "AMR", "gmr": "GMR", "hmr": "HMR", "first_mr": "first MR", "median_rank": "median rank"}
+_KEY = re.compile(
+    r"((?:head_|tail_|relation_)?(?:optimistic_|pessimistic_|expected_)?(?:macro_)?)"
+    r"(?:(adjusted|normalized|z|p)_)?(\w+?)(?:_at_(\d+))?"
+)
+
+
+def paper_name(key: str) -> str:
+    """Name a metric as papers print it: "MRR" for mrr, "Hits@10 (tail)" for tail_hits_at_10; other keys as they are."""
+    match = _KEY.fullmatch(key)
+    name = match and (_SHARES | _RANKS).get(match[3])
+    if not match or not name:
+        return key
+    view = "adjusted " if match[2] == "adjusted" else _RATIOS.get(match[2], "")
+    cut = f"@{match[4]}" if match[4] else ""
+    return f"{view}{name}{cut}" + (f" ({match[1].strip('_').replace('_', ', ')})" if match[1] else "")
+
+
+def is_share(key: str) -> bool:
+    """Whether the values of a metric are at most 1, so that papers print them in percent."""
+    match = _KEY.fullmatch(key)
+    return match is not None and match[2] not in _RATIOS and (match[3] in _SHARES or match[2] == "adjusted")
+
+
+def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
+    """Return the name of an id, or the id without names; errors name ``argument`` and the ``kind`` of id."""
+    if names is None:
+        return number
+    if isinstance(names, str):
+        raise TypeError(
+            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
+        )
+    if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
+        raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
+    return names[number]
 
 
 class PValue(float):
-    """A probability beside its logarithm, which says how small where a float is 0; programs get that as a column."""
+    """A probability with its logarithm, which remains exact where the float is 0."""
 
     log10: float
 
@@ -28,17 +72,12 @@ class PValue(float):
 
 @dataclass(frozen=True)
 class Styled:
-    """A cell that looks otherwise than its column says.
-
-    Attributes:
-        value: what programs get.
-        text: what people read; None: the value as the column writes it.
-        bold: the best of its kind, say.
-        mark: what stands raised behind it, such as "†"; a note of the table must say what it means.
-    """
+    """A cell with an interval, decimals of its own, bold print, or a raised mark that a note of the table explains."""
 
     value: Plain
-    text: str | None = None
+    low: float = math.nan
+    high: float = math.nan
+    digits: int | None = None
     bold: bool = False
     mark: str = ""
 
@@ -46,41 +85,18 @@ class Styled:
 Cell = Plain | Styled
 
 
-def name_of(number: int, names: Names, argument: str = "names", kind: str = "group") -> int | str:
-    """Return the name of an id, or the id itself without names.
-
-    Args:
-        number: the id.
-        names: names of ids.
-        argument: what errors call ``names``.
-        kind: what errors call an id.
-
-    Raises:
-        TypeError: if ``names`` is a string.
-        ValueError: if the id has no name.
-    """
-    if names is None:
-        return number
-    if isinstance(names, str):
-        raise TypeError(
-            f"{argument} must be a dict of id -> name, or a sequence of names by id; got the string {shown(names)}"
-        )
-    if not (number in names if isinstance(names, Mapping) else 0 <= number < len(names)):
-        raise ValueError(f"{argument} must have a name for every {kind} that occurs; {kind} {number} has none")
-    return names[number]
-
-
 @dataclass(frozen=True)
 class Column:
     """One column.
 
     Attributes:
-        name: what programs call it, once in a table.
-        heading: what people read above it; None: the name.
-        above: what stands above the headings of this and the columns beside it that say the same.
-        key: tells the rows apart: never shortened, and repeated where a wide table breaks into blocks.
-        digits: behind the point of a float.
-        audience: "people" for what is written together (an interval in one cell), "programs" for its parts.
+        name: its name in machine formats, unique in a table.
+        heading: text above it in printed tables; None: the name, or the metric as papers print it.
+        above: text above the headings of neighboring columns that share it.
+        key: identifies the rows; repeated if a wide table breaks into blocks.
+        digits: decimals of a float.
+        audience: "people" for printed tables only, "programs" for machine formats only.
+        metric: key of the metric of its values; ROW: the key in the column "metric" of the same row.
     """
 
     name: str
@@ -89,35 +105,22 @@ class Column:
     key: bool = False
     digits: int = 4
     audience: Literal["all", "people", "programs"] = "all"
+    metric: str = ""
 
-    @property
-    def title(self) -> str:
-        """What people read above it."""
-        return self.name if self.heading is None else self.heading
 
-    def text(self, cell: Cell) -> str:
-        """A cell as people read it, without its mark: NaN and None are "-", what no terminal shows is escaped."""
-        if isinstance(cell, Styled):
-            return visible(cell.text) if cell.text is not None else self.text(cell.value)
-        if isinstance(cell, PValue):
-            return probability_text(cell.log10)
-        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
-            return "-"
-        if isinstance(cell, float):
-            small = self.digits > 3 and 0 < abs(cell) < 1e-3  # too few digits would be left of it
-            return f"{cell:.3g}" if small else f"{cell:.{self.digits}f}"
-        return visible(str(cell))
+class Printed(NamedTuple):
+    """A column as text: cells are (text, bold, mark); columns of numbers are aligned on the right."""
+
+    column: Column
+    title: str
+    above: str
+    cells: list[tuple[str, bool, str]]
+    is_number: bool
 
 
 @dataclass(frozen=True)
 class Tabular:
-    """A table of results.
-
-    Attributes:
-        columns: of its cells; given by name alone they are plain columns, of which the first is a key.
-        rows: cells in the order of the columns.
-        notes: what a reader must know, a line each.
-    """
+    """A table of results: cells in the order of the columns, and notes of one line each."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -127,67 +130,82 @@ class Tabular:
     def named(
         cls, names: Sequence[str], rows: Sequence[Sequence[Cell]], notes: Sequence[str] = (), keys: int = 1
     ) -> "Tabular":
-        """A table of plain columns, of which the first ones are keys."""
-        return cls(tuple(Column(name, key=i < keys) for i, name in enumerate(names)), rows, notes)
+        """Build a table of plain columns, of which the first ones are keys."""
+        return cls([Column(name, key=i < keys) for i, name in enumerate(names)], rows, notes)
 
-    def seen_by(self, audience: Literal["people", "programs"]) -> "list[tuple[Column, list[Cell]]]":
-        """The columns of an audience with their cells, from top to bottom."""
-        cells = zip(*self.rows, strict=True) if self.rows else ([] for _ in self.columns)
-        pairs = zip(self.columns, cells, strict=True)
-        return [(column, list(below)) for column, below in pairs if column.audience in ("all", audience)]
+    def programs(self) -> dict[str, list[Plain]]:
+        """Columns of machine formats by name; after p-values a column of their logarithms."""
+        found: dict[str, list[Plain]] = {}
+        logarithms: dict[str, list[Plain]] = {}
+        for i, column in enumerate(self.columns):
+            if column.audience != "people":
+                cells = found[column.name] = [value_of(row[i]) for row in self.rows]
+                if any(isinstance(cell, PValue) for cell in cells):
+                    name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
+                    logarithms[name] = [cell.log10 if isinstance(cell, PValue) else None for cell in cells]
+        return found | logarithms
 
-    @cached_property
-    def shown(self) -> "list[Shown]":
-        """The columns that people read, as text."""
-        return [
-            Shown(
-                column,
-                [column.text(cell) for cell in cells],
-                [cell if isinstance(cell, Styled) else _PLAIN for cell in cells],
-                any(isinstance(value(cell), int | float) for cell in cells),
-            )
-            for column, cells in self.seen_by("people")
-        ]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """A column as people read it: texts and styles of its cells, and whether they are numbers, flush right."""
-
-    column: Column
-    texts: list[str]
-    styles: list[Styled]
-    number: bool
-
-
-_PLAIN = Styled(None)
-
-
-def spans(shown: Sequence[Shown]) -> list[tuple[str, int]]:
-    """What stands above the headings, with the number of columns that it spans; empty if nothing does."""
-    found: list[tuple[str, int]] = []
-    for above in (one.column.above for one in shown):
-        if found and found[-1][0] == above:
-            found[-1] = above, found[-1][1] + 1
-        else:
-            found.append((above, 1))
-    return found if any(above for above, _ in found) else []
+    def printed(
+        self, percent: bool = False, digits: int | None = None, labels: Mapping[str, str] | None = None
+    ) -> list[Printed]:
+        """Columns of printed tables; with ``labels`` (even empty) metrics have the names of papers, else their keys."""
+        metric = next((i for i, column in enumerate(self.columns) if column.name == "metric"), None)
+        names = labels or {}
+        found = []
+        for i, column in enumerate(self.columns):
+            if column.audience == "programs":
+                continue
+            title = column.name if column.heading is None else column.heading
+            if column.metric not in ("", ROW) and title in (column.metric, paper_name(column.metric)):
+                title = title if labels is None else names.get(column.metric, paper_name(column.metric))
+            cells = []
+            for row in self.rows:
+                cell, of = row[i], column.metric
+                if of == ROW:
+                    of = "" if metric is None else str(value_of(row[metric]))
+                text = _text(cell, column.digits, bool(of), percent and is_share(of), digits)
+                if labels is not None and column.key:
+                    text = names.get(text, paper_name(text) if i == metric else text)
+                cells.append((text, cell.bold, cell.mark) if isinstance(cell, Styled) else (text, False, ""))
+            title, above = (visible(names.get(text, text)) for text in (title, column.above))
+            is_number = any(isinstance(value_of(row[i]), int | float) for row in self.rows)
+            found.append(Printed(column, title, above, cells, is_number))
+        return found
 
 
-def value(cell: Cell) -> Plain:
-    """What programs get of a cell."""
+def value_of(cell: Cell) -> Plain:
+    """Value of a cell in machine formats."""
     return cell.value if isinstance(cell, Styled) else cell
 
 
+def _text(cell: Cell, decimals: int, in_units: bool, percent: bool, digits: int | None) -> str:
+    value = value_of(cell)
+    if isinstance(value, PValue):
+        return probability_text(value.log10)
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "-"
+    if not isinstance(value, float):
+        return visible(str(value))
+    if isinstance(cell, Styled) and cell.digits is not None:
+        decimals = cell.digits
+    numbers = [value]
+    if isinstance(cell, Styled) and not math.isnan(cell.low):
+        numbers += [cell.low, cell.high]
+    chosen = digits if in_units else None
+    if len(numbers) == 1 and chosen is None and decimals > 3 and 0 < abs(value) < 1e-3 and not percent:
+        return f"{value:.3g}"  # few significant digits would remain
+    decimals = max(decimals - 2 * percent, 0) if chosen is None else chosen
+    first, *ends = (f"{number * (100 if percent else 1):.{decimals}f}" for number in numbers)
+    return f"{first} [{', '.join(ends)}]" if ends else first
+
+
 def visible(text: str) -> str:
-    """Escape what has no shape: line breaks in names, and what would command a terminal."""
+    """Escape characters without a glyph, such as line breaks in names and control sequences of terminals."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def width_of(text: str) -> int:
-    """Columns of a terminal that a text takes: wide characters take two, those that combine none."""
-    if text.isascii():
-        return len(text)
+    """Columns of a terminal that a text takes: wide characters take two, combining ones none."""
     return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)

@@ -1,218 +1,103 @@
-"""Tables of results as text, Markdown, LaTeX and HTML for people, and as CSV, JSON and pandas for programs."""
+"""Writers of tables: text, Markdown, LaTeX, HTML, CSV and JSON; and whole HTML pages from templates."""
 
 import csv
-import html
-import importlib
 import io
 import json
 import math
 import re
-import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
-from torchrankmetrics.rendering.tabular import Plain, PValue, Shown, Styled, Tabular, spans, value, visible, width_of
+from torchrankmetrics.rendering.tabular import Plain, Printed, Tabular, visible, width_of
 
-GAP = 2
-_NARROW = 20  # a column of text is not broken into lines shorter than this
+Styling = tuple[Tabular, dict[str, Any]]
+NO_STYLE: Mapping[str, Any] = {}
+_GAP = "  "
 
 
 def to_text(table: Tabular, width: int | None = None) -> str:
-    """Write a table as lines.
-
-    No number and no key is ever shortened. What is wider than ``width`` breaks into blocks that repeat the keys, and
-    long texts that are no keys go on in a second line.
-
-    Args:
-        table: to be written.
-        width: columns of the terminal; None: as wide as need be.
-    """
-    columns = [_Lines(shown) for shown in table.shown]
-    blocks = ["\n".join(_block(block)) for block in _blocks(columns, width)]
-    notes = [visible(note) for note in table.notes]
-    if width is not None:
-        notes = [
-            textwrap.fill(note, max(width, _NARROW), break_long_words=False, break_on_hyphens=False) for note in notes
-        ]
-    apart = [""] if len(blocks) > 1 else []
-    return "\n".join(["\n\n".join(blocks), *apart, *notes])
-
-
-class _Lines:
-    """A column with the lines of each cell, and how wide they are."""
-
-    def __init__(self, shown: Shown) -> None:
-        self.shown = shown
-        tail = max((len(_behind(style)) for style in shown.styles), default=0)
-        self.cells = [
-            [("*" if style.bold else "") + text + _behind(style).ljust(tail if shown.number else 0)]
-            for text, style in zip(shown.texts, shown.styles, strict=True)
-        ]
-        self.measure()
-
-    def measure(self) -> None:
-        cells = (width_of(line) for lines in self.cells for line in lines)
-        self.width = max([width_of(self.shown.column.title), *cells])
-
-    def wrap(self, width: int) -> None:
-        """Break the text of the cells into lines of a width."""
-        self.cells = [textwrap.wrap(lines[0], width, break_on_hyphens=False) or [""] for lines in self.cells]
-        self.measure()
-
-    def aligned(self, text: str) -> str:
-        pad = " " * (self.width - width_of(text))
-        return pad + text if self.shown.number else text + pad
-
-
-def _blocks(columns: Sequence[_Lines], width: int | None) -> Iterator[list[_Lines]]:
-    if width is None or _total(columns) <= width:
-        yield list(columns)
-        return
-    keys = [column for column in columns if column.shown.column.key]
-    room = max(width - sum(key.width + GAP for key in keys), _NARROW)
-    block: list[_Lines] = []
+    """Write aligned columns; a table wider than ``width`` breaks into blocks that repeat the keys."""
+    columns = [_padded(column) for column in table.printed()]
+    blocks: list[list[tuple[Printed, list[str]]]] = [[]]
     for column in columns:
-        if column.shown.column.key:
-            continue
-        if column.width > room and not column.shown.number:
-            column.wrap(room)
-        if block and _total([*block, column]) > room:
-            yield _with_keys(columns, block)
-            block = []
-        block.append(column)
-    if block or keys:
-        yield _with_keys(columns, block)
+        keys = [one for one in columns if one[0].column.key and one not in blocks[-1]]
+        if width is not None and _wide([*keys, *blocks[-1], column]) > width and blocks[-1]:
+            blocks.append([])
+        if not column[0].column.key:
+            blocks[-1].append(column)
+    written = [_block([one for one in columns if one[0].column.key or one in block]) for block in blocks]
+    return "\n".join(["\n\n".join(written), *([""] if len(blocks) > 1 else []), *map(visible, table.notes)])
 
 
-def _with_keys(columns: Sequence[_Lines], block: Sequence[_Lines]) -> list[_Lines]:
-    return [column for column in columns if column.shown.column.key or column in block]
+def _padded(column: Printed) -> tuple[Printed, list[str]]:
+    """The lines of a column, all as wide as the widest: heading, rule and cells."""
+    behind = [("*" if bold else "") + mark for _, bold, mark in column.cells]
+    tail = max(map(len, behind), default=0) if column.is_number else 0
+    cells = [
+        ("*" if bold else "") + text + end.ljust(tail)
+        for (text, bold, _), end in zip(column.cells, behind, strict=True)
+    ]
+    width = max(map(width_of, [column.title, *cells]))
+    pads = [" " * (width - width_of(text)) for text in (column.title, *cells)]
+    lines = [
+        pad + text if column.is_number else text + pad for pad, text in zip(pads, (column.title, *cells), strict=True)
+    ]
+    return column, [lines[0], "-" * width, *lines[1:]]
 
 
-def _total(columns: Sequence[_Lines]) -> int:
-    return sum(column.width + GAP for column in columns) - GAP
+def _wide(columns: Sequence[tuple[Printed, list[str]]]) -> int:
+    return sum(len(lines[1]) + len(_GAP) for _, lines in columns) - len(_GAP)
 
 
-def _block(columns: Sequence[_Lines]) -> Iterator[str]:
-    gap, first = " " * GAP, 0
+def _block(columns: list[tuple[Printed, list[str]]]) -> str:
+    lines: list[list[str]] = []
     above = []
-    for text, number in spans([column.shown for column in columns]):
-        over = columns[first : first + number]
-        over[-1].width += max(width_of(text) - _total(over), 0)
-        above.append(text + " " * (_total(over) - width_of(text)))
-        first += number
-    if above:
-        yield gap.join(above).rstrip()
-    yield gap.join(column.aligned(column.shown.column.title) for column in columns).rstrip()
-    yield gap.join("-" * column.width for column in columns)
-    for row in zip(*(column.cells for column in columns), strict=True):
-        for i in range(max(map(len, row))):
-            line = (
-                column.aligned(lines[i] if i < len(lines) else "") for column, lines in zip(columns, row, strict=True)
-            )
-            yield gap.join(line).rstrip()
+    for text, group in groupby(columns, key=lambda one: one[0].above):
+        part = [_GAP.join(cells) for cells in zip(*(cells for _, cells in group), strict=True)]
+        pad = max(width_of(text) - len(part[1]), 0)
+        part = [line + (" " if i != 1 else "-") * pad for i, line in enumerate(part)]
+        above.append(text + " " * (len(part[1]) - width_of(text)))
+        lines.append(part)
+    heads = [_GAP.join(above).rstrip()] if any(one.above for one, _ in columns) else []
+    return "\n".join([*heads, *(_GAP.join(line).rstrip() for line in zip(*lines, strict=True))])
 
 
-def _behind(style: Styled) -> str:
-    return ("*" if style.bold else "") + style.mark
+_MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")
 
 
-# what LaTeX reads as a command, and what its fonts may lack
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
+def to_markdown(table: Tabular, style: Mapping[str, Any] = NO_STYLE) -> str:
+    """Write a table as Markdown; headings above headings become their first words."""
+
+    def cell(text: str, bold: bool, mark: str) -> str:
+        text = _MARKDOWN.sub(r"\\\1", text)
+        return (f"**{text}**" if bold else text) + _MARKDOWN.sub(r"\\\1", mark)
+
+    columns = table.printed(**style)
+    lines = [
+        [cell(f"{one.above} {one.title}".strip(), False, "") for one in columns],
+        ["---:" if one.is_number else "---" for one in columns],
+        *([cell(*one) for one in row] for row in zip(*(one.cells for one in columns), strict=True)),
+    ]
+    notes = "".join(f"\n\n{cell(visible(note), False, '')}" for note in table.notes)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + notes
+
+
+_LATEX = {c: rf"\{c}" for c in "&%$#_{}"} | {"\\": r"\textbackslash{}", "†": r"\dag{}", "‡": r"\ddag{}"}
+_LATEX |= {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"}
+_LATEX |= {
     "|": r"\textbar{}",
     '"': "''",
     "±": r"$\pm$",
     "×": r"$\times$",
     "≤": r"$\leq$",
     "≥": r"$\geq$",
-    "−": r"$-$",
-    "→": r"$\rightarrow$",
-    "†": r"\dag{}",
-    "‡": r"\ddag{}",
     "≈": r"$\approx$",
-    "∞": r"$\infty$",
 }
-_GREEK = (
-    "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu xi pi rho sigma tau upsilon phi chi psi "
-    "omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega"
-)
-_LATEX |= {c: rf"$\{name}$" for c, name in zip("αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ", _GREEK.split(), strict=True)}
-_LATEX |= {c: f"$_{{{i}}}$" for i, c in enumerate("₀₁₂₃₄₅₆₇₈₉")}
-# what LaTeX sets without another encoding or font: Latin letters but for these, and common punctuation
-_BEYOND = re.compile("[^\x00-\u017f–—‘’“”…•€™]|[«»ÐðÞþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ]")
-_MARKDOWN = re.compile(r"([\\`*_|<>\[\]])")
-_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # what spreadsheets execute: no numbers
 _MINUS = re.compile(r"(?<![\w.])-(?=\d)")
-
-
-def to_markdown(table: Tabular) -> str:
-    """Write a table as Markdown; what stands above headings goes before them."""
-    shown = table.shown
-    heads = [f"{one.column.above} {one.column.title}".strip() for one in shown]
-    lines = [
-        _pipes(map(_markdown, heads)),
-        _pipes("---:" if one.number else "---" for one in shown),
-        *map(_pipes, zip(*(_markdown_cells(one) for one in shown), strict=True)),
-    ]
-    notes = "".join(f"\n\n{_markdown(note)}" for note in table.notes)
-    return "\n".join(lines) + notes
-
-
-def to_latex(table: Tabular, caption: str | None = None, label: str | None = None) -> str:
-    r"""Write a table as a ``tabular`` with the rules of booktabs; with a caption inside a ``table``.
-
-    Args:
-        table: to be written.
-        caption: of the table, as text; None: a ``tabular`` alone.
-        label: of the table, for ``\ref``.
-    """
-    shown, ruled = table.shown, spans(table.shown)
-    lines = ["% needs \\usepackage{booktabs}"]
-    if caption is not None:
-        lines += [r"\begin{table}", r"\centering", rf"\caption{{{latex(caption)}}}"]
-        lines += [] if label is None else [rf"\label{{{label}}}"]
-    lines += [rf"\begin{{tabular}}{{{''.join('r' if one.number else 'l' for one in shown)}}}", r"\toprule"]
-    if ruled:
-        lines += [_ampersands(latex(above) if n == 1 else _spanning(above, n) for above, n in ruled)]
-        lines += [" ".join(_rules(ruled))]
-    lines += [_ampersands(latex(one.column.title) for one in shown), r"\midrule"]
-    lines += map(_ampersands, zip(*(_latex_cells(one) for one in shown), strict=True))
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    if table.notes:
-        lines += [r"\par\smallskip", r"{\footnotesize", *(latex(note) + r"\par" for note in table.notes), "}"]
-    text = "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
-    if beyond := "".join(dict.fromkeys(_BEYOND.findall(text))):
-        text = f"% pdflatex lacks {beyond}: use lualatex or xelatex with a font that has them\n{text}"
-    return text
-
-
-def to_html(table: Tabular) -> str:
-    """Write a table as an HTML element that stands alone, without styles but the alignment."""
-    shown, ruled = table.shown, spans(table.shown)
-    lines = ["<table>", "<thead>"]
-    if ruled:
-        above = "".join(f'<th colspan="{n}" scope="colgroup">{html.escape(text)}</th>' for text, n in ruled)
-        lines.append(f"<tr>{above}</tr>")
-    heads = "".join(f'<th scope="col"{_aligned(one)}>{html.escape(visible(one.column.title))}</th>' for one in shown)
-    lines += [f"<tr>{heads}</tr>", "</thead>", "<tbody>"]
-    lines += [f"<tr>{''.join(row)}</tr>" for row in zip(*(_html_cells(one) for one in shown), strict=True)]
-    lines.append("</tbody>")
-    if table.notes:
-        notes = "<br>".join(html.escape(visible(note)) for note in table.notes)
-        lines.append(f'<tfoot><tr><td colspan="{len(shown)}" style="text-align:left">{notes}</td></tr></tfoot>')
-    return "\n".join([*lines, "</table>"])
 
 
 def latex(text: str) -> str:
@@ -221,111 +106,102 @@ def latex(text: str) -> str:
     return _MINUS.sub("$-$", escaped)
 
 
-def _markdown(text: str) -> str:
-    return _MARKDOWN.sub(r"\\\1", visible(text))
+def to_latex(
+    table: Tabular, style: Mapping[str, Any] = NO_STYLE, *, caption: str | None = None, label: str | None = None
+) -> str:
+    """Write a ``tabular`` with the rules of booktabs; with a caption inside a ``table``."""
 
-
-def _markdown_cells(one: Shown) -> Iterator[str]:
-    for text, style in zip(one.texts, one.styles, strict=True):
-        escaped = _markdown(text)
-        yield (f"**{escaped}**" if style.bold else escaped) + style.mark
-
-
-def _latex_cells(one: Shown) -> Iterator[str]:
-    for text, style in zip(one.texts, one.styles, strict=True):
+    def cell(text: str, bold: bool, mark: str) -> str:
         escaped = "--" if text == "-" else latex(text)
-        bold = rf"\textbf{{{escaped}}}" if style.bold else escaped
-        yield bold + (rf"\textsuperscript{{{latex(style.mark)}}}" if style.mark else "")
+        return (rf"\textbf{{{escaped}}}" if bold else escaped) + (rf"\textsuperscript{{{latex(mark)}}}" if mark else "")
+
+    def line(cells: Iterable[str]) -> str:
+        text = " & ".join(cells) + r" \\"
+        return "{}" + text if text[0] in "[*" else text  # the rule above reads these as an option
+
+    columns = table.printed(**style)
+    lines = ["% needs \\usepackage{booktabs}"]
+    if caption is not None:
+        lines += [r"\begin{table}", r"\centering", rf"\caption{{{latex(caption)}}}"]
+        lines += [] if label is None else [rf"\label{{{label}}}"]
+    lines += [rf"\begin{{tabular}}{{{''.join('r' if one.is_number else 'l' for one in columns)}}}", r"\toprule"]
+    if spans := _spans(columns):
+        lines.append(
+            line(latex(text) if n == 1 else rf"\multicolumn{{{n}}}{{c}}{{{latex(text)}}}" for text, n in spans)
+        )
+        ends = [sum(n for _, n in spans[: i + 1]) for i in range(len(spans))]
+        rules = [rf"\cmidrule(lr){{{end - n + 1}-{end}}}" for (text, n), end in zip(spans, ends, strict=True) if text]
+        lines.append(" ".join(rules))
+    lines += [line(latex(one.title) for one in columns), r"\midrule"]
+    lines += [line(cell(*one) for one in row) for row in zip(*(one.cells for one in columns), strict=True)]
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    if table.notes:
+        lines += [r"\par\smallskip", r"{\footnotesize", *(latex(note) + r"\par" for note in table.notes), "}"]
+    return "\n".join([*lines, *([] if caption is None else [r"\end{table}"])])
 
 
-def _html_cells(one: Shown) -> Iterator[str]:
-    tag = "th" if one.column.key else "td"
-    scope = ' scope="row"' if one.column.key else ""
-    for text, style in zip(one.texts, one.styles, strict=True):
-        escaped = html.escape(text)
-        bold = f"<strong>{escaped}</strong>" if style.bold else escaped
-        mark = f"<sup>{html.escape(style.mark)}</sup>" if style.mark else ""
-        yield f"<{tag}{scope}{_aligned(one)}>{bold}{mark}</{tag}>"
+def _spans(columns: Sequence[Printed]) -> list[tuple[str, int]]:
+    """Texts above the headings with their numbers of columns; empty if there are none."""
+    found = [(text, len(list(group))) for text, group in groupby(columns, key=lambda one: one.above)]
+    return found if any(text for text, _ in found) else []
 
 
-def _aligned(one: Shown) -> str:
-    return f' style="text-align:{"right" if one.number else "left"}"'
+def to_html(table: Tabular, style: Mapping[str, Any] = NO_STYLE) -> str:
+    """Write an HTML ``<table>`` without styles except the alignment."""
+    return render("rendering/table.html", table=table, style=style)
 
 
-def _pipes(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+def page(title: str, table: Tabular) -> str:
+    """Write a whole HTML page of a table, in the style of the page of a study."""
+    return render("rendering/page.html", title=title, table=table) + "\n"
 
 
-def _ampersands(cells: Iterable[str]) -> str:
-    line = " & ".join(cells) + r" \\"
-    return "{}" + line if line[0] in "[*" else line  # else the rule or the line above takes it for an option
+def render(template: str, **names: Any) -> str:
+    """Fill a Jinja2 template of the package, named by its path in the package; text is escaped."""
+    return str(_environment().get_template(template).render(**names))
 
 
-def _spanning(above: str, number: int) -> str:
-    return rf"\multicolumn{{{number}}}{{c}}{{{latex(above)}}}"
+@cache
+def _environment() -> Any:
+    import jinja2
+
+    folder = Path(__file__).parents[1]
+    loader = jinja2.FileSystemLoader(folder)
+    options: dict[str, Any] = {"autoescape": True, "trim_blocks": True, "lstrip_blocks": True}
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, **options)
+    css = (folder / "rendering/page.css").read_text("utf-8")
+    environment.globals |= {"spans": _spans, "visible": visible, "css": css}
+    return environment
 
 
-def _rules(ruled: list[tuple[str, int]]) -> Iterator[str]:
-    first = 1
-    for above, number in ruled:
-        if above:
-            yield rf"\cmidrule(lr){{{first}-{first + number - 1}}}"
-        first += number
+_FORMULA = re.compile(r"[=@\t\r\n]|[+-](?![0-9.]+(e[+-]?[0-9]+)?$)")  # text that spreadsheets execute, not numbers
 
 
 def to_csv(table: Tabular) -> str:
-    """Write a table as CSV with all digits, None and NaN as empty cells.
+    """Write CSV with all digits, None and NaN as empty cells.
 
     Text that a spreadsheet would execute as a formula begins with an apostrophe (OWASP, "CSV Injection").
     """
-    columns = _columns(table)
-    rows = [columns, *zip(*columns.values(), strict=True)]
-    return "".join(_csv_line(map(_csv_cell, row)) for row in rows)
+
+    def cell(value: Plain) -> Plain:
+        if isinstance(value, str):
+            return f"'{value}" if _FORMULA.match(value) else value
+        return "" if value is None or value != value else value
+
+    def line(row: Iterable[Plain]) -> str:
+        written = io.StringIO(newline="")
+        csv.writer(written).writerow(map(cell, row))  # only with its own line ends it quotes cells with "\r"
+        return written.getvalue()[:-2] + "\n"
+
+    columns = table.programs()
+    return "".join(map(line, [columns, *zip(*columns.values(), strict=True)]))
 
 
 def to_json(table: Tabular, ascii_only: bool = False) -> str:
-    """Write a table as a JSON list of one object per row, with all digits; what JSON lacks is null."""
-    columns = _columns(table)
-    rows = zip(*(map(_finite, cells) for cells in columns.values()), strict=True)
-    content = [dict(zip(columns, row, strict=True)) for row in rows]
-    return json.dumps(content, indent=2, ensure_ascii=ascii_only) + "\n"
-
-
-def to_pandas(table: Tabular) -> Any:
-    """Give a table as a ``pandas.DataFrame``.
-
-    Raises:
-        ImportError: if pandas is not installed.
-    """
-    try:
-        pandas = importlib.import_module("pandas")
-    except ImportError as error:
-        raise ImportError("to_pandas needs pandas: pip install pandas; to_csv does without") from error
-    return pandas.DataFrame(_columns(table))
-
-
-def _columns(table: Tabular) -> dict[str, list[Plain]]:
-    """Columns by name; beside p-values their logarithm, which a float can always hold."""
-    found: dict[str, list[Plain]] = {}
-    logarithms: dict[str, list[Plain]] = {}
-    for column, cells in table.seen_by("programs"):
-        found[column.name] = [value(cell) for cell in cells]
-        if any(isinstance(cell, PValue) for cell in found[column.name]):
-            name = "log10_p" if column.name in ("p", "value") else f"log10_p_{column.name}"
-            logarithms[name] = [cell.log10 if isinstance(cell, PValue) else None for cell in found[column.name]]
-    return found | logarithms
-
-
-def _csv_line(cells: Iterable[Plain]) -> str:
-    line = io.StringIO(newline="")
-    csv.writer(line).writerow(cells)  # only with its own line ends does it quote cells that hold "\r"
-    return line.getvalue()[:-2] + "\n"
-
-
-def _csv_cell(cell: Plain) -> Plain:
-    if isinstance(cell, str):
-        return f"'{cell}" if _FORMULA.match(cell) else cell
-    return "" if cell is None or cell != cell else cell
+    """Write a JSON list of one object per row, with all digits; NaN and infinity become null."""
+    columns = table.programs()
+    rows = [dict(zip(columns, map(_finite, row), strict=True)) for row in zip(*columns.values(), strict=True)]
+    return json.dumps(rows, indent=2, ensure_ascii=ascii_only) + "\n"
 
 
 def _finite(cell: Plain) -> Plain:

@@ -1,23 +1,20 @@
-"""Models over data sets: averages, mean ranks, and the difference of two models."""
+"""Models over several datasets: averages, mean ranks, and the difference of two models."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import FloatArray
-from torchrankmetrics.definitions.sample import RankSample
-from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.across import MeanRanks, mean_ranks
 from torchrankmetrics.inference.testing import holm
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import critical_difference, differences as draw_differences
-from torchrankmetrics.rendering import Cell, Column, Rendered, Styled, Tabular
-from torchrankmetrics.study.cells import Measured
-from torchrankmetrics.study.runs import DataSet, Read
+from torchrankmetrics.rendering import ROW, Cell, Column, Rendered, Styled, Tabular, paper_name
+from torchrankmetrics.study.cells import DatasetResult
 from torchrankmetrics.study.tables import StudyTable
 from torchrankmetrics.validation import shown
 
@@ -25,19 +22,18 @@ if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
 
 
-@dataclass(frozen=True)
-class Average:
-    """A model over data sets, each of which counts once.
+class Average(NamedTuple):
+    """A model over datasets of equal weight.
 
     Attributes:
-        value: mean over the data sets.
-        low, high: its interval with the data sets as the sample; NaN for fewer than two.
-        mean_rank: of its value among the models of a data set, 1 for the best.
-        best: on how many data sets no model is better.
-        won: on how many it is told apart from every other model.
-        beyond_chance: on how many all its runs are better than a random ranking, one family over the table; None where
-            the metric has no p-value.
-        num_datasets: on how many it has a value.
+        value: mean over the datasets.
+        low, high: ends of its interval with the datasets as the sample; NaN for fewer than two.
+        mean_rank: mean of its rank among the models of a dataset, 1 for the best.
+        best: number of datasets on which no model has a better value.
+        won: number of datasets on which it is significantly better than every other model.
+        beyond_chance: number of datasets on which it is significantly better than random ranking; None for metrics
+            without a p-value.
+        num_datasets: number of datasets on which all models have a value.
     """
 
     value: float
@@ -52,7 +48,7 @@ class Average:
 
 @dataclass(frozen=True, eq=False)
 class Averages(Rendered):
-    """Models over data sets: ``averages["amri", "model"].value``; print it to read what is comparable."""
+    """Models over datasets: ``averages["amri", "model"].value``; the notes state what is comparable."""
 
     measures: tuple[Measure, ...]
     models: tuple[str, ...]
@@ -62,126 +58,107 @@ class Averages(Rendered):
     def __getitem__(self, place: tuple[str, str]) -> Average:
         """Row of a (metric, model)."""
         if place not in self.rows:
-            raise KeyError(f"{shown(place)} is not there; there are {', '.join(map(str, self.rows))}")
+            raise KeyError(f"{shown(place)} is missing; available: {', '.join(map(str, self.rows))}")
         return self.rows[place]
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Columns, cells and notes."""
         columns = [
             Column("metric", key=True),
             Column("model", key=True),
-            Column("mean", audience="programs"),
-            Column("low", audience="programs"),
-            Column("high", audience="programs"),
-            Column("interval", "mean over data sets", audience="people"),
+            *(Column(name, audience="programs") for name in ("mean", "low", "high")),
+            Column("interval", "mean over datasets", audience="people", metric=ROW),
             Column("mean_rank", "mean rank", digits=2),
             Column("best"),
             Column("won"),
-            Column("beyond_chance", "beyond chance"),
-            Column("datasets", "of data sets"),
+            Column("beyond_chance", "better than random"),
+            Column("datasets"),
         ]
         lines: list[list[Cell]] = []
         for one in self.measures:
-            mine = {model: self.rows[one.key, model] for model in self.models}
-            top = (max if one.higher_is_better else min)(row.value for row in mine.values())
-            for model, row in mine.items():
-                digits = 3 if abs(row.value) < 10 else 1
-                text = f"{row.value:.{digits}f}"
-                text += "" if math.isnan(row.low) else f" [{row.low:.{digits}f}, {row.high:.{digits}f}]"
-                numbers = (row.value, row.low, row.high, Styled(row.value, text, bold=row.value == top))
-                counts = (row.mean_rank, row.best, row.won, row.beyond_chance, row.num_datasets)
-                lines.append([one.key, model, *numbers, *counts])
+            top = (max if one.higher_is_better else min)(self.rows[one.key, model].value for model in self.models)
+            for model in self.models:
+                value, low, high, *counts = self.rows[one.key, model]
+                printed = Styled(value, low, high, digits=3 if abs(value) < 10 else 1, bold=value == top)
+                lines.append([one.key, model, value, low, high, printed, *counts])
         return Tabular(columns, lines, self.notes)
 
 
-def averages(table: StudyTable, datasets: Sequence[DataSet]) -> Averages:
-    """Average a table over its data sets.
+def averages(table: StudyTable) -> Averages:
+    """Average a table over its datasets.
 
     Raises:
-        ValueError: for a metric without a direction, and if no data set has values of all models.
+        ValueError: for a metric without a direction, and if no dataset has values of all models.
     """
     rows: dict[tuple[str, str], Average] = {}
-    told: dict[Measure, dict[str, set[str]] | None] = {}
+    rate = f"{100 * (1 - table.confidence_level):.3g}%"
     notes = [
-        "Every data set counts once. Intervals: data sets as the sample (Student's t), for other data sets of the "
-        "kind. best: no model has a better value; won: told apart from every other model, one family over the table; "
-        "beyond chance: all runs better than a random ranking (Holm)."
+        "Every dataset has the same weight. Intervals: Student's t with the datasets as the sample. best: number of "
+        f"datasets on which no model has a better value; won: significantly better than every other model; better than "
+        f"random: all runs are significantly better than random ranking (Holm's method, family-wise error rate {rate})."
     ]
     for one in table.measures:
-        if one.higher_is_better is None:
-            raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
         chosen, left_out = complete(table, one)
-        values = {(m, d): value_of(table, one, m, d) for m in table.models for d in chosen}
-        base = replace(one, view="base")  # the p-value is the same in all views
-        if base not in told:
-            told[base] = _beyond_chance(base, datasets, 1 - table.confidence_level)
-        above = told[base]
+        sign = 1 if one.higher_is_better else -1
         for model in table.models:
-            mine = np.array([values[model, d] for d in chosen])
-            better = [sum(_ahead(one, values[m, d], values[model, d]) for m in table.models) for d in chosen]
-            equal = [sum(values[m, d] == values[model, d] for m in table.models) for d in chosen]
-            ranks = [1 + b + (e - 1) / 2 for b, e in zip(better, equal, strict=True)]
+            mine = np.array([table.value(one.key, model, d) for d in chosen])
+            others = np.array([[table.value(one.key, m, d) for m in table.models] for d in chosen])
+            ahead, equal = (sign * others > sign * mine[:, None]).sum(1), (others == mine[:, None]).sum(1)
+            cells = [table.cells[one.key, model, d] for d in chosen]
+            tested = [c.is_better_than_random for c in cells if c.is_better_than_random is not None]
             low, high = _interval(mine, table.confidence_level, one.bounds)
             rows[one.key, model] = Average(
                 value=float(mine.mean()),
                 low=low,
                 high=high,
-                mean_rank=float(np.mean(ranks)),
-                best=sum(b == 0 for b in better),
-                won=sum(table.cells[one.key, model, d].rank == (1, 1) for d in chosen) if len(table.models) > 1 else 0,
-                beyond_chance=None if above is None else sum(model in above[d] for d in chosen),
+                mean_rank=float(np.mean(1 + ahead + (equal - 1) / 2)),
+                best=int((ahead == 0).sum()),
+                won=sum(c.rank == (1, 1) for c in cells) if len(table.models) > 1 else 0,
+                beyond_chance=sum(tested) if tested else None,
                 num_datasets=len(chosen),
             )
-        notes.append(f"{one.key}: {comparability(one, table, chosen)}")
+        notes.append(f"{paper_name(one.key)}: {_comparability(one, table, chosen)}")
         if left_out:
-            notes.append(f"{one.key}: without {', '.join(left_out)}, where a model has no value.")
+            notes.append(f"{paper_name(one.key)}: without {', '.join(left_out)}, where a model has no value.")
     return Averages(table.measures, table.models, rows, tuple(notes))
 
 
 def complete(table: StudyTable, one: Measure) -> tuple[list[str], list[str]]:
-    """Data sets on which every model has a value, and the others.
+    """Datasets on which every model has a value, and the others.
 
     Raises:
-        ValueError: if there are none.
+        ValueError: if there are none, and for a metric without a direction.
     """
-    chosen = [d for d in table.datasets if all(not math.isnan(value_of(table, one, m, d)) for m in table.models)]
+    if one.higher_is_better is None:
+        raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
+    chosen = [d for d in table.datasets if not any(math.isnan(table.value(one.key, m, d)) for m in table.models)]
     if not chosen:
         raise ValueError(
-            f"no data set has {one.key!r} of all models: {', '.join(table.models)}; make a study of those models that "
-            "share data sets"
+            f"no dataset has {one.key!r} of all models: {', '.join(table.models)}; make a study of models that share "
+            "datasets"
         )
     return chosen, [d for d in table.datasets if d not in chosen]
 
 
-def comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> str:
-    """What an average of the measure over data sets means, see docs/comparable.md."""
+def _comparability(one: Measure, table: StudyTable, chosen: Sequence[str]) -> str:
+    """Meaning of an average of the measure over datasets, see docs/comparable.md."""
     if one.view == "z_score":
-        return "not comparable: z is evidence against chance, and grows with the number of tasks."
-    chances = [table.chance[one.key, d] for d in chosen if not math.isnan(table.chance[one.key, d])]
+        return "not comparable between datasets: z grows with the number of tasks."
+    known = [table.results[one.key, d].chance for d in chosen]
+    chances = [value for value in known if not math.isnan(value)]
     if one.view != "adjusted_index":
-        spread = f", by chance from {min(chances):.3g} to {max(chances):.3g}" if chances else ""
-        return f"not comparable: its value depends on the number of candidates{spread}."
-    if one.definition.name == "auc":
-        return "keeps its value where candidates are drawn uniformly; all tasks of a data set weigh the same."
-    if one.definition.name == "mr":
-        return "keeps its value where candidates are drawn uniformly; tasks weigh as they have candidates."
-    return "0 is chance and 1 perfect everywhere; between, it falls with the number of uniformly drawn candidates."
-
-
-def value_of(table: StudyTable, one: Measure, model: str, data: str) -> float:
-    """Value of a cell, NaN where it is missing."""
-    cell = table.cells.get((one.key, model, data))
-    return math.nan if cell is None else cell.value
-
-
-def _ahead(one: Measure, a: float, b: float) -> bool:
-    return a > b if one.higher_is_better else a < b
+        spread = f" (random ranking: {min(chances):.3g} to {max(chances):.3g})" if chances else ""
+        return f"not comparable between datasets: the value depends on the number of candidates{spread}."
+    if one.definition.name in ("auc", "mr"):
+        weight = "weigh the same" if one.definition.name == "auc" else "weigh by their numbers of candidates"
+        return f"comparable if candidates are sampled uniformly; the tasks of a dataset {weight}."
+    return "0 is random ranking and 1 is perfect on every dataset; other values decrease with the number of candidates."
 
 
 def _interval(
     values: FloatArray, confidence_level: float, bounds: tuple[float | None, float | None]
 ) -> tuple[float, float]:
-    """Student's interval of a mean, cut to what is possible."""
+    """Student's interval of a mean, cut to possible values."""
     if len(values) < 2:
         return math.nan, math.nan
     error = float(values.std(ddof=1)) / math.sqrt(len(values))
@@ -190,48 +167,9 @@ def _interval(
     return (low if bounds[0] is None else max(low, bounds[0])), (high if bounds[1] is None else min(high, bounds[1]))
 
 
-def _beyond_chance(one: Measure, datasets: Sequence[DataSet], alpha: float) -> dict[str, set[str]] | None:
-    """The models of each data set whose runs are all better than chance; None if the metric has no p-value."""
-    p_value, z_score = replace(one, rank_type="pessimistic").seen_as("p_value", "z_score")
-    if p_value is None or z_score is None:
-        return None
-    runs = [(data.name, read) for data in datasets for read in data.reads]
-    bounds = []
-    for _, read in runs:
-        bound = _tail_bound(z_score, read)
-        if not bound * len(runs) <= alpha:  # exact tails are slow: they are asked where bounds do not settle the matter
-            bound = p_value.value_or_nan(read.analysis)
-        bounds.append(1.0 if math.isnan(bound) else bound)
-    adjusted = holm(bounds)
-    below = {(name, read.run.model) for (name, read), p in zip(runs, adjusted, strict=True) if p > alpha}
-    return {data.name: {m for m in data.models if (data.name, m) not in below} for data in datasets}
-
-
-def _tail_bound(z_score: Measure, read: Read) -> float:
-    """What the p-value is at most, by inequalities that need no approximation.
-
-    Source: Cantelli 1928; for means of a bounded f Bernstein 1946 (Boucheron, Lugosi and Massart 2013, corollary 2.11).
-    """
-    z = z_score.value_or_nan(read.analysis)
-    if not z > 0:
-        return 1.0
-    sample, definition = z_score.sample(read.analysis), z_score.definition.of_tasks
-    bound = 1 / (1 + z * z)
-    if definition is None or not isinstance(sample, RankSample):
-        return bound
-    low, high = definition.mean_limits(sample)
-    if definition.is_mean_of_f and math.isfinite(low) and math.isfinite(high):
-        N = sample.known_candidates
-        first, last = (apply_transform(definition.f, r, num_candidates=N) for r in (np.ones(len(N)), N.astype(float)))
-        step = float((np.abs(first - last) * sample.weight).max() / sample.total)
-        spread = math.sqrt(z_score.moments(sample).variance)
-        bound = min(bound, math.exp(-(z**2) / 2 / (1 + step * z / spread / 3)))
-    return bound
-
-
 @dataclass(frozen=True, eq=False)
 class Ranking(Rendered):
-    """Mean ranks of models over data sets, with the difference that they must have to be told apart."""
+    """Mean ranks of models over datasets, with the smallest significant difference."""
 
     metric: str
     models: tuple[str, ...]
@@ -243,53 +181,48 @@ class Ranking(Rendered):
         return critical_difference(self.models, self.ranks, ax=ax)
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
-        order = sorted(range(len(self.models)), key=lambda i: self.ranks.mean[i])
-        groups = [
-            "".join(chr(97 + g) for g, clique in enumerate(self.ranks.cliques) if i in clique)
+        """Columns, cells and notes."""
+        found = self.ranks
+        letters = [
+            "".join(chr(97 + g) for g, clique in enumerate(found.cliques) if i in clique)
             for i in range(len(self.models))
         ]
-        lines = [(self.models[i], self.ranks.mean[i], groups[i]) for i in order]
-        found = self.ranks
-        confidence_level, apart = f"{100 * (1 - found.confidence_level):.3g} %", f"{found.critical_difference:.2f}"
+        order = sorted(range(len(self.models)), key=lambda i: found.mean[i])
         notes = [
-            f"Mean ranks by {self.metric} over {found.num_datasets} data sets, 1 is best. Friedman: p = "
-            f"{found.p_value:.2g}; Nemenyi: models less than {apart} apart share a letter, as they are not told "
-            f"apart at {confidence_level}. How large a difference is on a data set is not looked at."
+            f"Mean ranks by {paper_name(self.metric)} over {found.num_datasets} datasets, 1 is best. Friedman: "
+            f"p = {found.p_value:.2g}. Nemenyi: models that share a letter (less than {found.critical_difference:.2f} "
+            f"apart) are not significantly different at {100 * (1 - found.confidence_level):.3g}%."
         ]
         if self.left_out:
             notes.append(f"Without {', '.join(self.left_out)}, where a model has no value.")
         columns = [Column("model", key=True), Column("mean_rank", "mean rank", digits=2), Column("group")]
-        return Tabular(columns, lines, tuple(notes))
+        return Tabular(columns, [(self.models[i], found.mean[i], letters[i]) for i in order], notes)
 
 
 def ranking(table: StudyTable) -> Ranking:
-    """Rank the models of a table on every data set by its first measure.
+    """Rank the models of a table on every dataset by its first metric.
 
     Raises:
-        ValueError: for a metric without a direction, and for fewer than two models or data sets.
+        ValueError: for a metric without a direction, and for fewer than two models or datasets.
     """
     one = table.measures[0]
-    if one.higher_is_better is None:
-        raise ValueError(f"{one.key!r} has no direction, so that no model is best by it: choose another metric")
     chosen, left_out = complete(table, one)
     if len(chosen) < 2 or len(table.models) < 2:
         raise ValueError(
-            "mean ranks need at least 2 models and 2 data sets with values of all of them, got "
+            "mean ranks need at least 2 models and 2 datasets with values of all of them, got "
             f"{len(table.models)} and {len(chosen)}"
         )
-    values = [[value_of(table, one, m, d) for m in table.models] for d in chosen]
-    ranks = mean_ranks(values, higher_is_better=one.higher_is_better, confidence_level=table.confidence_level)
+    values = [[table.value(one.key, m, d) for m in table.models] for d in chosen]
+    ranks = mean_ranks(values, higher_is_better=bool(one.higher_is_better), confidence_level=table.confidence_level)
     return Ranking(one.key, table.models, ranks, tuple(left_out))
 
 
-_ROUNDING = 1e-12  # of a difference, as a share of the values
-HERE = "these data sets"
+_ROUNDING = 1e-12  # of a difference, relative to the values
+HERE = "these datasets"
 
 
-@dataclass(frozen=True)
-class DataSetDifference:
-    """Difference a - b on a data set; p_adjusted: one family over the data sets."""
+class DatasetDifference(NamedTuple):
+    """Difference a - b on a dataset; ``p_adjusted``: one family over the datasets."""
 
     dataset: str
     difference: float
@@ -302,129 +235,108 @@ class DataSetDifference:
 
 @dataclass(frozen=True, eq=False)
 class Differences(Rendered):
-    """Two models over data sets.
+    """Difference of two models over datasets.
 
     Attributes:
-        a, b, metric: what was subtracted.
-        rows: a data set each.
-        here: mean over these data sets, for other tasks (and seeds) of them: they are not the sample.
+        a, b, metric: names.
+        rows: one per dataset.
+        here: mean over these datasets, for other test tasks (and seeds); the datasets are fixed.
         confidence_level: of the intervals.
         higher_is_better: direction of the metric.
-        left_out: data sets where the two cannot be compared.
+        left_out: datasets on which the two cannot be compared.
     """
 
     a: str
     b: str
     metric: str
-    rows: tuple[DataSetDifference, ...]
-    here: DataSetDifference
+    rows: tuple[DatasetDifference, ...]
+    here: DatasetDifference
     confidence_level: float
     higher_is_better: bool
     left_out: tuple[str, ...]
 
     def plot(self, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw the differences and their averages, see ``plots.differences``."""
-        ends = {row.dataset: (row.difference, row.low, row.high) for row in (*self.rows, self.here)}
-        averages = {self.here.dataset: ends.pop(self.here.dataset)}
-        label = f"{self.metric}: {self.a} less {self.b} ({self._better} is better for {self.a})"
-        return draw_differences(ends, averages, label, ax=ax)
+        """Draw the differences and their mean, see ``plots.differences``."""
+        ends = {row.dataset: (row.difference, row.low, row.high) for row in self.rows}
+        mean = {HERE: (self.here.difference, self.here.low, self.here.high)}
+        better = f"{'right' if self.higher_is_better else 'left'} is better for {self.a}"
+        return draw_differences(ends, mean, f"{paper_name(self.metric)}: {self.a} − {self.b} ({better})", ax=ax)
 
     @property
     def about(self) -> str:
-        """What was subtracted, and which direction is better for whom."""
-        what = f"{self.metric} of {self.a} less that of {self.b}"
-        return f"{what}, {100 * self.confidence_level:g} % intervals; {self._better} of 0 is better for {self.a}."
+        """Caption: the difference, its interval, and its direction."""
+        direction = "positive" if self.higher_is_better else "negative"
+        what = f"{paper_name(self.metric)} of {self.a} minus {self.b} with {100 * self.confidence_level:g}% intervals"
+        return f"{what}; {direction} differences are better for {self.a}."
 
-    @property
-    def _better(self) -> str:
-        return "right" if self.higher_is_better else "left"
-
-    def __getitem__(self, dataset: str) -> DataSetDifference:
-        """Row of a data set."""
+    def __getitem__(self, dataset: str) -> DatasetDifference:
+        """Row of a dataset."""
         for row in self.rows:
             if row.dataset == dataset:
                 return row
-        raise KeyError(f"{shown(dataset)} is not there; there are {', '.join(row.dataset for row in self.rows)}")
+        raise KeyError(f"{shown(dataset)} is missing; available: {', '.join(row.dataset for row in self.rows)}")
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
-        names = ("dataset", "difference", "low", "high", "p", "p_adjusted")
-        columns = [Column(name, key=name == "dataset") for name in names]
-        lines: list[list[Cell]] = [
-            [r.dataset, r.difference, r.low, r.high, r.p_value, r.p_adjusted] for r in (*self.rows, self.here)
+        """Columns, cells and notes."""
+        columns = [
+            Column("dataset", key=True),
+            *(Column(name, name, metric=self.metric) for name in ("difference", "low", "high")),
+            *(Column(name) for name in ("p", "p_adjusted")),
         ]
+        rows = [(*row[:4], *row[5:]) for row in (*self.rows, self.here)]
         notes = [
-            f"{self.about} p_adjusted: one family over the data sets (Holm).",
-            f"{HERE}: each counts once; generalises to other tasks (and seeds) on these data sets.",
+            f"{self.about} p_adjusted: Holm's method over the datasets.",
+            f"{HERE}: mean over the datasets with equal weights, for other tasks (and seeds) of the same datasets.",
         ]
         if self.left_out:
             notes.append(f"not compared on {', '.join(self.left_out)}.")
-        return Tabular(columns, lines, tuple(notes))
+        return Tabular(columns, rows, notes)
 
 
-def differences(a: str, b: str, one: Measure, found: Mapping[str, Measured], confidence_level: float) -> Differences:
-    """Subtract two models on every data set, and average.
+def differences(
+    a: str, b: str, one: Measure, results: Mapping[str, DatasetResult], confidence_level: float
+) -> Differences:
+    """Subtract two models on every dataset, and average.
 
     Raises:
-        ValueError: if they can be compared nowhere, or the metric has no direction or no error.
+        ValueError: if they cannot be compared on any dataset, or the metric has no direction or standard error.
     """
-    pairs: dict[str, _Pair] = {}
-    for name, part in found.items():
-        if a in part.tested and b in part.tested and part.pairs:
-            i, j = part.tested.index(a), part.tested.index(b)
-            place = part.pairs.index((min(i, j), max(i, j)))
-            (value, error, freedom), (low, high) = part.differences[place].tolist(), part.ends[place].tolist()
-            turned = (value, low, high) if i < j else (-value, -high, -low)
-            pairs[name] = _Pair(*turned, error, freedom, float(part.p_values[place]))
+    pairs: dict[str, tuple[float, ...]] = {}
+    for name, result in results.items():
+        if (a, b) in result.pairs:
+            pairs[name] = result.pairs[a, b]
+        elif (b, a) in result.pairs:
+            value, low, high, *rest = result.pairs[b, a]
+            pairs[name] = (-value, -high, -low, *rest)
     if not pairs:
         raise ValueError(
-            f"{shown(a)} and {shown(b)} can be compared by {one.key!r} on no dataset: it takes a mean over tasks that "
-            "has a direction, and runs of both on the same tasks"
+            f"{shown(a)} and {shown(b)} can be compared by {one.key!r} on no dataset: the metric must be a mean over "
+            "tasks with a direction, and both need runs on the same tasks"
         )
-    adjusted = holm([pair.p_value for pair in pairs.values()]).tolist()
+    adjusted = holm([pair[-1] for pair in pairs.values()]).tolist()
     rows = [
-        DataSetDifference(name, pair.value, pair.low, pair.high, pair.error, pair.p_value, p)
-        for (name, pair), p in zip(pairs.items(), adjusted, strict=True)
+        DatasetDifference(name, value, low, high, error, p, p_adjusted)
+        for (name, (value, low, high, error, _, p)), p_adjusted in zip(pairs.items(), adjusted, strict=True)
     ]
     here = _mean_here(list(pairs.values()), confidence_level)
-    left_out = tuple(name for name in found if name not in pairs)
-    return Differences(
-        a=a,
-        b=b,
-        metric=one.key,
-        rows=tuple(rows),
-        here=here,
-        confidence_level=confidence_level,
-        higher_is_better=bool(one.higher_is_better),
-        left_out=left_out,
-    )
+    left_out = tuple(name for name in results if name not in pairs)
+    return Differences(a, b, one.key, tuple(rows), here, confidence_level, bool(one.higher_is_better), left_out)
 
 
-class _Pair(NamedTuple):
-    """Difference of two models on a data set."""
+def _mean_here(pairs: list[tuple[float, ...]], confidence_level: float) -> DatasetDifference:
+    """Mean over fixed datasets: their variances add up, with Welch-Satterthwaite degrees of freedom.
 
-    value: float
-    low: float
-    high: float
-    error: float
-    freedom: float
-    p_value: float
-
-
-def _mean_here(pairs: list[_Pair], confidence_level: float) -> DataSetDifference:
-    """Mean over data sets that are no sample: their errors add up, with Welch-Satterthwaite degrees of freedom.
-
-    Where no data set has any spread t would be sure: p is that of the surest data set, by Bonferroni over all of them.
+    If no dataset has any spread, p is the smallest p-value of a dataset, by Bonferroni over all of them.
     """
-    values = [pair.value for pair in pairs]
-    mean = float(np.mean(values))
-    variance = sum(pair.error**2 for pair in pairs)
+    values = [pair[0] for pair in pairs]
+    errors = [pair[3] for pair in pairs]
+    mean, variance = float(np.mean(values)), sum(error**2 for error in errors)
     error = math.sqrt(variance) / len(pairs)
     if error == 0:
-        surest = min(1.0, len(pairs) * min(pair.p_value for pair in pairs))
-        p_value = 1.0 if abs(mean) <= _ROUNDING * max(map(abs, values)) else surest
-        return DataSetDifference(HERE, mean, mean, mean, 0.0, p_value, math.nan)
-    freedom = variance**2 / sum(pair.error**4 / pair.freedom for pair in pairs)
+        smallest = min(1.0, len(pairs) * min(pair[5] for pair in pairs))
+        p_value = 1.0 if abs(mean) <= _ROUNDING * max(map(abs, values)) else smallest
+        return DatasetDifference(HERE, mean, mean, mean, 0.0, p_value, math.nan)
+    freedom = variance**2 / sum(error**4 / pair[4] for error, pair in zip(errors, pairs, strict=True))
     half = float(student.ppf((1 + confidence_level) / 2, freedom)) * error
     p_value = float(2 * student.sf(abs(mean) / error, freedom))
-    return DataSetDifference(HERE, mean, mean - half, mean + half, error, p_value, math.nan)
+    return DatasetDifference(HERE, mean, mean - half, mean + half, error, p_value, math.nan)

@@ -1,11 +1,11 @@
-"""RankStudy: ranks of many models on many data sets with several seeds."""
+"""RankStudy: ranks of many models on many datasets with several seeds."""
 
 import os
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Self, TypedDict, Unpack, overload
+from typing import Any, Self
 
 from torchrankmetrics.files import natural, write_whole
 from torchrankmetrics.inference.intervals import check_confidence_level
@@ -16,20 +16,22 @@ from torchrankmetrics.metrics.views import VIEWS, View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.plots.canvas import pyplot
 from torchrankmetrics.study.across import Averages, Differences, Ranking, averages, differences, ranking
-from torchrankmetrics.study.cells import Measured, measured
-from torchrankmetrics.study.page import Contents, OfOneMetric, page_of, protocol_of
-from torchrankmetrics.study.runs import DataSet, Given, Run, find_files, paths_of, rows_of_source, source_of
+from torchrankmetrics.study.cells import DatasetResult, against_random, evaluate_dataset
+from torchrankmetrics.study.page import Contents, page_of
+from torchrankmetrics.study.runs import DataSet, Run, find_files, paths_of, source_of
 from torchrankmetrics.study.tables import StudyTable, check_margin, study_table
 from torchrankmetrics.validation import check_choice
 
-CLUSTERS = (None, "group", "sample_id")
+AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
+_FIELDS = ("model", "dataset", "seed")
+_MOST_ROWS = 1 << 22  # of datasets in memory: a quarter of a GiB
 
 
 def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
-    """Read what a table is asked for.
+    """Read the metrics of a table.
 
     Raises:
-        TypeError, ValueError: for unknown names, and for what has no mean over seeds.
+        TypeError, ValueError: for unknown names, and for metrics without a mean over seeds.
     """
     if view is not None:
         check_choice("view", view, VIEWS)
@@ -40,103 +42,90 @@ def measures_of(metrics: Metrics, view: View | None) -> list[Measure]:
     for measure in measures:
         if not measure.is_estimate:
             raise ValueError(
-                f"{measure.key!r} has no mean over seeds and data sets: use a metric in view base, normalized, "
+                f"{measure.key!r} has no mean over seeds and datasets: use a metric in view base, normalized, "
                 "adjusted_index or z_score"
             )
     return measures
 
 
-_KEPT_ROWS = 1 << 22  # of the data sets read last: a quarter of a GiB
-
-
-AVERAGED = ("mrr", "adjusted_mrr", "amri", "adjusted_auc")
-
-
-class _Page(TypedDict, total=False):
-    confidence_level: float
-    cluster: str | None
-    margin: float | None
-    title: str
-
-
 class RankStudy:
-    """Ranks by model, data set and seed: tables, figures and pages of all of them.
+    """Ranks by model, dataset and seed: their tables, figures and page.
 
-    Files are read when they are needed. A model that is missing on a data set is shown as missing. The tasks of a data
-    set are aligned once: by (side, sample id), else by order if nobody has sorted them.
+    Files are read when they are needed. The tasks of a dataset are aligned once: by (side, sample id), or by order if
+    the tables are not sorted. A model that is missing on a dataset is shown as missing.
 
     >>> from torchrankmetrics import Ranks, RankTable
     >>> study = RankStudy()
     >>> for model, ranks in {"a": [1, 2, 1, 4], "b": [3, 2, 5, 4]}.items():
     ...     study.add(RankTable.from_ranks(Ranks(ranks, None, 9), side="tail"), model=model, dataset="toy")
     >>> study
-    RankStudy(2 tables: 2 models x 1 data sets)
+    RankStudy(2 tables: 2 models x 1 datasets)
     """
 
     def __init__(self) -> None:
         self.runs: dict[tuple[str, str, str], Run] = {}
         self._models: dict[str, None] = {}  # in their order
         self._datasets: dict[str, None] = {}
-        self._read: OrderedDict[str, DataSet] = OrderedDict()
-        self._measured: dict[tuple[Hashable, ...], Measured] = {}
+        self._loaded: OrderedDict[str, DataSet] = OrderedDict()
+        self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
 
-    def add(self, table: Given, *, model: str, dataset: str, seed: int | str = 0) -> None:
+    def add(self, table: Any, *, model: str, dataset: str, seed: int | str = 0) -> None:
         """Add the ranks of a run.
 
         Args:
-            table: a ``RankTable``, the path of a file of one, ``Ranks``, a ``RankCollection``, or what PyKEEN's
-                pipeline or evaluation gives with a ``RankCollectionEvaluator``.
-            model: name of the model.
-            dataset: name of the data set.
-            seed: of the training.
+            table (RankTable, path, Ranks, RankCollection): the ranks, also as results of PyKEEN's pipeline or
+                evaluation with a ``RankCollectionEvaluator``.
+            model (str): name of the model.
+            dataset (str): name of the dataset.
+            seed (int or str, 0): seed of the training.
 
         Raises:
-            OSError: if there is no such file.
-            TypeError: if it holds no ranks.
-            ValueError: if it has no ranking tasks, or the study has such a run.
+            OSError: if the file does not exist.
+            TypeError: if ``table`` contains no ranks.
+            ValueError: if it has no ranking tasks, or the study has a run of the same names.
         """
-        source = source_of(table)
+        source, num_rows = source_of(table)
         file = source.as_posix() if isinstance(source, Path) else None
         if file is not None and (Path(file).is_absolute() or ".." in Path(file).parts):
             file = Path(file).name
-        self._add(Run(str(model), str(dataset), str(seed), source, file, rows_of_source(source)))
+        self._add(Run(str(model), str(dataset), str(seed), source, file, num_rows))
 
     @classmethod
     def open(cls, pattern: str | os.PathLike[str], **names: str) -> Self:
-        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz``; or of .parquet, also as folders.
+        """Find the files of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (.npz or .parquet).
+
+        Only headers are read; a table is read when its dataset is used.
 
         Args:
-            pattern: with the fields {dataset}, {model} and {seed}, each standing for anything but "/" (and as much of
-                it as it can), and * for what does not matter. Only the headers of the files are read now.
-            **names: model, dataset or seed, for a field that the pattern lacks; else "model", "data" and "0".
+            pattern (str): path with the fields {dataset}, {model} and {seed}, which match any text without "/", and *.
+            **names (str): model, dataset or seed for a field that the pattern lacks; default "model", "data", "0".
 
         Raises:
             OSError: if a file cannot be opened.
-            ValueError: if no file matches, one is not of ranks, or two are of the same run.
+            ValueError: if no file matches, a file has no ranks, or two files are of the same run.
         """
-        study, said = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
+        study, default = cls(), {"model": "model", "dataset": "data", "seed": "0"} | names
         for name in names:
-            check_choice("names", name, ("model", "dataset", "seed"))
-        files = [(said | found.fields, found) for found in find_files(pattern)]
-        study.arrange(*(sorted({names[part] for names, _ in files}, key=natural) for part in ("model", "dataset")))
-        for names, found in files:
-            study._add(Run(**names, source=found.path, file=found.below, num_rows=rows_of_source(found.path)))
+            check_choice("names", name, _FIELDS)
+        files = [(default | fields, path, below) for path, below, fields in find_files(pattern)]
+        study.arrange(*(sorted({fields[part] for fields, *_ in files}, key=natural) for part in _FIELDS[:2]))
+        for fields, path, below in files:
+            study._add(Run(**fields, source=path, file=below, num_rows=source_of(path)[1]))
         return study
 
     def arrange(self, models: Sequence[str] = (), datasets: Sequence[str] = ()) -> None:
-        """Put models and data sets in an order of your choice; those that are not named come after."""
+        """Set the order of models and datasets; names that are not listed follow."""
         self._models = dict.fromkeys([*models, *self._models])
         self._datasets = dict.fromkeys([*datasets, *self._datasets])
         for name in self._datasets:
             self._forget(name)
 
     def _add(self, run: Run) -> None:
-        """Add a run whose source has been opened."""
         if not run.num_rows:
-            raise ValueError(f"the ranks of {run.words} hold no ranking tasks")
+            raise ValueError(f"the ranks of {run.label} have no ranking tasks")
         key = (run.model, run.dataset, run.seed)
         if key in self.runs:
-            raise ValueError(f"there is a run of {run.words} already: give another seed=")
+            raise ValueError(f"the study has a run of {run.label} already: pass another seed=")
         self.runs[key] = run
         self._models.setdefault(run.model)
         self._datasets.setdefault(run.dataset)
@@ -144,15 +133,15 @@ class RankStudy:
 
     @property
     def models(self) -> list[str]:
-        """The models: in the order in which they came, of files as people count, or as arranged."""
-        there = {run.model for run in self.runs.values()}
-        return [name for name in self._models if name in there]
+        """The models in the order of ``add`` or ``arrange``; of files in natural order."""
+        present = {run.model for run in self.runs.values()}
+        return [name for name in self._models if name in present]
 
     @property
     def datasets(self) -> list[str]:
-        """The data sets, likewise."""
-        there = {run.dataset for run in self.runs.values()}
-        return [name for name in self._datasets if name in there]
+        """The datasets, likewise."""
+        present = {run.dataset for run in self.runs.values()}
+        return [name for name in self._datasets if name in present]
 
     @property
     def seeds(self) -> list[str]:
@@ -161,9 +150,9 @@ class RankStudy:
 
     @property
     def missing(self) -> list[tuple[str, str]]:
-        """Pairs of a model and a data set without any run."""
-        there = {(run.model, run.dataset) for run in self.runs.values()}
-        return [(model, data) for data in self.datasets for model in self.models if (model, data) not in there]
+        """Pairs of a model and a dataset without runs."""
+        present = {(run.model, run.dataset) for run in self.runs.values()}
+        return [(model, data) for data in self.datasets for model in self.models if (model, data) not in present]
 
     def __len__(self) -> int:
         return len(self.runs)
@@ -171,19 +160,17 @@ class RankStudy:
     def __repr__(self) -> str:
         seeds = f" x {len(self.seeds)} seeds" if len(self.seeds) > 1 else ""
         missing = f", {len(self.missing)} of these missing" if self.missing else ""
-        shape = f"{len(self.models)} models x {len(self.datasets)} data sets{seeds}"
+        shape = f"{len(self.models)} models x {len(self.datasets)} datasets{seeds}"
         return f"{type(self).__name__}({len(self)} tables: {shape}{missing})"
 
     def save(self, pattern: str | os.PathLike[str]) -> None:
-        """Write every table to a file that the pattern names, such as ``runs/{dataset}/{model}/{seed}.npz`` (.parquet).
-
-        The study then is of these files: its page names them.
+        """Write every table to a file of a pattern, such as ``runs/{dataset}/{model}/{seed}.npz`` (or .parquet).
 
         Raises:
             OSError: if a file cannot be written.
-            ValueError: if two runs would have one file, or a name holds a "/".
+            ValueError: if two runs would have one file, or a name contains "/".
         """
-        paths = paths_of(pattern, [dict(zip(("model", "dataset", "seed"), key, strict=True)) for key in self.runs])
+        paths = paths_of(pattern, [dict(zip(_FIELDS, key, strict=True)) for key in self.runs])
         for (key, run), (path, file) in zip(self.runs.items(), paths, strict=True):
             table = run.load()
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -191,20 +178,16 @@ class RankStudy:
             self.runs[key] = replace(run, source=path, file=file)
 
     def dataset(self, name: str) -> DataSet:
-        """The runs of a data set, read and aligned; those read last are kept.
-
-        Raises:
-            OSError, ValueError: if a file cannot be read.
-        """
+        """Return the runs of a dataset, read and aligned; OSError or ValueError if a file cannot be read."""
         check_choice("dataset", name, self.datasets)
-        if name not in self._read:
+        if name not in self._loaded:
             order = {model: i for i, model in enumerate(self.models)}
             runs = [run for run in self.runs.values() if run.dataset == name]
-            self._read[name] = DataSet(name, sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
-        self._read.move_to_end(name)
-        while len(self._read) > 1 and sum(one.num_rows for one in self._read.values()) > _KEPT_ROWS:
-            self._read.popitem(last=False)
-        return self._read[name]
+            self._loaded[name] = DataSet(sorted(runs, key=lambda run: (order[run.model], natural(run.seed))))
+        self._loaded.move_to_end(name)
+        while len(self._loaded) > 1 and sum(one.num_rows for one in self._loaded.values()) > _MOST_ROWS:
+            self._loaded.popitem(last=False)
+        return self._loaded[name]
 
     def table(
         self,
@@ -215,35 +198,39 @@ class RankStudy:
         cluster: str | None = None,
         margin: float | None = None,
     ) -> StudyTable:
-        """Models by data sets: means over seeds with the intervals that tasks and seeds give, the best and its equals.
+        """Compute models by datasets: means over seeds with intervals over tasks and seeds, and marks of significance.
 
-        The best value of a data set is bold. Models that cannot be told from it are marked: all pairs of models on all
-        data sets and metrics of the table are one family, in which a difference is found falsely with probability
-        1 - confidence_level at most.
+        The best value of a dataset is bold; † marks models that are not significantly different from it. All pairs of
+        models on all datasets and metrics are one family with error rate 1 - confidence_level (Holm's method). ‡ marks
+        values that are not significantly better than random ranking. ``to_latex(baseline="TransE")`` marks significant
+        differences from a baseline instead, with stars for p ≤ 0.05, 0.01, 0.001 if ``stars`` is true.
 
         Args:
-            metrics: a name, a ``Measure`` or a ``RankMetric``; or several of them, side by side.
-            view: of the metrics that say none: "base", "normalized", "adjusted_index" or "z_score"; None: "base".
-            confidence_level: of the intervals, and of the family.
-            cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or None (every task alone).
-            margin: > 0, in the units of the metrics, chosen before the ranks are seen: models of which it is shown that
-                no other is better by so much are marked, one family over the table; None: that is not asked.
+            metrics (str, Measure, RankMetric, or several): metrics of the table.
+            view (str, None): view of names without one: "base", "normalized", "adjusted_index" or "z_score".
+            confidence_level (float, 0.95): of the intervals, and 1 - the family-wise error rate.
+            cluster (str, None): unit of the intervals and tests: "group", "sample_id" (both sides of a triple), or
+                None (the ranking task).
+            margin (float, None): > 0, in units of the metrics, chosen before the ranks are seen: ≈ marks models for
+                which the tests show that no other model is better by the margin or more, one family over the table.
 
         Raises:
             OSError: if a file cannot be opened.
-            ValueError: for bad options, an empty study, and files that are damaged.
+            ValueError: for bad options, an empty study, and damaged files.
         """
         confidence_level = check_confidence_level(confidence_level)
-        check_choice("cluster", cluster, CLUSTERS)
-        measures = measures_of(metrics, view)
+        measures, margin = measures_of(metrics, view), check_margin(margin)
         if not self.runs:
             raise ValueError("the study has no runs: add(table, model=, dataset=) some, or open a pattern of files")
-        found = {
-            (measure.key, name): self._cells(name, measure, confidence_level, cluster)
-            for name in self.datasets
-            for measure in measures
-        }
-        return study_table(self, measures, found, confidence_level, cluster, check_margin(margin))
+        results, p_random, facts, warnings = {}, {}, {}, {}
+        enough = (1 - confidence_level) / len(self.runs)
+        for name in self.datasets:
+            for measure in measures:
+                results[measure.key, name] = self._result(name, measure, confidence_level, cluster)
+                p_random[measure.key, name] = against_random(self.dataset(name), measure, enough)
+            facts[name], warnings[name] = self.dataset(name).facts, self.dataset(name).notes(self.seeds)
+        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster, "margin": margin}
+        return study_table(measures, self.models, results, p_random, facts, warnings, **options)
 
     def summary(
         self,
@@ -253,12 +240,8 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Averages:
-        """Models over all data sets: averages with the data sets as the sample, wins, and which of it is comparable.
-
-        Arguments and errors as in ``table``; only data sets on which all models have a value are averaged.
-        """
-        table = self.table(metrics, view, confidence_level=confidence_level, cluster=cluster)
-        return averages(table, [self.dataset(name) for name in self.datasets])
+        """Average models over the datasets with values of all of them; arguments and errors as in ``table``."""
+        return averages(self.table(metrics, view, confidence_level=confidence_level, cluster=cluster))
 
     def difference(
         self,
@@ -270,49 +253,28 @@ class RankStudy:
         confidence_level: float = 0.95,
         cluster: str | None = None,
     ) -> Differences:
-        """Difference of two models on every data set, its mean over these, and over data sets of the kind.
-
-        Args:
-            a: name of the model that is subtracted from.
-            b: name of the other.
-            metric: as in ``table``, one.
-            view: as in ``table``.
-            confidence_level: of the intervals.
-            cluster: as in ``table``.
+        """Subtract model ``b`` from ``a`` on every dataset, and average; other arguments as in ``table``.
 
         Raises:
-            ValueError: if there is no such model, or the two can be compared nowhere.
+            ValueError: for unknown models, and if the two cannot be compared on any dataset.
         """
         for name in (a, b):
             check_choice("model", name, self.models)
         (one,) = measures_of([metric], view)
         confidence_level = check_confidence_level(confidence_level)
-        check_choice("cluster", cluster, CLUSTERS)
-        found = {name: self._cells(name, one, confidence_level, cluster) for name in self.datasets}
-        return differences(a, b, one, found, confidence_level)
+        results = {name: self._result(name, one, confidence_level, cluster) for name in self.datasets}
+        return differences(a, b, one, results, confidence_level)
 
     def mean_ranks(
         self, metric: MetricLike = "mrr", view: View | None = None, *, confidence_level: float = 0.95
     ) -> Ranking:
-        """Ranks of the models averaged over data sets, with Friedman's test and Nemenyi's critical difference.
+        """Average the ranks of the models over datasets, with Friedman's test and Nemenyi's critical difference.
 
         Raises:
-            ValueError: for a metric without a direction, and for fewer than two models or data sets.
+            ValueError: for a metric without a direction, and for fewer than two models or datasets.
         """
         return ranking(self.table([metric], view, confidence_level=confidence_level))
 
-    @overload
-    def report(
-        self, path: None = None, metrics: Metrics = ..., view: View | None = None, **page: Unpack[_Page]
-    ) -> str: ...
-    @overload
-    def report(
-        self,
-        path: str | os.PathLike[str],
-        metrics: Metrics = ...,
-        view: View | None = None,
-        **page: Unpack[_Page],
-    ) -> None: ...
     def report(
         self,
         path: str | os.PathLike[str] | None = None,
@@ -324,41 +286,41 @@ class RankStudy:
         margin: float | None = None,
         title: str = "Rank study",
     ) -> str | None:
-        """Write a page of tables and figures that needs no other file; ``verify`` checks it against the ranks.
+        """Write a page of tables and figures in one HTML file; ``verify`` checks its manifest against the ranks.
 
         Args:
-            path: of an HTML file, written whole or not at all; None: give the text.
-            metrics: as in ``table``; the first one ranks the models.
-            view: as in ``table``.
-            confidence_level: as in ``table``.
-            cluster: as in ``table``.
-            margin: as in ``table``.
-            title: of the page.
+            path (str, None): the HTML file, written whole or not at all; None returns the text.
+            metrics (str or several): as in ``table``; the first one ranks the models.
+            view (str, None): as in ``table``.
+            confidence_level (float, 0.95): as in ``table``.
+            cluster (str, None): as in ``table``.
+            margin (float, None): as in ``table``.
+            title (str, "Rank study"): heading of the page.
 
         Raises:
             ImportError: without matplotlib.
-            OSError, ValueError: as ``table``, and if the path, or any cache directory of matplotlib, is not writable.
+            OSError, ValueError: as ``table``, and if the path or the cache directory of matplotlib is not writable.
         """
         if not isinstance(title, str):
             raise TypeError(f"title must be a str, got {type(title).__name__}")
         measures = measures_of(metrics, view)
         pyplot()  # raises now instead of after the computation
-        content = page_of(self, contents_of(self, measures, confidence_level, cluster, margin), title)
+        content = page_of(contents_of(self, measures, confidence_level, cluster, margin), title)
         if path is None:
             return content
         write_whole(path, content.encode("utf-8"))
         return None
 
-    def _cells(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> Measured:
+    def _result(self, name: str, measure: Measure, confidence_level: float, cluster: str | None) -> DatasetResult:
+        check_choice("cluster", cluster, (None, "group", "sample_id"))
         key = (name, measure, confidence_level, cluster)
-        if key not in self._measured:
-            self._measured[key] = measured(self.dataset(name), measure, confidence_level, cluster)
-        return self._measured[key]
+        if key not in self._results:
+            self._results[key] = evaluate_dataset(self.dataset(name), measure, confidence_level, cluster)
+        return self._results[key]
 
     def _forget(self, dataset: str) -> None:
-        """Forget what was read and computed of a data set."""
-        self._read.pop(dataset, None)
-        self._measured = {known: value for known, value in self._measured.items() if known[0] != dataset}
+        self._loaded.pop(dataset, None)
+        self._results = {known: value for known, value in self._results.items() if known[0] != dataset}
 
 
 def contents_of(
@@ -368,7 +330,7 @@ def contents_of(
     cluster: str | None,
     margin: float | None,
 ) -> Contents:
-    """Compute all that a page shows."""
+    """Compute the results of a page."""
     table = study.table(measures, confidence_level=confidence_level, cluster=cluster, margin=margin)
     several = len(table.datasets) > 1 and len(table.models) > 1
     averages = ranking = differences = None
@@ -384,7 +346,6 @@ def contents_of(
             order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
             a, b = (table.models[i] for i in order[:2])
             differences = study.difference(a, b, directed[0], confidence_level=confidence_level, cluster=cluster)
-        except ValueError:  # too few data sets with all models, or models that share no tasks
+        except ValueError:  # too few datasets with all models, or models without common tasks
             pass
-    single = {one.key: OfOneMetric(table, one.key) for one in table.measures}
-    return Contents(table, single, averages, ranking, differences, protocol_of(study, table))
+    return Contents(study, table, averages, ranking, differences)

@@ -1,4 +1,4 @@
-"""The runs of a study: found as files, read from them, and aligned on the tasks that they share."""
+"""Runs of a study: files found by a pattern, tables read from them, and datasets of runs on the same tasks."""
 
 import hashlib
 import os
@@ -9,15 +9,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
 from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Evaluation, as_table, check_complete
+from torchrankmetrics.inference.sources import Collected, as_table, check_complete
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used
+from torchrankmetrics.table.columns import ABSENT, Columns, Rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.table.stored import read_length
 from torchrankmetrics.validation import shortened, shown
@@ -26,57 +26,51 @@ FIELDS = ("dataset", "model", "seed")
 _PART = re.compile(r"\{(\w*)\}|(\*)")
 
 
-@dataclass(frozen=True)
-class Found:
-    """A file, its path below the folder that the pattern begins with, and what the fields stand for."""
+def find_files(pattern: str | os.PathLike[str]) -> list[tuple[Path, str, dict[str, str]]]:
+    """Find the files and the folders *.parquet of a pattern, in natural order (seed 2 before seed 10).
 
-    path: Path
-    below: str
-    fields: dict[str, str]
+    A field and ``*`` match anything except "/", and as much as they can; a repeated field matches the same text.
 
-
-def find_files(pattern: str | os.PathLike[str]) -> list[Found]:
-    """Find the files of a pattern, and folders *.parquet, in the order in which people count (seed 2 before seed 10).
-
-    A field, and ``*``, stands for anything but "/", and takes as much as it can; a field that comes twice stands for
-    the same.
+    Returns:
+        path of each file, the same below the folder that the pattern begins with, and the values of the fields.
 
     Raises:
         ValueError: if a field is unknown, there is none, or no file matches.
     """
     base, parts = _split(pattern)
     found = [
-        Found(path, "/".join(names), fields)
+        (path, "/".join(names), fields)
         for path, names, fields in _matching(base, parts, (), {})
-        if path.is_file() or path.suffix == ".parquet"  # which engines write as folders
+        if path.is_file() or path.suffix == ".parquet"  # Dask and Spark write folders
     ]
     if not found:
-        raise ValueError(f"no file matches {shown(os.fspath(pattern))}{_there(base)}")
-    return sorted(found, key=lambda one: natural(one.below))
+        raise ValueError(f"no file matches {shown(os.fspath(pattern))}{_existing(base)}")
+    return sorted(found, key=lambda one: natural(one[1]))
 
 
 def paths_of(pattern: str | os.PathLike[str], runs: Sequence[dict[str, str]]) -> list[tuple[Path, str]]:
-    """Path of the file of each run, and that below the folder that the pattern begins with.
+    """Path of the file of each run, and the same below the folder that the pattern begins with.
 
     Raises:
-        ValueError: if the pattern does not tell the runs apart, or a name cannot be part of a path.
+        ValueError: if two runs would have one file, or a name cannot be part of a path.
     """
     base, parts = _split(pattern)
     if "*" in "/".join(parts):
-        raise ValueError(f"pattern must not hold * where files are written, got {shown(os.fspath(pattern))}")
+        raise ValueError(f"pattern must not contain * for files to write, got {shown(os.fspath(pattern))}")
     for name in (name for run in runs for name in run.values()):
         if "/" in name or name in ("", ".", ".."):
             raise ValueError(f"the name {shown(name)} cannot be part of a path: add the run under another name")
     below = ["/".join(parts).format(**run) for run in runs]
     if len(set(below)) < len(runs):
         raise ValueError(
-            f"pattern must tell all runs apart, as runs/{{dataset}}/{{model}}/{{seed}}.npz does; got {pattern}"
+            "pattern must contain the fields that distinguish the runs, as runs/{dataset}/{model}/{seed}.npz does; got "
+            f"{pattern}"
         )
     return [(base / name, name) for name in below]
 
 
 def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
-    """The folder that a pattern begins with, and the components of the rest."""
+    """Split a pattern into the folder that it begins with and the components of the rest."""
     text = os.fspath(pattern)
     unknown = [match[1] for match in _PART.finditer(text) if match[2] is None and match[1] not in FIELDS]
     if unknown or not any(f"{{{field}}}" in text for field in FIELDS):
@@ -93,7 +87,6 @@ def _split(pattern: str | os.PathLike[str]) -> tuple[Path, list[str]]:
 def _matching(
     folder: Path, parts: list[str], names: tuple[str, ...], fields: dict[str, str]
 ) -> Iterator[tuple[Path, tuple[str, ...], dict[str, str]]]:
-    """Files below a folder that the rest of a pattern describes."""
     if not parts:
         yield folder, names, fields
         return
@@ -102,14 +95,13 @@ def _matching(
         if (folder / first).exists():
             yield from _matching(folder / first, rest, (*names, first), fields)
         return
-    expression = re.compile(_expression(first, fields), re.DOTALL)  # names may hold line breaks
+    expression = re.compile(_expression(first, fields), re.DOTALL)  # names may contain line breaks
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := expression.fullmatch(entry.name):
             yield from _matching(entry, rest, (*names, entry.name), fields | match.groupdict())
 
 
 def _expression(part: str, known: dict[str, str]) -> str:
-    """One component of the pattern as a regular expression."""
     out, end, seen = "", 0, set[str]()
     for match in _PART.finditer(part):
         out += re.escape(part[end : match.start()])
@@ -124,22 +116,22 @@ def _expression(part: str, known: dict[str, str]) -> str:
     return out + re.escape(part[end:])
 
 
-def _there(base: Path) -> str:
+def _existing(base: Path) -> str:
     if not base.is_dir():
-        return f": there is no folder {str(base)!r}"
+        return f": the directory {str(base)!r} does not exist"
     names = sorted((entry.name + "/" * entry.is_dir() for entry in base.iterdir()), key=natural)
-    shown = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-    return f"; {str(base)!r} holds {shown or 'nothing'}"
+    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    return f"; {str(base)!r} contains {listed or 'nothing'}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """Ranks with the names of what made them.
+    """Ranks of a model on a dataset with a seed.
 
     Attributes:
         model, dataset, seed: its names.
         source: its table, or the path of its file.
-        file: path of the file for others, relative to a folder that they have as well; None: it has no file.
+        file: path of the file relative to a folder that readers have as well; None without a file.
         num_rows: of its table.
     """
 
@@ -150,75 +142,48 @@ class Run:
     file: str | None
     num_rows: int
 
-    def load(self, max_bytes: int = MAX_BYTES) -> RankTable:
-        """The ranks, read from their file now if they have one.
-
-        Raises:
-            OSError, ValueError: as ``RankTable.load``.
-        """
-        return RankTable.load(self.source, max_bytes=max_bytes) if isinstance(self.source, Path) else self.source
+    def load(self) -> RankTable:
+        """Return the ranks, read from their file if they have one."""
+        return RankTable.load(self.source, max_bytes=MAX_BYTES) if isinstance(self.source, Path) else self.source
 
     @property
-    def words(self) -> str:
-        """What errors and notes call it."""
+    def label(self) -> str:
+        """Name in errors and notes."""
         return f"{self.model} on {self.dataset}, seed {self.seed}"
 
 
-class HoldsTable(Protocol):
-    """What PyKEEN's evaluation gives with a ``RankCollectionEvaluator``."""
-
-    table: RankTable
-
-
-class HoldsResults(Protocol):
-    """What PyKEEN's pipeline gives with one."""
-
-    metric_results: HoldsTable
-
-
-Given = Evaluation | HoldsTable | HoldsResults | str | os.PathLike[str]
-
-
-def source_of(ranks: Given) -> RankTable | Path:
-    """What ``RankStudy.add`` is given as a table, or as the path of one.
+def source_of(ranks: Any) -> tuple[RankTable | Path, int]:
+    """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers.
 
     Raises:
-        TypeError: if it holds no ranks.
+        OSError, ValueError: if a file does not exist or is not a file of ranks.
+        TypeError: if it contains no ranks.
     """
     if isinstance(ranks, str | os.PathLike):
-        return Path(ranks)
+        return Path(ranks), read_length(Path(ranks))
     if isinstance(ranks, RankTable | Ranks | Collected):
-        return as_table(ranks)
-    # what PyKEEN's pipeline and its evaluators give
-    table = getattr(getattr(ranks, "metric_results", ranks), "table", None)
-    if isinstance(table, RankTable):
-        return table
-    raise TypeError(
-        "table must be a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a "
-        f"file that RankTable.save wrote; got {type(ranks).__name__}"
-    )
-
-
-def rows_of_source(source: RankTable | Path) -> int:
-    """Number of rows, of a file by its headers.
-
-    Raises:
-        OSError, ValueError: if a file is not there or not one of ranks.
-    """
-    return read_length(source) if isinstance(source, Path) else len(source)
+        table = as_table(ranks)
+    else:  # results of PyKEEN's pipeline, and of its evaluators
+        table = getattr(getattr(ranks, "metric_results", ranks), "table", None)  # type: ignore[assignment]
+    if not isinstance(table, RankTable):
+        raise TypeError(
+            "table must be a RankTable, a RankCollection, Ranks, results of a RankCollectionEvaluator or the path of a "
+            f"file that RankTable.save wrote; got {type(ranks).__name__}"
+        )
+    return table, len(table)
 
 
 @dataclass(frozen=True, eq=False)
-class Read:
+class LoadedRun:
     """A run that was read.
 
     Attributes:
-        run: what it is called.
+        run: its names.
         table: its ranks, as they are in the file.
-        analysis: its canonical rows, and what was worked out from them.
-        ordered: (n, 10) rows in the order of the tasks that all runs share; None where no such order is known.
-        tasks: digest of all but the ranks: runs of equal digest are aligned row by row; "" without an order.
-        notes: what was warned of when it was read.
+        analysis: its canonical rows and results computed from them.
+        ordered: rows in the order of the tasks that all runs share; None if the order is not known.
+        tasks: digest of all columns except the ranks: runs of equal digest are aligned row by row; "" without an order.
+        notes: warnings from reading it.
     """
 
     run: Run
@@ -234,25 +199,25 @@ class Read:
         return self.analysis.rows if self.ordered is None else self.ordered
 
 
-def read_run(run: Run) -> Read:
-    """Read a run, and put its tasks in order: by (side, sample id), else as they are, if nobody has sorted them.
+def load_run(run: Run) -> LoadedRun:
+    """Read a run and put its tasks in order: by (side, sample id), or as they are if the table is not sorted.
 
     Raises:
-        OSError, ValueError: if its file cannot be read, or holds no ranking tasks.
+        OSError, ValueError: if its file cannot be read, or contains no ranking tasks.
     """
     table = run.load()
-    check_complete(table, run.words)
-    with warnings.catch_warnings(record=True) as told:
+    check_complete(table, run.label)
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", RankMetricWarning)
         analysis = Analysis([table.rows])
         ordered: Rows | None = analysis.table_rows
         if (Columns(analysis.rows).sample_id == ABSENT).any():
             try:
-                ordered = paired_rows([table], [run.words])[0][0]
+                ordered = paired_rows([table], [run.label])[0][0]
             except ValueError:
                 ordered = None
-    notes = tuple(dict.fromkeys(str(one.message) for one in told if issubclass(one.category, RankMetricWarning)))
-    return Read(run, table, analysis, ordered, "" if ordered is None else _digest(ordered), notes)
+    notes = tuple(dict.fromkeys(str(one.message) for one in caught if issubclass(one.category, RankMetricWarning)))
+    return LoadedRun(run, table, analysis, ordered, "" if ordered is None else _digest(ordered), notes)
 
 
 def _digest(rows: Rows) -> str:
@@ -263,71 +228,59 @@ def _digest(rows: Rows) -> str:
 
 
 class DataSet:
-    """The runs of a data set by model.
+    """The runs of a dataset by model, read and aligned; its errors are those of ``load_run``."""
 
-    Args:
-        name: of the data set.
-        runs: of it, in any order.
-
-    Raises:
-        OSError, ValueError: if a file cannot be read, or holds no ranking tasks.
-    """
-
-    def __init__(self, name: str, runs: Sequence[Run]) -> None:
-        self.name = name
-        self.models: dict[str, list[Read]] = {}
+    def __init__(self, runs: Sequence[Run]) -> None:
+        self.models: dict[str, list[LoadedRun]] = {}
         for run in runs:
-            self.models.setdefault(run.model, []).append(read_run(run))
-
-    @property
-    def num_rows(self) -> int:
-        """Number of rows of all its tables."""
-        return sum(len(read.analysis.rows) for read in self.reads)
-
-    @cached_property
-    def reads(self) -> list[Read]:
-        """All its runs, those of a model next to each other."""
-        return [read for reads in self.models.values() for read in reads]
+            self.models.setdefault(run.model, []).append(load_run(run))
+        self.runs = [run for runs in self.models.values() for run in runs]
+        self.num_rows = sum(len(run.analysis.rows) for run in self.runs)
+        # the tasks that most runs share
+        digests = Counter(run.tasks for run in self.runs if run.tasks)
+        tasks = digests.most_common(1)[0][0] if digests else ""
+        self.reference = next((run for run in self.runs if run.tasks == tasks), self.runs[0])
+        same = {model: all(run.tasks == tasks for run in runs) for model, runs in self.models.items()}
+        self.aligned = {model: runs for model, runs in self.models.items() if tasks and same[model]}
 
     @cached_property
-    def tasks(self) -> str:
-        """The digest of the tasks that most runs share; "" if no run has an order of its own."""
-        shared = Counter(read.tasks for read in self.reads if read.tasks)
-        return shared.most_common(1)[0][0] if shared else ""
+    def facts(self) -> tuple[int, tuple[int, int], dict[str, float]]:
+        """Number of tasks, smallest and largest number of candidates, and share of tied tasks by model."""
+        sample = self.reference.analysis.sample()
+        counts = sample.candidate_counts.num_candidates
+        samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
+        ties = {model: sum(one.tie_mass / one.total for one in found) / len(found) for model, found in samples.items()}
+        return sample.num_tasks, (int(counts[0]), int(counts[-1])), ties
 
-    @cached_property
-    def aligned(self) -> dict[str, list[Read]]:
-        """The models whose runs are all of the shared tasks: these can be compared."""
-        same = {model: all(read.tasks == self.tasks for read in reads) for model, reads in self.models.items()}
-        return {model: reads for model, reads in self.models.items() if self.tasks and same[model]}
+    def notes(self, seeds: Sequence[str]) -> list[str]:
+        """Reasons why models are not compared, missing seeds, NaN, sampled candidates, and warnings from reading."""
+        found = [self._misaligned(model) for model in self.models if model not in self.aligned]
+        for model, runs in self.models.items():
+            present = [run.run.seed for run in runs]
+            if missing := [seed for seed in seeds if seed not in present]:
+                found.append(f"{model} lacks seed {', '.join(missing)}")
+            if nan := sum(run.analysis.num_nan for run in runs):
+                found.append(f"{model} has NaN scores in {nan} tasks, which never help")
+            if sampled := sum(run.analysis.num_sampled for run in runs):
+                found.append(
+                    f"{model} was ranked among sampled candidates in {sampled} tasks: only mr and auc estimate the "
+                    "values among all candidates"
+                )
+            notes = dict.fromkeys(note for run in runs for note in run.notes if "NaN" not in note)
+            found += [f"{model}: {note}" for note in notes]
+            if any(int(Columns(run.analysis.rows).num_candidates.max()) == 1 for run in runs):
+                found.append(f"all tasks of {model} have a single candidate")
+        return found
 
-    @cached_property
-    def reference(self) -> Read:
-        """A run of the shared tasks, which stands for chance and for what is said of the tasks."""
-        return next((read for read in self.reads if read.tasks == self.tasks), self.reads[0])
-
-    @cached_property
-    def misaligned(self) -> tuple[str, ...]:
-        """Why models that are not among the aligned ones cannot be compared."""
-        notes = []
-        for model, reads in self.models.items():
-            if model in self.aligned:
-                continue
-            odd = next(read for read in reads if read.tasks != self.tasks or not read.tasks)
-            told = [f"{self.reference.run.model}, seed {self.reference.run.seed},", f"{model}, seed {odd.run.seed},"]
-            try:
-                with warnings.catch_warnings():  # told already, when it was read
-                    warnings.simplefilter("ignore", RankMetricWarning)
-                    if odd is self.reference:
-                        paired_rows([odd.table], told[:1])
-                    else:
-                        paired_rows([self.reference.table, odd.table], told)
-                why = "the order of its tasks is not known"
-            except ValueError as error:
-                why = str(error)
-            notes.append(f"{model} is not compared: {why}")
-        return tuple(notes)
-
-    def counted(self, side: str, min_candidates: int) -> bool:
-        """Whether the shared tasks have any of a side with so many candidates."""
-        return bool(used(self.reference.rows, side, min_candidates).any())  # type: ignore[arg-type]
+    def _misaligned(self, model: str) -> str:
+        reference = self.reference
+        odd = next(run for run in self.models[model] if run.tasks != reference.tasks or not run.tasks)
+        pair = [odd] if odd is reference else [reference, odd]
+        reason = "the order of its tasks is not known"
+        try:
+            with warnings.catch_warnings():  # load_run has recorded them
+                warnings.simplefilter("ignore", RankMetricWarning)
+                paired_rows([run.table for run in pair], [f"{run.run.model}, seed {run.run.seed}," for run in pair])
+        except ValueError as error:
+            reason = str(error)
+        return f"{model} is not compared: {reason}"

@@ -1,91 +1,273 @@
-"""Models by data sets as a table: the best, its equals, margins, chance, and facts of the data sets."""
+"""StudyTable: models by datasets with intervals and marks of significance."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
-import numpy as np
-
-from torchrankmetrics.definitions.candidates import FloatArray
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
 from torchrankmetrics.inference.testing import holm, one_sided
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.plots.datasets import intervals_by_dataset
-from torchrankmetrics.rendering import Cell as Written, Column, Rendered, Styled, Tabular
-from torchrankmetrics.study.cells import Cell, Joint, Measured
-from torchrankmetrics.study.runs import DataSet
-from torchrankmetrics.table.columns import Columns
+from torchrankmetrics.rendering import Cell as Entry, Column, Rendered, Styled, Tabular, paper_name
+from torchrankmetrics.study.cells import Cell, DatasetResult
 from torchrankmetrics.validation import check_choice, one_number, shown
 
 if TYPE_CHECKING:
     from torchrankmetrics.plots.canvas import Axes, Figure
-    from torchrankmetrics.study.rank_study import RankStudy
+
+EQUAL, RANDOM, WITHIN = "†", "‡", "≈"
+_STARS = (0.05, 0.01, 0.001)
+Rows = Literal["models", "datasets"]
+Facts = tuple[int, tuple[int, int], Mapping[str, float]]
+Results = Mapping[tuple[str, str], DatasetResult]
 
 
-@dataclass(frozen=True)
-class Facts:
-    """Facts of a data set.
+@dataclass(frozen=True, eq=False)
+class StudyTable(Rendered):
+    """Models by datasets: printed with a column per dataset, in machine formats (CSV, JSON, pandas) a row per cell.
 
     Attributes:
-        num_tasks: ranking tasks of its reference run.
-        candidates: their smallest and largest number.
-        sides: that occur.
-        tie_rates: share of tasks in which the true candidate shares its score, by model, mean over seeds.
-        warnings: what is wrong, or other than one would think.
+        measures: its metrics.
+        models, datasets: names.
+        cells: by (key of the metric, model, dataset), without missing ones.
+        results: tests of each (key of the metric, dataset), and its value under random ranking.
+        facts: by dataset: number of tasks, numbers of candidates, share of ties by model.
+        warnings: by dataset.
+        confidence_level: of the intervals; 1 - confidence_level is the family-wise error rate of the marks.
+        cluster: unit of the intervals and tests.
+        margin: difference that does not matter, in units of the metrics; None: not tested.
+        rows: rows of printed tables, "models" or "datasets".
+        intervals: whether printed tables have intervals.
+        baseline, stars: see ``marked``.
     """
 
-    num_tasks: int
-    candidates: tuple[int, int]
-    sides: tuple[str, ...]
-    tie_rates: Mapping[str, float]
-    warnings: tuple[str, ...]
+    measures: tuple[Measure, ...]
+    models: tuple[str, ...]
+    datasets: tuple[str, ...]
+    cells: Mapping[tuple[str, str, str], Cell]
+    results: Results
+    facts: Mapping[str, Facts]
+    warnings: Mapping[str, Sequence[str]]
+    confidence_level: float
+    cluster: str | None
+    margin: float | None
+    rows: Rows = "models"
+    intervals: bool = True
+    baseline: str | None = None
+    stars: bool = False
+
+    def cell(self, model: str, dataset: str, metric: str | None = None) -> Cell | None:
+        """Return a cell of a metric, of the first one by default; None if it is missing."""
+        return self.cells.get((metric or self.measures[0].key, model, dataset))
+
+    def value(self, metric: str, model: str, dataset: str) -> float:
+        """Value of a cell; NaN if it is missing."""
+        cell = self.cells.get((metric, model, dataset))
+        return math.nan if cell is None else cell.value
+
+    def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
+        """Return the same table, printed with datasets as rows, or without intervals."""
+        return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
+
+    def marked(self, baseline: str | None = None, stars: bool = False) -> Self:
+        """Return the table with stars for models that differ significantly from a baseline (default: from the best)."""
+        if baseline is not None:
+            check_choice("baseline", baseline, self.models)
+        return replace(self, baseline=baseline, stars=stars)
+
+    def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> "StudyTable":
+        """Return the part with some metrics and models, with the marks of the whole table."""
+        return replace(self, measures=tuple(measures), models=self.models if models is None else tuple(models))
+
+    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
+        """Draw a metric (its key; default: the first one), see ``plots.intervals_by_dataset``."""
+        key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
+        cells = {
+            data: {m: (c.value, c.low, c.high) for m in self.models if (c := self.cell(m, data, key)) is not None}
+            for data in self.datasets
+        }
+        chance = {data: self.results[key, data].chance for data in self.datasets}
+        known = {data: value for data, value in chance.items() if not math.isnan(value)}
+        return intervals_by_dataset(cells, paper_name(key), chance=known, ax=ax)
+
+    def tabular(self) -> Tabular:
+        """Columns, cells and notes of printed tables."""
+        by_model, several = self.rows == "models", len(self.measures) > 1
+        outer, inner = (self.models, self.datasets) if by_model else (self.datasets, self.models)
+        columns = [Column("model" if by_model else "dataset", key=True)]
+        for name in inner if by_model else [*inner, "chance"]:
+            for one in self.measures:
+                heading = paper_name(one.key) if several else name
+                above = name if several else ""
+                columns.append(Column(f"{name} {one.key}", heading, above, digits=3, metric=one.key))
+        stars = self._stars()
+        lines: list[list[Entry]] = []
+        for name in outer:
+            places = [(name, other) if by_model else (other, name) for other in inner]
+            line = [self._entry(one, model, data, stars) for model, data in places for one in self.measures]
+            lines.append([name, *line, *([] if by_model else (self._chance(one, name) for one in self.measures))])
+        if by_model:
+            lines.append(["chance", *(self._chance(one, data) for data in self.datasets for one in self.measures)])
+        return Tabular(columns, lines, self.notes)
 
     @property
-    def words(self) -> str:
-        """All of it in a line."""
-        low, high = self.candidates
-        among = f"{low}" if low == high else f"{low} to {high}"
-        ties = sorted(100 * rate for rate in self.tie_rates.values())
-        tied = f"{ties[0]:.1f} to {ties[-1]:.1f} %" if ties[-1] - ties[0] >= 0.05 else f"{ties[-1]:.1f} %"
-        return "; ".join([f"{self.num_tasks} tasks among {among} candidates, {tied} ties", *self.warnings])
+    def notes(self) -> tuple[str, ...]:
+        """Legend, then facts and warnings of the datasets."""
+        about = []
+        for data in self.datasets:
+            tasks, (low, high), rates = self.facts[data]
+            candidates = str(low) if low == high else f"{low} to {high}"
+            fact = f"{data}: {tasks} tasks among {candidates} candidates, {ties(rates)}% ties"
+            about.append("; ".join([fact, *self.warnings[data]]) + ".")
+        return (*self.legend, *about, *self.doubts)
 
-
-def facts_of(dataset: DataSet, seeds: Sequence[str]) -> Facts:
-    """Look at all runs of a data set."""
-    sample = dataset.reference.analysis.sample()
-    counts = sample.candidate_counts.num_candidates
-    rates, warnings = {}, list(dataset.misaligned)
-    for model, reads in dataset.models.items():
-        samples = [read.analysis.sample() for read in reads]
-        rates[model] = sum(one.tie_mass / one.total for one in samples) / len(samples)
-        there = [read.run.seed for read in reads]
-        if lacking := [seed for seed in seeds if seed not in there]:
-            warnings.append(f"{model} lacks seed {', '.join(lacking)}")
-        nan = sum(read.analysis.num_nan for read in reads)
-        if nan:
-            warnings.append(f"{model} has NaN scores in {nan} tasks, which never help")
-        sampled = sum(read.analysis.num_sampled for read in reads)
-        if sampled:
-            warnings.append(
-                f"{model} was ranked among sampled candidates in {sampled} tasks: only mr and auc carry over"
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """Sentences that explain intervals, bold print and marks."""
+        cells = [cell for (key, model, _), cell in self.cells.items() if self._has(key, model)]
+        several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
+        rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
+        number, found = self.num_tests, []
+        if self.intervals:
+            over = "tasks and training seeds" if several else "test tasks"
+            unit = "" if self.cluster is None else f", clustered by {self.cluster}"
+            values = "Means over seeds" if several else "Values"
+            found.append(f"{values} with {100 * self.confidence_level:g}% intervals over {over}{unit}.")
+        elif several:
+            found.append("Means over seeds.")
+        if number and self.baseline is None and not self.stars:
+            found.append(
+                "Bold: best of its dataset. "
+                f"{EQUAL}: not significantly different from the best ({rate}, {number} pairwise comparisons)."
             )
-        for note in dict.fromkeys(note for read in reads for note in read.notes if "NaN" not in note):
-            warnings.append(f"{model}: {note}")
-        low = sum(int(Columns(read.analysis.rows).num_candidates.max()) == 1 for read in reads)
-        if low:
-            warnings.append(f"{model} has tasks of a single candidate only")
-    low, high = int(counts[0]), int(counts[-1])
-    sides = tuple(map(str, dataset.reference.analysis.sides))
-    return Facts(sample.num_tasks, (low, high), sides, rates, tuple(warnings))
+        elif number:
+            other = self.baseline or "the best"
+            number = number if self.baseline is None else len(self._against_baseline())
+            levels = ", ".join(f"{level:g}" for level in _STARS)
+            test = f"p ≤ {levels}, adjusted by Holm's method for" if self.stars else f"{rate},"
+            marks = "*, **, ***" if self.stars else "*"
+            found.append(
+                f"Bold: best of its dataset. {marks}: significantly different from {other} ({test} {number} "
+                "pairwise comparisons)."
+            )
+        if any(cell.is_better_than_random is False for cell in cells):
+            found.append(f"{RANDOM}: not significantly better than random ranking ({rate} for each metric).")
+        if self.margin is not None:
+            tests = sum(len(one.tested) for one in self.results.values() if one.models is not None)
+            found.append(f"{WITHIN}: no other model is better by {self.margin:g} or more ({rate}, {tests} models).")
+        return tuple(found)
+
+    @property
+    def num_tests(self) -> int:
+        """Number of pairs of models in the family of the marks."""
+        return sum(len(one.pairs) for one in self.results.values())
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """Reasons why models are not compared, and intervals that rest on too few tasks."""
+        found = [
+            f"{key} on {data}: not compared, as {one.remark}."
+            for (key, data), one in self.results.items()
+            if one.remark
+        ]
+        few = [
+            f"{m} on {data} ({key})"
+            for (key, m, data), cell in self.cells.items()
+            if cell.effective_tasks < LEAST_EFFECTIVE_TASKS
+        ]
+        if few:
+            listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
+            least = f"{LEAST_EFFECTIVE_TASKS:g}"
+            found.append(f"Intervals from fewer than {least} effective tasks may miss the true value: {listed}.")
+        return tuple(found)
+
+    @property
+    def random_cells(self) -> Iterator[str]:
+        """Cells that are not significantly better than random ranking, in words."""
+        for (key, model, data), cell in self.cells.items():
+            if cell.is_better_than_random is False:
+                chance = self.results[key, data].chance
+                yield (
+                    f"{model} on {data}: {paper_name(key)} {cell.value:.3f} is not significantly better than random "
+                    f"ranking ({chance:.3f})"
+                )
+
+    def records(self) -> Tabular:
+        """A row per model, dataset and metric, with all numbers."""
+        text = (
+            "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
+            "better_than_random chance num_tasks min_candidates max_candidates tie_rate"
+        )
+        names = [*text.split(), *(["p_within"] if self.margin is not None else [])]
+        lines = [
+            (model, data, one.key, *self._record(one.key, model, data))
+            for data in self.datasets
+            for one in self.measures
+            for model in self.models
+        ]
+        return Tabular.named(names, lines, self.notes, keys=3)
+
+    def _record(self, key: str, model: str, data: str) -> tuple[Entry, ...]:
+        cell, (tasks, candidates, rates) = self.cells.get((key, model, data)), self.facts[data]
+        known: tuple[Entry, ...] = (self.results[key, data].chance, tasks, *candidates, rates.get(model))
+        if self.margin is not None:
+            known += (None if cell is None else cell.p_within,)
+        if cell is None:
+            return (None,) * 11 + known
+        better = cell.is_better_than_random
+        values = (cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share)
+        ranks = cell.rank or (None, None)
+        return (*values, int(cell.best), cell.p_best, *ranks, None if better is None else int(better), *known)
+
+    def _has(self, key: str, model: str) -> bool:
+        return model in self.models and any(one.key == key for one in self.measures)
+
+    def _entry(self, one: Measure, model: str, data: str, stars: Mapping[tuple[str, str, str], float]) -> Entry:
+        cell, alpha = self.cells.get((one.key, model, data)), 1 - self.confidence_level
+        if cell is None:
+            return None
+        ends = (cell.low, cell.high) if self.intervals else (math.nan, math.nan)
+        if self.baseline is None and not self.stars:
+            mark = EQUAL * (not cell.best and cell.p_best > alpha)
+        else:
+            p = stars.get((one.key, model, data), math.nan)
+            mark = "*" * (sum(p <= level for level in _STARS) if self.stars else int(p <= alpha))
+        mark += RANDOM * (cell.is_better_than_random is False) + WITHIN * (cell.p_within <= alpha + 1e-12)
+        return Styled(cell.value, *ends, digits=self._digits(one, data), bold=cell.best, mark=mark)
+
+    def _chance(self, one: Measure, data: str) -> Entry:
+        return Styled(self.results[one.key, data].chance, digits=self._digits(one, data))
+
+    def _digits(self, one: Measure, data: str) -> int:
+        values = [abs(cell.value) for (key, _, name), cell in self.cells.items() if (key, name) == (one.key, data)]
+        largest = max((value for value in values if math.isfinite(value)), default=0.0)
+        return 3 if largest < 10 else 2 if largest < 100 else 1
+
+    def _against_baseline(self) -> dict[tuple[str, str, str], float]:
+        """P-values of the other models against the baseline, one family, by (metric, model, dataset)."""
+        found = {
+            (key, b if a == self.baseline else a, data): values[-1]
+            for (key, data), one in self.results.items()
+            for (a, b), values in one.pairs.items()
+            if self.baseline in (a, b)
+        }
+        return dict(zip(found, holm(list(found.values())).tolist(), strict=True))
+
+    def _stars(self) -> Mapping[tuple[str, str, str], float]:
+        if self.baseline is not None:
+            return self._against_baseline()
+        return {place: cell.p_best for place, cell in self.cells.items() if self.stars}
+
+
+def ties(rates: Mapping[str, float]) -> str:
+    """Smallest and largest share of ties of the models, in percent."""
+    low, high = (100 * end(rates.values()) for end in (min, max))
+    return f"{low:.1f} to {high:.1f}" if high - low >= 0.05 else f"{high:.1f}"
 
 
 def check_margin(margin: float | None) -> float | None:
-    """Refuse what is no margin.
-
-    Raises:
-        TypeError, ValueError: unless it is None, or a number above 0.
-    """
+    """Validate a margin: None, or a number above 0."""
     if margin is None:
         return None
     number = one_number(margin)
@@ -96,270 +278,55 @@ def check_margin(margin: float | None) -> float | None:
     return float(number)
 
 
-def p_within(
-    found: Mapping[tuple[str, str], Measured], measures: Mapping[str, Measure], margin: float
-) -> dict[tuple[str, str, str], float]:
-    """Test of every model "some other of the data set is better by the margin or more", by (metric, model, data set).
-
-    It is rejected where that is rejected for each of the others, whichever of them is the best in truth (an
-    intersection-union test); Holm's correction makes all cells one family.
-
-    Args:
-        found: by (metric, data set).
-        measures: by metric.
-        margin: > 0, in the units of the metrics in their views.
-
-    Source: Berger 1982 (doi:10.1080/00401706.1982.10487790); Schuirmann 1987 (doi:10.1007/BF01068419).
-    """
-    p_values = {
-        (key, model, data): _p_of(one.joint, i, len(one.tested), bool(measures[key].higher_is_better), margin)
-        for (key, data), one in found.items()
-        if one.joint is not None
-        for i, model in enumerate(one.tested)
-    }
-    known = {place: p for place, p in p_values.items() if not math.isnan(p)}
-    return dict(zip(known, holm(np.array(list(known.values()))).tolist(), strict=True)) if known else {}
-
-
-def _p_of(joint: Joint, model: int, number: int, higher: bool, margin: float) -> float:
-    """The largest of the p-values of "the other is better by the margin or more"."""
-    if not joint.slope or math.isnan(joint.slope):
-        return math.nan
-    sign = 1 if higher else -1
-    values = joint.models.value * joint.slope * sign  # up to a constant, higher is better
-    found = []
-    for other in range(number):
-        if other != model:
-            lead = float(values[model] - values[other])
-            found.append(one_sided(lead, margin, joint.p_value(model, other, -sign * margin), 1.0).below)
-    return max(found)
-
-
-MARK, WITHIN = "†", "≈"
-Rows = Literal["models", "datasets"]
-
-
-@dataclass(frozen=True, eq=False)
-class StudyTable(Rendered):
-    """Models by data sets: for people a column per data set, for programs (CSV, JSON, pandas) a row per cell.
-
-    Attributes:
-        measures: what is told.
-        models, datasets: names.
-        cells: by (key of the measure, model, data set); those that are missing are not there.
-        chance: value by chance, by (key, data set); NaN where nobody can tell.
-        facts: what must be known of each data set.
-        confidence_level: of the intervals, and of the family.
-        cluster: what was drawn together.
-        num_tests: pairs of models in the family.
-        rows: what is a row for people, "models" or "datasets".
-        intervals: whether people see intervals.
-        margin: what counts as no difference, in the units of the metrics; None: nothing was asked of it.
-        num_within: models that were tested against it.
-        remarks: what is not compared, and why.
-    """
-
-    measures: tuple[Measure, ...]
-    models: tuple[str, ...]
-    datasets: tuple[str, ...]
-    cells: Mapping[tuple[str, str, str], Cell]
-    chance: Mapping[tuple[str, str], float]
-    facts: Mapping[str, Facts]
-    confidence_level: float
-    cluster: str | None
-    num_tests: int
-    rows: Rows = "models"
-    intervals: bool = True
-    margin: float | None = None
-    num_within: int = 0
-    remarks: tuple[str, ...] = ()
-
-    def cell(self, model: str, dataset: str, metric: str | None = None) -> Cell | None:
-        """A cell; None if it is missing.
-
-        Args:
-            model: name.
-            dataset: name.
-            metric: key of a measure; None: the first.
-        """
-        return self.cells.get((metric or self.measures[0].key, model, dataset))
-
-    def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
-        """The same table, written otherwise: data sets as rows, or values without their intervals."""
-        return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
-
-    def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> "StudyTable":
-        """The part that is of some measures (and models), with the marks of the whole family."""
-        keys, kept = {one.key for one in measures}, self.models if models is None else tuple(models)
-        cells = {place: cell for place, cell in self.cells.items() if place[0] in keys and place[1] in kept}
-        return replace(self, measures=tuple(measures), models=kept, cells=cells)
-
-    def plot(self, metric: str | None = None, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-        """Draw a metric, the first if none is said, by its key: see ``plots.intervals_by_dataset``."""
-        key = check_choice("metric", metric or self.measures[0].key, [one.key for one in self.measures])
-        cells = {
-            data: {m: (c.value, c.low, c.high) for m in self.models if (c := self.cell(m, data, key)) is not None}
-            for data in self.datasets
-        }
-        chance = {data: self.chance[key, data] for data in self.datasets if not math.isnan(self.chance[key, data])}
-        return intervals_by_dataset(cells, key, chance=chance, ax=ax)
-
-    def tabular(self) -> Tabular:
-        """The table as people read it."""
-        several = len(self.measures) > 1
-        names = self.datasets if self.rows == "models" else self.models
-        others = self.models if self.rows == "models" else self.datasets
-        chance = [] if self.rows == "models" else ["chance"]
-        columns = [Column("model" if self.rows == "models" else "dataset", key=True)]
-        for name in [*names, *chance]:
-            for one in self.measures:
-                heading = one.key if several else name
-                columns.append(Column(f"{name} {one.key}", heading, above=name if several else ""))
-        lines: list[list[Written]] = []
-        for other in others:
-            pairs = [(name, other) if self.rows == "models" else (other, name) for name in names]
-            line = [self._written(one, model, data) for data, model in pairs for one in self.measures]
-            if chance:
-                line += [self._chance(one, other) for one in self.measures]
-            lines.append([other, *line])
-        if not chance:
-            lines.append(["chance", *(self._chance(one, name) for name in names for one in self.measures)])
-        return Tabular(columns, lines, self.notes)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What stands below the table: how to read it, then what is particular about its data sets."""
-        about = (f"{name}: {self.facts[name].words}." for name in self.datasets)
-        return (*self.how_to_read, *about, *self.remarks, *self.doubtful)
-
-    @property
-    def how_to_read(self) -> tuple[str, ...]:
-        """What the intervals, the bold and the mark say."""
-        several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
-        told = []
-        if self.intervals:
-            of = "tasks and training seeds" if several else "test tasks"
-            drawn = "" if self.cluster is None else f", drawn together by {self.cluster}"
-            values = "Means over seeds" if several else "Values"
-            told.append(f"{values} with {100 * self.confidence_level:g} % intervals of {of}{drawn}.")
-        elif several:
-            told.append("Means over seeds.")
-        if self.num_tests:
-            told.append(
-                f"Bold: best of its data set. {MARK}: cannot be told from it; all {self.num_tests} pairs of models are "
-                f"one family with an error of {100 * (1 - self.confidence_level):.3g} %."
-            )
-        if self.margin is not None:
-            told.append(
-                f"{WITHIN}: shown that no other model is better by {self.margin:g} or more; the {self.num_within} "
-                f"tests are one family with an error of {100 * (1 - self.confidence_level):.3g} %."
-            )
-        return tuple(told)
-
-    @property
-    def doubtful(self) -> tuple[str, ...]:
-        """Which intervals may well miss."""
-        few = [
-            f"{m} on {data} ({key})"
-            for (key, m, data), cell in self.cells.items()
-            if cell.effective_tasks < LEAST_EFFECTIVE_TASKS
-        ]
-        if not few:
-            return ()
-        listed = ", ".join(few[:5]) + (f" and {len(few) - 5} more" if len(few) > 5 else "")
-        return (f"Intervals rest on fewer than {LEAST_EFFECTIVE_TASKS:g} tasks and may well miss: {listed}.",)
-
-    def records(self) -> Tabular:
-        """A row per model, data set and metric, with all that is known of it: what programs get."""
-        text = (
-            "model dataset metric value low high standard_error num_seeds seed_share best p_best rank_low rank_high "
-            "chance num_tasks min_candidates max_candidates tie_rate"
-        )
-        names = [*text.split(), *(["p_within"] if self.margin is not None else [])]
-        lines = []
-        for data in self.datasets:
-            for one in self.measures:
-                for model in self.models:
-                    lines.append((model, data, one.key, *self._record(one.key, model, data)))
-        return Tabular.named(names, lines, self.notes, keys=3)
-
-    def _record(self, key: str, model: str, data: str) -> tuple[Written, ...]:
-        cell, facts = self.cells.get((key, model, data)), self.facts[data]
-        known: tuple[Written, ...] = (
-            self.chance[key, data],
-            facts.num_tasks,
-            *facts.candidates,
-            facts.tie_rates.get(model),
-        )
-        if self.margin is not None:
-            known += (None if cell is None else cell.p_within,)
-        if cell is None:
-            return (None,) * 10 + known
-        rank = cell.rank or (None, None)
-        values = (cell.value, cell.low, cell.high, cell.standard_error, len(cell.seeds), cell.seed_share)
-        return (*values, int(cell.best), cell.p_best, *rank, *known)
-
-    def _written(self, one: Measure, model: str, data: str) -> Written:
-        cell = self.cells.get((one.key, model, data))
-        if cell is None:
-            return None
-        digits = self._digits(one, data)
-        text = "-" if math.isnan(cell.value) else f"{cell.value:.{digits}f}"
-        if self.intervals and not math.isnan(cell.low):
-            text += f" [{cell.low:.{digits}f}, {cell.high:.{digits}f}]"
-        equal = not cell.best and cell.p_best > 1 - self.confidence_level
-        within = cell.p_within <= 1 - self.confidence_level + 1e-12
-        return Styled(cell.value, text, bold=cell.best, mark=MARK * equal + WITHIN * within)
-
-    def _chance(self, one: Measure, data: str) -> Written:
-        value = self.chance[one.key, data]
-        return None if math.isnan(value) else Styled(value, f"{value:.{self._digits(one, data)}f}")
-
-    def _digits(self, one: Measure, data: str) -> int:
-        """Behind the point: three of a share, fewer of what is large."""
-        values = [abs(cell.value) for (key, _, name), cell in self.cells.items() if (key, name) == (one.key, data)]
-        largest = max((value for value in values if math.isfinite(value)), default=0.0)
-        return 3 if largest < 10 else 2 if largest < 100 else 1
-
-
 def study_table(
-    study: "RankStudy",
     measures: Sequence[Measure],
-    found: Mapping[tuple[str, str], Measured],
+    models: Sequence[str],
+    results: Results,
+    p_random: Mapping[tuple[str, str], Mapping[str, Sequence[float]]],
+    facts: Mapping[str, Facts],
+    warnings: Mapping[str, Sequence[str]],
+    *,
     confidence_level: float,
     cluster: str | None,
     margin: float | None,
 ) -> StudyTable:
-    """Put the cells of all data sets together, and test all pairs of models as one family."""
-    adjusted = holm(np.concatenate([one.p_values for one in found.values()]))
-    ends = np.cumsum([len(one.pairs) for one in found.values()])
-    family = dict(zip(found, np.split(adjusted, ends[:-1]), strict=True))
+    """Collect the cells of all datasets, and test all pairs of models as one family."""
+    alpha = 1 - confidence_level
+    adjusted = iter(holm([values[-1] for one in results.values() for values in one.pairs.values()]).tolist())
+    p_pairs = {place: {pair: next(adjusted) for pair in one.pairs} for place, one in results.items()}
     directions = {measure.key: measure.higher_is_better for measure in measures}
     cells = {}
-    for (key, data), one in found.items():
-        for model, cell in _marked(one, family[key, data], directions[key], confidence_level).items():
+    for (key, data), one in results.items():
+        for model, cell in _ranked(one, p_pairs[key, data], directions[key], alpha).items():
             cells[key, model, data] = cell
-    within = {} if margin is None else p_within(found, {measure.key: measure for measure in measures}, margin)
-    cells |= {place: replace(cells[place], p_within=p) for place, p in within.items()}
-    remarks = [f"{key} on {data}: not compared, as {one.remark}." for (key, data), one in found.items() if one.remark]
+    for key in directions:
+        runs = [(key, m, d, p) for (k, d), found in p_random.items() if k == key for m, ps in found.items() for p in ps]
+        for (_, m, d, _), p in zip(runs, holm([p for *_, p in runs]).tolist(), strict=True):
+            cell = cells[key, m, d]
+            if not math.isnan(cell.value):
+                better = p <= alpha and cell.is_better_than_random is not False
+                cells[key, m, d] = replace(cell, is_better_than_random=better)
+    if margin is not None:
+        for place, p in _p_within(results, directions, margin).items():
+            cells[place] = replace(cells[place], p_within=p)
     return StudyTable(
         measures=tuple(measures),
-        models=tuple(study.models),
-        datasets=tuple(study.datasets),
+        models=tuple(models),
+        datasets=tuple(facts),
         cells=cells,
-        chance={place: one.chance for place, one in found.items()},
-        facts={name: facts_of(study.dataset(name), study.seeds) for name in study.datasets},
+        results=results,
+        facts=facts,
+        warnings=warnings,
         confidence_level=confidence_level,
         cluster=cluster,
-        num_tests=len(adjusted),
         margin=margin,
-        num_within=len(within),
-        remarks=tuple(remarks),
     )
 
 
-def _marked(one: Measured, adjusted: FloatArray, higher: bool | None, confidence_level: float) -> dict[str, Cell]:
-    """The cells of a data set with the best of them, what cannot be told from it, and the ranks that are possible."""
+def _ranked(
+    one: DatasetResult, adjusted: Mapping[tuple[str, str], float], higher: bool | None, alpha: float
+) -> dict[str, Cell]:
+    """The cells of a dataset with the best ones, tests against them, and the ranks that remain possible."""
     cells = dict(one.cells)
     comparable = one.tested if len(one.tested) > 1 else tuple(cells)
     values = {name: cells[name].value for name in comparable if not math.isnan(cells[name].value)}
@@ -367,19 +334,44 @@ def _marked(one: Measured, adjusted: FloatArray, higher: bool | None, confidence
         return cells
     top = (max if higher else min)(values.values())
     best = [name for name, value in values.items() if value == top]
-    for name in best:
-        cells[name] = replace(cells[name], best=True)
+    cells |= {name: replace(cells[name], best=True) for name in best}
     if not one.pairs:
         return cells
-    k = len(one.tested)
-    p, better = np.ones((k, k)), np.zeros((k, k), dtype=bool)
-    for (a, b), value in zip(one.pairs, adjusted, strict=True):
-        p[a, b] = p[b, a] = value
-        if value <= 1 - confidence_level:
-            ahead = (cells[one.tested[a]].value > cells[one.tested[b]].value) == higher
-            better[(a, b) if ahead else (b, a)] = True
-    first = one.tested.index(best[0])
-    for i, name in enumerate(one.tested):
-        rank = (1 + int(better[:, i].sum()), k - int(better[i].sum()))
-        cells[name] = replace(cells[name], p_best=1.0 if name in best else float(p[first, i]), rank=rank)
+    behind: dict[str, int] = dict.fromkeys(one.tested, 0)
+    ahead = dict(behind)
+    for pair, p in adjusted.items():
+        if p <= alpha:
+            a, b = pair if (cells[pair[0]].value > cells[pair[1]].value) == higher else pair[::-1]
+            ahead[a] += 1
+            behind[b] += 1
+    for name in one.tested:
+        p_best = next((p for pair, p in adjusted.items() if set(pair) == {name, best[0]}), 1.0)
+        rank = (1 + behind[name], len(one.tested) - ahead[name])
+        cells[name] = replace(cells[name], p_best=1.0 if name in best else p_best, rank=rank)
     return cells
+
+
+def _p_within(
+    results: Results, directions: Mapping[str, bool | None], margin: float
+) -> dict[tuple[str, str, str], float]:
+    """P-values of "some other model is better by the margin or more", by (metric, model, dataset).
+
+    The largest p-value over the other models counts, whichever of them is the best (an intersection-union test);
+    Holm's method makes all cells one family.
+
+    Source: Berger 1982 (doi:10.1080/00401706.1982.10487790); Schuirmann 1987 (doi:10.1007/BF01068419).
+    """
+    found = {}
+    for (key, data), one in results.items():
+        if one.models is None or not one.slope or math.isnan(one.slope):
+            continue
+        sign = 1 if directions[key] else -1
+        values = one.models.value * one.slope * sign  # up to a constant, higher is better
+        for i, model in enumerate(one.tested):
+            found[key, model, data] = max(
+                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0).below
+                for j in range(len(one.tested))
+                if j != i
+            )
+    known = {place: p for place, p in found.items() if not math.isnan(p)}
+    return dict(zip(known, holm(list(known.values())).tolist(), strict=True)) if known else {}
