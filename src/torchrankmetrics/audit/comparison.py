@@ -11,7 +11,7 @@ from torch import Tensor
 
 from torchrankmetrics.audit.cases import Case
 from torchrankmetrics.definitions.sample import RANK_TYPES, RankType
-from torchrankmetrics.definitions.kinds import AtMost
+from torchrankmetrics.definitions.tasks import AtMost
 from torchrankmetrics.metrics.evaluate import evaluate
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.ranking.ranks import Ranks
@@ -214,7 +214,8 @@ class Comparison:
 
 def hits_k(name: MetricName) -> int:
     """The k of hits at k; 0 for other metrics."""
-    return name.definition.f.k if isinstance(name.definition.f, AtMost) else 0
+    definition = name.definition.of_tasks
+    return definition.f.k if definition is not None and isinstance(definition.f, AtMost) else 0
 
 
 def is_base(name: MetricName) -> bool:
