@@ -232,7 +232,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Whether the value is a mean over queries."""
         return self.aggregation == "mean"
 
-    has_expected = has_p_value = is_mean_of_f  # type: ignore[assignment]
+    has_expected = has_p_value = is_mean_of_f
 
     @property
     def is_share(self) -> bool:  # type: ignore[override]
