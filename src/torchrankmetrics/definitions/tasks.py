@@ -243,10 +243,11 @@ class RankDefinition(MetricDefinition[RankSample]):
         return expectation.moments(self, num_candidates, weight)
 
     def log_p_value(self, sample: RankSample) -> tuple[float, float]:
-        from torchrankmetrics.null.tails.significance import log_p_value
+        from torchrankmetrics.null.p_values import p_value_bracket
 
         value, mean = self.value(sample, "pessimistic"), float(self._aggregate(sample, "pessimistic")[0])
-        return log_p_value(self, value, sample.candidate_counts, mean=mean), 0.0
+        low, high = p_value_bracket(self, value, sample.candidate_counts, mean=mean)
+        return high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
 
     def unit_values(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Value of f of each entry, (m,) float64, "expected": its mean over tie orders; of the tie rate 1 for a tie."""
@@ -304,6 +305,7 @@ class RankDefinition(MetricDefinition[RankSample]):
         return value if math.isfinite(value) else None
 
 
+_RESOLVED = 1e-3  # relative width of a bracket of p that counts as none
 _FAR = 1 << 20  # rank at which the direction of a metric is read
 _PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
