@@ -19,7 +19,7 @@ def calls_of(monkeypatch, module, name):
 
 @pytest.mark.parametrize("metrics", [["mrr"], [*METRICS, "amri", "z_mrr", "adjusted_gmr", "tail_mr", "optimistic_mr"]])
 def test_scores_are_ranked_once_and_rows_read_once_for_any_number_of_metrics(metrics, monkeypatch):
-    ranked = calls_of(monkeypatch, blocks_module, "rank_with_rows")
+    ranked = calls_of(monkeypatch, blocks_module, "rank_dense")
     read = calls_of(monkeypatch, analysis_module, "canonical_rows")
     collection = RankCollection(metrics)
     for batch in range(3):

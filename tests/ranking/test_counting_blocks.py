@@ -39,7 +39,7 @@ def test_blocks_are_counted_as_one_row_is(way, seed, width, block, limit, spare,
             from torchrankmetrics.ranking.exact import kernels as compiled_intervals
 
             patch.setattr(compiled_intervals, "_PER_THREAD", 1)
-        counter = choose_intervals(cells, way).counter(row, low, high, limit, spare)
+        counter = choose_intervals(cells, way).counter((row, low, high), limit, spare)
         for left in range(0, width, block):
             counter.add(cells[:, left : left + block].contiguous(), left)
         found = counter.found()

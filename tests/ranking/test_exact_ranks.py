@@ -14,11 +14,11 @@ from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
 from torchrankmetrics.ranking.exact import excluded as excluded_tiles, levels, pairs, problem, rank, rank as cascade
-from torchrankmetrics.ranking.exact.counting import Form, Sought, choose_intervals
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64
+from torchrankmetrics.ranking.exact.counting import Form, PairTasks, choose_intervals
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8
 
 HAS_NUMBA = importlib.util.find_spec("numba") is not None
-LADDERS = [[EIGHTHS, BFLOAT16, FLOAT32, FLOAT64], [EIGHTHS, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]
+LADDERS = [[INT8, BFLOAT16, FLOAT32, FLOAT64], [INT8, FLOAT64], [BFLOAT16, FLOAT32, FLOAT64]]
 LADDERS += [[FLOAT32, FLOAT64], [FLOAT64], [BFLOAT16, FLOAT64]]
 WAYS = [("torch", ladder) for ladder in LADDERS if ladder[0] in (FLOAT32, FLOAT64)]
 WAYS += [("numba", ladder) for ladder in LADDERS if HAS_NUMBA]
@@ -112,7 +112,7 @@ def test_ranks_are_those_of_rational_numbers(
     expected = reference.ranks(exact_scores.matrix(queries, candidates, bias, similarity), tasks, gone)
     backend, ladder = way
     if d == 1:  # torch gives wrong integer products there, which the look at them would find out
-        ladder = [dtype for dtype in ladder if dtype != EIGHTHS]
+        ladder = [dtype for dtype in ladder if dtype != INT8]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
@@ -176,38 +176,6 @@ def test_threads_tiles_batches_and_precisions_change_nothing(seed, similarity, t
         assert torch.equal(torch.cat([part.columns for part in parts], 1), ranks.columns)
 
 
-@pytest.mark.skipif(not HAS_NUMBA, reason="only compiled counting knows integers of eight bits: needs numba")
-@pytest.mark.parametrize("similarity", ["dot", "cosine", "l2"])
-@pytest.mark.parametrize("kind", ["alike", "of unequal lengths", "not finite"])
-def test_how_much_a_precision_leaves_open_is_known_within_a_factor_of_two(similarity, kind, monkeypatch):
-    generator = torch.Generator().manual_seed(0)
-    queries, candidates = torch.randn(60, 128, generator=generator), torch.randn(2000, 128, generator=generator)
-    target = torch.randint(0, 2000, (60,), generator=generator)
-    if kind == "of unequal lengths":
-        queries[::2] *= 1000
-        candidates *= (0.3 * torch.randn(2000, 1, generator=generator)).exp()
-    elif kind == "not finite":
-        others = torch.ones(2000, dtype=torch.bool).index_fill_(0, target, False).nonzero()[:, 0]
-        candidates[others[-2:], :2] = torch.tensor([[torch.nan, 1.0], [torch.inf, -torch.inf]])
-    held, found = Candidates(candidates), {}
-
-    def look(self):
-        (tile,) = held.tiles(similarity, 2000, True)
-        task = torch.arange(60)
-        for level in self._levels[:2]:
-            assert bool(level.ready(tile).all())
-            found[level.dtype] = level.guess(tile, task), self._scan(tile, task, level, 0, 0).inside
-
-    monkeypatch.setattr(rank, "precisions", lambda *args, **options: LADDERS[0])
-    monkeypatch.setattr(levels, "_BEGUN", -(1 << 26))
-    monkeypatch.setattr(cascade.Cascade, "_plan", look)
-    rank_embeddings(queries, held, target, similarity=similarity)
-    for dtype in (EIGHTHS, BFLOAT16):
-        guessed, open_ = (float(number.sum()) for number in found[dtype])
-        assert 500 < open_ < 90000
-        assert 0.5 < guessed / open_ < 2
-
-
 def test_biases_that_vanish_in_float64_are_told_apart_for_queries_of_zeros():
     zeros = torch.zeros(1, 1, dtype=torch.float64)
     candidates = torch.tensor([[1e-170], [2e-170], [3e-170], [1.0]], dtype=torch.float64)
@@ -232,9 +200,9 @@ def test_what_float64_cannot_decide_is_decided():
 def test_many_ties_of_every_cause_are_not_compared_one_by_one(monkeypatch):
     generator = torch.Generator().manual_seed(0)
     asked = []
-    score = pairs.Rational.score
+    score = pairs.RationalScores.score
     monkeypatch.setattr(pairs, "_LOOK", 100)
-    monkeypatch.setattr(pairs.Rational, "score", lambda self, *given: asked.append(1) or score(self, *given))
+    monkeypatch.setattr(pairs.RationalScores, "score", lambda self, *given: asked.append(1) or score(self, *given))
     queries, candidates = torch.randn(200, 64, generator=generator), torch.randn(3000, 64, generator=generator)
     target = torch.arange(200)
     half = candidates.clone()
@@ -280,7 +248,7 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
     scores, row = queries @ candidates.T, torch.tensor([0, 0, 3, 6])
     width = scores[row].abs().quantile(share, 1)
     compiled, plain = (choose_intervals(queries, backend) for backend in ("numba", "torch"))
-    counters = [way.counter(row, -width, width, 3001) for way in (compiled, plain)]
+    counters = [way.counter((row, -width, width), 3001) for way in (compiled, plain)]
     for counter in counters:
         for left in range(0, 3001, 1300):
             counter.add(scores[:, left : left + 1300], left)
@@ -289,7 +257,7 @@ def test_compiled_counts_and_comparisons_are_those_of_torch(d, share):
     pairs_of = [sorted(zip(one.task.tolist(), one.column.tolist(), strict=True)) for one in found]
     assert pairs_of[0] == pairs_of[1]
     assert all(torch.equal(one, other) for one, other in zip(found[0][:2], found[1][:2], strict=True))
-    tasks = Sought(row, torch.tensor([5, -1, 3000, 7]), -width.double(), torch.zeros(4, dtype=torch.float64))
+    tasks = PairTasks(row, torch.tensor([5, -1, 3000, 7]), -width.double(), torch.zeros(4, dtype=torch.float64))
     given = candidates, Form(None, None), tasks, found[0].task, found[0].column
     above, open_ = plain.compare(queries, *given)
     assert above.any()
@@ -305,18 +273,18 @@ class TestPrecisions:
     def test_less_than_float32_is_for_many_queries_of_some_width_on_a_cpu_that_has_it(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
 
-        for name in ("_halves_pay", "_eighths_pay"):
+        for name in ("_bfloat16_pays", "_int8_pays"):
             monkeypatch.setattr(module, name, lambda width, threads: True)
         usual, single = {"on_cpu": True, "compiled": True}, [FLOAT32, FLOAT64]
-        assert rank.precisions(128, 1000, **usual) == [EIGHTHS, BFLOAT16, *single]
-        assert rank.precisions(127, 64, **usual) == [EIGHTHS, *single]
+        assert rank.precisions(128, 1000, **usual) == [INT8, BFLOAT16, *single]
+        assert rank.precisions(127, 64, **usual) == [INT8, *single]
         assert rank.precisions(1 << 17, 1000, **usual) == [BFLOAT16, *single]  # sums beyond int32
         for width, number, other in ((63, 1000, {}), (64, 63, {}), (64, 1000, {"on_cpu": False})):
             assert rank.precisions(width, number, **usual | other) == single
         assert rank.precisions(64, 1000, **usual | {"compiled": False}) == single
-        monkeypatch.setattr(module, "_halves_pay", lambda width, threads: False)
-        assert rank.precisions(64, 1000, **usual) == [EIGHTHS, *single]
-        monkeypatch.setattr(module, "_eighths_pay", lambda width, threads: False)
+        monkeypatch.setattr(module, "_bfloat16_pays", lambda width, threads: False)
+        assert rank.precisions(64, 1000, **usual) == [INT8, *single]
+        monkeypatch.setattr(module, "_int8_pays", lambda width, threads: False)
         assert rank.precisions(64, 1000, **usual) == single
 
     def test_integer_products_that_saturate_or_are_missing_are_found_out(self, monkeypatch):
@@ -331,9 +299,9 @@ class TestPrecisions:
             return sum(pairs)
 
         monkeypatch.setattr(torch, "_int_mm", saturated)
-        assert not module._eighths_pay.__wrapped__(64, 1)
+        assert not module._int8_pays.__wrapped__(64, 1)
         monkeypatch.delattr(torch, "_int_mm")
-        assert not module._eighths_pay.__wrapped__(64, 1)
+        assert not module._int8_pays.__wrapped__(64, 1)
 
     def test_sums_in_bfloat16_are_found_out(self, monkeypatch):
         from torchrankmetrics.ranking.exact import levels as module
@@ -349,23 +317,23 @@ class TestPrecisions:
             return total
 
         monkeypatch.setattr(torch, "mm", in_halves)
-        assert not module._halves_pay.__wrapped__(64, 1)
+        assert not module._bfloat16_pays.__wrapped__(64, 1)
 
 
 @pytest.mark.skipif(not HAS_NUMBA, reason="needs numba")
-@pytest.mark.parametrize(("shift", "most"), [(4.0, EIGHTHS), (0.0, FLOAT32)])
+@pytest.mark.parametrize(("shift", "most"), [(4.0, INT8), (0.0, FLOAT32)])
 def test_a_task_begins_in_the_precision_that_a_sample_says_is_cheapest(monkeypatch, shift, most):
     generator = torch.Generator().manual_seed(3)
     queries, candidates = torch.randn(1100, 128, generator=generator), torch.randn(9000, 128, generator=generator)
     candidates[:1100] = shift / 11 * queries + (0 if shift else 1) * candidates[:1100]
-    counted = dict.fromkeys((EIGHTHS, FLOAT32), 0)
+    counted = dict.fromkeys((INT8, FLOAT32), 0)
 
     def count(self, tile, task, level, listed, before=cascade.Cascade._count_some):
         counted[level.dtype] += len(task)
         return before(self, tile, task, level, listed)
 
     monkeypatch.setattr(cascade.Cascade, "_count_some", count)
-    monkeypatch.setattr(rank, "precisions", lambda *args, **more: [EIGHTHS, FLOAT32, FLOAT64])
+    monkeypatch.setattr(rank, "precisions", lambda *args, **more: [INT8, FLOAT32, FLOAT64])
     ranks = rank_embeddings(queries, candidates, torch.arange(1100))
     scores = queries.double() @ candidates.double().T
     assert torch.equal(ranks.optimistic, 1 + (scores > scores.diagonal()[:, None]).sum(1))
@@ -379,7 +347,7 @@ def test_candidates_are_read_once_and_refused_when_they_have_changed():
     queries, target = torch.randn(4, 8), torch.arange(4)
     first = rank_embeddings(queries, held, target, similarity="l2")
     assert same(first, rank_embeddings(queries, embeddings, target, similarity="l2", bias=bias))
-    assert held.tiles("l2", 50, True) is held.tiles("l2", 50, True)
+    assert ("l2", 50) in held.prepared
     with torch.no_grad():
         embeddings.mul_(2)
     with pytest.raises(ValueError, match="Candidates have changed since"):

@@ -1,4 +1,4 @@
-"""Every kind of array at every entry point: read as the plain one, or an error that names argument and remedy."""
+"""Kinds of arrays: each is read as the plain one, or is an error with argument and remedy; every entry reads them."""
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,7 @@ from torchrankmetrics import (
 )
 from torchrankmetrics.kg import KnownAnswers, rank_alignment
 from torchrankmetrics.ranking import Candidates, RankAccumulator
+from torchrankmetrics.ranking.arrays import as_array, as_ids, as_tensor, read_scores
 
 S = torch.tensor([[0.3, 0.9, 0.1], [0.8, 0.2, 0.5], [0.1, 0.4, 0.7]])
 T = torch.tensor([1, 2, 0])
@@ -153,24 +154,36 @@ WRONG = {
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
-@pytest.mark.parametrize("kind", SAME)
-@pytest.mark.parametrize("entry", ENTRIES)
-def test_is_read_as_the_plain_one(entry, kind):
-    plain, call = ENTRIES[entry]
-    assert repr(call(SAME[kind](plain))) == repr(call(plain))
+ERROR = r"^[\w.\[\]]+ must (be a dense|be on a device|not be).*"
+READERS = {
+    "as_tensor": (S, lambda x: as_tensor(x, "x")),
+    "as_tensor of bool": (CELLS, lambda x: as_tensor(x, "x")),
+    "as_array": (S, lambda x: torch.from_numpy(np.array(as_array(x, "x"), dtype=np.float64))),
+    "as_ids": (T, lambda x: as_ids(x, "x")),
+    "read_scores": (S, lambda x: read_scores(x, "x")),
+}
 
 
-@pytest.mark.parametrize("kind", WRONG)
+@pytest.mark.parametrize("reader", READERS)
+def test_every_kind_is_read_as_the_plain_one_or_is_an_error(reader):
+    plain, read = READERS[reader]
+    for kind, make in SAME.items():
+        assert torch.equal(read(make(plain)), read(plain)), kind
+    for make, remedy in WRONG.values():
+        with pytest.raises((TypeError, ValueError), match=ERROR + remedy):
+            read(make(plain))
+
+
 @pytest.mark.parametrize("entry", ENTRIES)
-def test_is_an_error_that_names_the_argument_and_a_remedy(entry, kind):
-    if kind == "meta" and entry in ("update preds", "update flat preds"):
-        pytest.skip("a metric on the meta device takes scores there, as in torchmetrics (test_host_surface.py)")
+def test_every_entry_reads_arrays_and_checks_tensors(entry):
     plain, call = ENTRIES[entry]
-    make, remedy = WRONG[kind]
-    with pytest.raises(
-        (TypeError, ValueError), match=rf"^[\w.\[\]]+ must (be a dense|be on a device|not be).*{remedy}"
-    ):
-        call(make(plain))
+    expected = repr(call(plain))
+    for kind in ("packed field", "big-endian", "gradient"):
+        assert repr(call(SAME[kind](plain))) == expected
+    for kind in ("masked array", "sparse", "quantized"):
+        make, remedy = WRONG[kind]
+        with pytest.raises((TypeError, ValueError), match=ERROR + remedy):
+            call(make(plain))
 
 
 @pytest.mark.parametrize("arithmetic", ["exact", "product"])

@@ -12,8 +12,8 @@ from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines, lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import check_exclude
-from torchrankmetrics.ranking.scores import rank_filtered
+from torchrankmetrics.ranking.exclude import read_exclude
+from torchrankmetrics.ranking.scores import rank_dense
 
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 INTEGERS = [torch.int8, torch.uint8, torch.int16, torch.int32, torch.int64]
@@ -91,8 +91,8 @@ def test_known_answers_and_a_restriction_at_once(problem, kind, outside):
     restriction = torch.tensor([c in outside for c in range(N)])
     scores = torch.tensor(rows).reshape(B, N)
     for backend in ("torch", "auto"):
-        both = check_exclude(exclude, (B, N), scores.device)._replace(columns=restriction)
-        ranks, *_ = rank_filtered(scores, as_target(form, tasks), both, backend)
+        both = read_exclude(exclude, (B, N), scores.device)._replace(columns=restriction)
+        ranks = rank_dense(scores, as_target(form, tasks), both, backend=backend)
         assert flagged_lines(ranks) == reference.ranks(rows, tasks, lambda row: gone(row) | outside)
 
 

@@ -14,9 +14,9 @@ from ranking_problems import lay_out, problems
 from torchrankmetrics import rank_scores
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking.counting import torch_backend as plain
-from torchrankmetrics.ranking.exclude import Excluded, slices_of_fixed_shape, slices_of_pairs
+from torchrankmetrics.ranking.exclude import Excluded, slices_of_pairs
 from torchrankmetrics.ranking.forms import Cells
-from torchrankmetrics.ranking.scores import rank_filtered
+from torchrankmetrics.ranking.scores import rank_dense
 
 
 @pytest.mark.parametrize("layout", ["row", "column"])
@@ -80,7 +80,7 @@ class TestAcceleratorPaths:
     )
     def test_pairs_sorted_without_a_shape_that_depends_on_them(self, pairs, B, N):
         row, column = torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T
-        got, bad = slices_of_fixed_shape(row, column, B, N)
+        got, bad = slices_of_pairs(Cells(row, column), B, N, fixed_shape=True)
         valid = sorted({(r, c) for r, c in pairs if 0 <= r < B and 0 <= c < N})
         assert got.pairs().T.tolist() == [list(pair) for pair in valid]
         assert bool(bad) == (not all(0 <= r < B and 0 <= c < N for r, c in pairs))
@@ -102,4 +102,4 @@ class TestAcceleratorPaths:
             for tasks in (target, pairs):
                 ranks = rank_scores(scores, tasks, exclude=exclude)
                 assert ranks.optimistic.shape == ranks.flags.shape == (tasks.shape[-1],)
-        rank_filtered(scores, target, Excluded(slices=known, columns=scores[0] > 0), "auto")
+        rank_dense(scores, target, Excluded(slices=known, columns=scores[0] > 0))

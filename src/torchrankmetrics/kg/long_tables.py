@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
-from torchrankmetrics.ranking.scores import rank_listed
+from torchrankmetrics.ranking.flat import rank_listed
 from torchrankmetrics.table.columns import SIDE_CODES, SIDE_WORDS, check_side_codes
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice, check_int

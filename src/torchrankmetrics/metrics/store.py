@@ -18,8 +18,8 @@ from torchrankmetrics.errors import told, warn
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.arrays import Integers, Numbers
 from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.scores import Target
 from torchrankmetrics.ranking.shards import group_device
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows

@@ -1,28 +1,80 @@
-"""`rank_embeddings`: ranks from embeddings, multiplied tile by tile without the score matrix."""
+"""`rank_embeddings` and `Candidates`: ranks from embeddings, tile by tile without the score matrix."""
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.eager import eager
 from torchrankmetrics.errors import told
-from torchrankmetrics.ranking.accumulator import RankAccumulator, read_tasks
+from torchrankmetrics.ranking.accumulator import RankAccumulator, settings_of
 from torchrankmetrics.ranking.arrays import Array, read_scores
-from torchrankmetrics.ranking.exact.candidates import Candidates
-from torchrankmetrics.ranking.exact.rank import SIMILARITIES, rank_exactly
-from torchrankmetrics.ranking.exclude import Exclude
+from torchrankmetrics.ranking.exclude import Exclude, Excluded
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, Tasks
-from torchrankmetrics.ranking.shards import Part, Slicing
+from torchrankmetrics.ranking.shards import Shard, ShardSpec
+from torchrankmetrics.ranking.tasks import Target, read_tasks
 from torchrankmetrics.validation import check_choice, check_int
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-
 _TILE, _WIDEST, _NARROWEST = 1 << 20, 4096, 1024
+_EXACT = ("dot", "cosine", "l2")
+
+
+class Candidates:
+    """Candidate embeddings that serve many calls of ``rank_embeddings``, which stores prepared copies in them.
+
+    The first call with a similarity stores norms, copies in eight bits and in bfloat16 if the processor multiplies
+    those, and the structure of equal candidates if many tie. The embeddings themselves are not copied and must not
+    change: create new candidates after a step of training.
+
+    Args:
+        embeddings: (N, d) floats; only read. N = 0 is an empty slice of the candidates of a process group.
+        bias: (N,) floats added to the similarity of each candidate, for "dot", "l2" and "l1".
+
+    Raises:
+        TypeError: if they are not floats.
+        ValueError: if shapes or devices do not match; in ``rank_embeddings``, if they have been written to since.
+
+    >>> from torchrankmetrics import rank_embeddings
+    >>> candidates = Candidates(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]), bias=torch.tensor([0.0, 0.0, -0.5]))
+    >>> rank_embeddings(torch.tensor([[2.0, 1.0]]), candidates, torch.tensor([0]))
+    Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
+    """
+
+    def __init__(self, embeddings: Tensor | Array, bias: Tensor | Array | None = None) -> None:
+        embeddings = read_scores(embeddings, "candidates", "embeddings (N, d)")
+        if embeddings.ndim != 2:
+            raise ValueError(f"candidates must be (N, d), got {tuple(embeddings.shape)}")
+        if not embeddings.is_floating_point():
+            raise TypeError(f"candidates must be floats, got {embeddings.dtype}")
+        if bias is not None:
+            bias = read_scores(bias, "bias", "floats (N,)")
+            if not bias.is_floating_point():
+                raise TypeError(f"bias must hold floats, got {bias.dtype}")
+            if bias.shape != embeddings.shape[:1]:
+                raise ValueError(f"bias must be (N,) = ({len(embeddings)},), got {tuple(bias.shape)}")
+            if bias.device != embeddings.device:
+                raise ValueError(f"bias must be on the device of candidates, {embeddings.device}; got {bias.device}")
+        self.bias, self.embeddings = bias, embeddings.resolve_neg()
+        if embeddings.dtype.itemsize == 1:  # torch does not multiply float8; bfloat16 represents every float8
+            self.embeddings = self.embeddings.to(torch.bfloat16)
+        self._versions = self._versions_now()
+        self.prepared: dict[Any, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.embeddings)
+
+    def _versions_now(self) -> list[int]:
+        # a tensor of inference mode has no version
+        return [x._version for x in (self.embeddings, self.bias) if x is not None and not x.is_inference()]
+
+    def check_unchanged(self) -> None:
+        """Raise if torch has counted a write to the tensors since."""
+        if self._versions_now() != self._versions:
+            raise ValueError("the embeddings or the bias of Candidates have changed since: make new Candidates of them")
 
 
 @eager
@@ -47,167 +99,159 @@ def rank_embeddings(
     dot: q.e; cosine: q.e / |e| (|q| changes no rank; a zero vector gives NaN, which never helps); l2: -|q - e|^2; l1:
     -sum |q - e|; the bias of each candidate is added.
 
-    Exact arithmetic, the default for all but l1 on the CPU, ranks by the scores as real numbers: the ranks are the same
+    Exact arithmetic, the default on the CPU for all but l1, ranks by the scores as real numbers: the ranks are the same
     on every device, with any tiles, threads and libraries; infinite and NaN numbers follow IEEE arithmetic. "product"
-    ranks by what torch multiplies in the dtype of the embeddings (of half precision all but dot in float32): scores
-    that differ by less than its rounding may swap or tie. How, and what it costs: docs/scale.md.
+    ranks by the product that torch computes in the dtype of the embeddings (float32 for half precision, except dot):
+    scores that differ by less than its rounding may swap or tie. Algorithm and costs: docs/scale.md.
 
     With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them.
-    By exact arithmetic these are bit for bit those of one process; by the product they are where that gives a score the
-    same bits on all processes. Every process waits for the others, and what is wrong on one is an error on all.
+    Exact ranks equal those of one process bit for bit; ranks by the product do if every process computes the same bits
+    for a score. Every process must call the function, and an error on one process is raised on all.
 
     Args:
-        queries: (B, d) floats, a tensor or an array, like what follows.
+        queries: (B, d) floats, a tensor or an array.
         candidates: (N, d) floats, same dtype and device, only read; or ``Candidates``, which serve many calls.
-        target: as ``rank_scores`` takes it.
+        target: as in ``rank_scores``.
         similarity: "dot", "cosine", "l2" or "l1"; larger is better for all four.
-        exclude: as ``rank_scores`` takes it.
-        chunk_size: candidates a tile; None: 16384, of the product 1024 to 4096.
-        backend: as ``rank_scores`` takes it.
-        bias: (N,) floats, for all but cosine; ``Candidates`` hold their own.
-        arithmetic: "exact", "product", or None: exact where the error of the product is known to be bounded, which is
-            on the CPU and not for l1.
-        offset: which of all candidates the first of the slice is; None: the slices come in the order of the processes.
-        num_candidates: N of all slices together, to be checked; None: it is their sum.
-        process_group: processes that are given the same queries, target and exclude, whose columns are of all
-            candidates, and slices that cover these once; some may be empty. None: this process has all candidates.
+        exclude: as in ``rank_scores``.
+        chunk_size: candidates per tile; None: 16384, by the product 1024 to 4096.
+        backend: as in ``rank_scores``.
+        bias: (N,) floats, for all but cosine; ``Candidates`` have their own.
+        arithmetic: "exact", "product", or None: exact where the error of the product has a known bound, which is on the
+            CPU and not for l1.
+        offset: index of the first candidate of the slice among all; None: the slices are in the order of the processes.
+        num_candidates: N of all slices together, to be checked; None: their sum.
+        process_group: processes with the same queries, target and exclude, whose columns are of all candidates, and
+            with slices that cover the candidates once; slices may be empty. None: this process has all candidates.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError for an unknown similarity, a bias with cosine,
-            and exact arithmetic with l1; with a group on every process: what is wrong on one, by its name; slices with
-            gaps or overlaps; arguments that differ.
+            and exact arithmetic with l1; with a group on every process: an error of one process, with its name; slices
+            with gaps or overlaps; arguments that differ.
 
     >>> points = torch.tensor([[0.0, 1.0], [2.0, 0.0], [0.0, 3.0]])
     >>> rank_embeddings(points[:1], points, torch.tensor([0]), similarity="l2")
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[3])
     """
-
-    def read() -> tuple[Tensor, Candidates, str]:
-        asked = read_scores(queries, "queries", "embeddings")
+    with ShardSpec(process_group, offset, num_candidates).joining() as joining:
+        queries = read_scores(queries, "queries", "embeddings")
         if isinstance(candidates, Candidates):
-            check_embeddings(asked, candidates.embeddings, some=process_group is None)
-            held = read_candidates(candidates, bias)
+            given, is_reused = candidates.embeddings, True
         else:
-            given = read_scores(candidates, "candidates", "embeddings")
-            check_embeddings(asked, given, some=process_group is None)
-            held = read_candidates(given, bias)
+            given, is_reused = read_scores(candidates, "candidates", "embeddings"), False
+        check_embeddings(queries, given, some=process_group is None)
+        held = read_candidates(candidates if isinstance(candidates, Candidates) else given, bias)
         check_similarity(similarity, held.bias)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
-        return asked, held, resolve_arithmetic(arithmetic, similarity, asked.device)
+        arithmetic, joining.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(held)
+        joining.settings = {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
+    options: dict[str, Any] = {"similarity": similarity, "chunk_size": chunk_size, "backend": backend}
+    if arithmetic == "exact":
+        return rank_exactly(queries, held, target, exclude, joining.shard, is_reused=is_reused, **options)
+    return _rank_by_product(queries, held, target, exclude, joining.shard, **options)
 
-    def said(found: tuple[Tensor, Candidates, str]) -> dict[str, object]:
-        return {"arithmetic": found[2], "similarity": similarity, "the device": found[0].device.type}
 
-    slicing = Slicing(process_group, offset, num_candidates)
-    (queries, held, way), part = slicing.join(read, lambda found: len(found[1]), said)
-    if way == "exact":
-        return rank_exactly(
-            queries,
-            held,
-            target,
-            exclude,
-            similarity=similarity,
-            chunk_size=chunk_size,
-            backend=backend,
-            kept=isinstance(candidates, Candidates),
-            say_rows=True,
-            part=part,
-        )
-    return _rank_by_product(queries, held, target, similarity, exclude, chunk_size, backend, part)
+def rank_exactly(
+    queries: Tensor,
+    candidates: Candidates,
+    target: Target,
+    exclude: Exclude | Excluded,
+    shard: Shard,
+    **options: Any,
+) -> Ranks:
+    """Rank as ``rank_embeddings`` by exact arithmetic; exclude may have several forms."""
+    from torchrankmetrics.ranking.exact.rank import ExactOptions, rank_shard_exactly
+
+    return rank_shard_exactly(queries, candidates, target, exclude, shard, ExactOptions(**options))
 
 
 def resolve_arithmetic(arithmetic: str | None, similarity: str, device: torch.device) -> str:
-    """Tell how embeddings are ranked, "exact" or "product", if nothing is said by default."""
+    """Find how embeddings are ranked, "exact" or "product"."""
     if arithmetic is None:
-        return "exact" if device.type == "cpu" and similarity in SIMILARITIES else "product"
+        return "exact" if device.type == "cpu" and similarity in _EXACT else "product"
     check_choice("arithmetic", arithmetic, ("exact", "product"))
-    if arithmetic == "exact" and similarity not in SIMILARITIES:
-        raise ValueError(f'arithmetic="exact" is for {", ".join(SIMILARITIES)}; use "product" for {similarity}')
+    if arithmetic == "exact" and similarity not in _EXACT:
+        raise ValueError(f'arithmetic="exact" is for {", ".join(_EXACT)}; use "product" for {similarity}')
     return arithmetic
+
+
+class _Product:
+    """Scores of queries (B, d) and candidates, ``width`` candidates at a time, in one buffer."""
+
+    def __init__(self, queries: Tensor, candidates: Candidates, similarity: str, width: int) -> None:
+        dtype = queries.dtype
+        # half precision overflows in squares and sums, and torch does not multiply float8
+        if dtype.itemsize == 1 or (dtype.itemsize == 2 and similarity != "dot"):
+            dtype = torch.float32
+        self._queries, self._candidates, self._dtype = queries.detach().to(dtype), candidates, dtype
+        self._product, self.width = _PRODUCTS[similarity], width
+        self.buffer = self._queries.new_empty(len(queries), width)
+
+    def scores(self, columns: Tensor | slice) -> Tensor:
+        tile, bias = self._candidates.embeddings[columns], self._candidates.bias
+        bias = None if bias is None else bias[columns]
+        if len(tile) < self.width:  # padded: every product of every process has the same shape
+            tile = torch.cat([tile, tile.new_zeros(self.width - len(tile), tile.shape[1])])
+            bias = None if bias is None else torch.cat([bias, bias.new_zeros(self.width - len(bias))])
+        scores = self._product(self._queries, tile.to(self._dtype), self.buffer)
+        return scores if bias is None else scores.add_(bias.to(self._dtype))
+
+    def chunks(self) -> Iterator[Tensor]:
+        n = len(self._candidates)
+        for left in range(0, n, self.width):
+            start = max(0, min(left, n - self.width))  # the last tile begins earlier, to have the same shape
+            yield self.scores(slice(start, start + self.width))[:, left - start : n - start]
+
+    def scores_of_pairs(self, row: Tensor, column: Tensor) -> Tensor:
+        """Scores (P,) of pairs; 0 where column is negative, which waits for the device only on a shard."""
+        found = self.buffer.new_empty(len(column))
+        place = torch.arange(self.width, device=column.device)
+        for first in range(0, len(column), self.width):
+            here = slice(first, first + self.width)
+            some = column[here]
+            # repeated up to the width of a tile, because a narrower product may round differently
+            found[here] = self.scores(some[place % len(some)])[row[here], place[: len(some)]]
+        return found
 
 
 def _rank_by_product(
     queries: Tensor,
     candidates: Candidates,
     target: Target,
-    similarity: str,
     exclude: Exclude,
+    shard: Shard,
+    *,
+    similarity: str,
     chunk_size: int | None,
     backend: str,
-    part: Part,
 ) -> Ranks:
-    B, n = len(queries), len(candidates)
-    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), part.total)
-    dtype = _dtype_of_scores(queries.dtype, similarity)
+    B = len(queries)
+    width = min(chunk_size or max(_NARROWEST, min(_WIDEST, _TILE // max(B, 1))), shard.total)
     with torch.no_grad():
-        queries = queries.detach().to(dtype)
-        buffer = queries.new_empty(B, width)
-
-        def scores_of(columns: Tensor | slice) -> Tensor:
-            tile, bias = candidates.embeddings[columns], candidates.bias
-            bias = None if bias is None else bias[columns]
-            if len(tile) < width:  # a slice of fewer: every product of every process has the same shape
-                tile = torch.cat([tile, tile.new_zeros(width - len(tile), tile.shape[1])])
-                bias = None if bias is None else torch.cat([bias, bias.new_zeros(width - len(bias))])
-            scores = _PRODUCTS[similarity](queries, tile.to(dtype), buffer)
-            return scores if bias is None else scores.add_(bias.to(dtype))
-
-        def chunks() -> Iterator[Tensor]:
-            for left in range(0, n, width):
-                start = max(0, min(left, n - width))  # the last tile reaches back, for its shape too
-                yield scores_of(slice(start, start + width))[:, left - start : n - start]
-
-        def true_scores(tasks: Tasks) -> Tensor:
-            return _true_scores(scores_of, tasks, part, buffer)
-
-        asked = part.agree(
-            lambda: read_tasks(target, exclude, part, B, queries.device, true_scores),
-            lambda asked: {
-                **asked.said(part, B),
-                "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
-                "bias": None if candidates.bias is None else candidates.bias.dtype,
-                "chunk_size": width,
-                "queries": queries,
-            },
-        )
-        return RankAccumulator.of(asked, part, B, backend).rank(chunks())
+        product = _Product(queries, candidates, similarity, width)
+        with shard.agreeing() as agreement:
+            tasks = read_tasks(target, exclude, (B, shard.total), queries.device)
+            row, column = tasks.row_of_each, shard.local(tasks.column)
+            if agreement is None:
+                true = product.scores_of_pairs(row, column)
+            else:
+                held = column >= 0
+                true = product.buffer.new_zeros(len(column))
+                true[held] = product.scores_of_pairs(row[held], column[held])
+                agreement.settings = {
+                    **settings_of(tasks, true, B, shard),
+                    "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),
+                    "bias": None if candidates.bias is None else candidates.bias.dtype,
+                    "chunk_size": width,
+                    "queries": product._queries,
+                }
+        return RankAccumulator.of(tasks, true, shard, B, backend).rank(product.chunks())
 
 
 def product_scores(queries: Tensor, candidates: Candidates, similarity: str) -> Tensor:
     """Scores (B, N) of all candidates in one matrix, by the product."""
-    dtype = _dtype_of_scores(queries.dtype, similarity)
-    buffer = torch.empty(len(queries), len(candidates), dtype=dtype, device=queries.device)
-    scores = _PRODUCTS[similarity](queries.detach().to(dtype), candidates.embeddings.to(dtype), buffer)
-    return scores if candidates.bias is None else scores.add_(candidates.bias.to(dtype))
-
-
-def _dtype_of_scores(dtype: torch.dtype, similarity: str) -> torch.dtype:
-    """Half precision overflows in squares and sums, and torch multiplies no eighths: both are widened tile by tile."""
-    narrow = dtype.itemsize == 1 or (dtype.itemsize == 2 and similarity != "dot")
-    return torch.float32 if narrow else dtype
-
-
-def _true_scores(scores_of: Callable[[Tensor], Tensor], tasks: Tasks, part: Part, buffer: Tensor) -> Tensor:
-    row, column = tasks.rows, part.local(tasks.column)
-    if not part.is_whole:
-        held = column >= 0
-        true = buffer.new_zeros(len(column))
-        row, column = row[held], column[held]
-    found, width = buffer.new_empty(len(column)), buffer.shape[1]
-    place = torch.arange(width, device=column.device)
-    for first in range(0, len(column), width):
-        here = slice(first, first + width)
-        some = column[here]
-        # repeated up to the width of a tile, for a narrower product may round differently
-        found[here] = scores_of(some[place % len(some)])[row[here], place[: len(some)]]
-    if part.is_whole:
-        return found
-    true[held] = found
-    return true
-
-
-_Product = Callable[[Tensor, Tensor, Tensor], Tensor]
+    return _Product(queries, candidates, similarity, len(candidates)).scores(slice(None))
 
 
 def _dot(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
@@ -226,11 +270,16 @@ def _l1(queries: Tensor, tile: Tensor, out: Tensor) -> Tensor:
     return torch.neg(torch.cdist(queries, tile, p=1), out=out)
 
 
-_PRODUCTS: dict[str, _Product] = {"dot": _dot, "cosine": _cosine, "l2": _l2, "l1": _l1}
+_PRODUCTS: dict[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+    "dot": _dot,
+    "cosine": _cosine,
+    "l2": _l2,
+    "l1": _l1,
+}
 
 
 def read_candidates(candidates: Tensor | Array | Candidates, bias: Tensor | Array | None) -> Candidates:
-    """Make candidates of a tensor; those that are some already hold their bias."""
+    """Read candidates and their bias; ``Candidates`` have their own bias."""
     if not isinstance(candidates, Candidates):
         return Candidates(candidates, bias)
     if bias is not None:
@@ -239,7 +288,7 @@ def read_candidates(candidates: Tensor | Array | Candidates, bias: Tensor | Arra
 
 
 def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) -> None:
-    """Refuse embeddings that cannot be multiplied; ``some`` candidates are needed where there are no other slices."""
+    """Check that embeddings can be multiplied; without ``some``, N may be 0 (an empty shard)."""
     none = some and not len(candidates)
     if queries.ndim != 2 or candidates.ndim != 2 or queries.shape[1] != candidates.shape[1] or none:
         raise ValueError(
@@ -257,7 +306,7 @@ def check_embeddings(queries: Tensor, candidates: Tensor, *, some: bool = True) 
 
 
 def check_similarity(similarity: str, bias: Tensor | None) -> None:
-    """Refuse a similarity that is none, or takes no bias."""
+    """Check the name of a similarity, and that it allows a bias."""
     check_choice("similarity", similarity, _PRODUCTS)
     if bias is not None and similarity == "cosine":
         raise ValueError("bias is added to a product or a distance; with similarity cosine it must be None")

@@ -1,4 +1,4 @@
-"""Counting among sampled negatives: a matrix, a mask, ragged lists, or one list for all queries."""
+"""Sampled negatives: counting the candidates of a matrix, a mask, ragged lists, or one list for all queries."""
 
 from collections.abc import Mapping, Sequence
 from typing import TypeGuard
@@ -15,26 +15,23 @@ from torchrankmetrics.ranking.exclude import NOTHING, Excluded
 Negatives = Numbers | Sequence[Tensor]
 """Scores of negatives: (B, M), (M,), flat (T,), or a vector for each positive."""
 Predictions = Mapping[str, Negatives]
-"""What OGB's evaluators take."""
+"""Input of OGB's evaluators."""
 _KEYS = ("y_pred_pos", "y_pred_neg", "exclude", "indexes")
 
 
 def read_predictions(
     predictions: Predictions, exclude: Numbers | None = None, indexes: Integers | None = None
 ) -> tuple[Numbers, Negatives, Numbers | None, Integers | None]:
-    """Read a dict as OGB's evaluators take it: positive and negative scores, exclude, indexes.
+    """Read the dict of OGB's evaluators: positive and negative scores, exclude, indexes.
 
-    As there, arrays and tensors may be mixed: floats are promoted to the wider type, positives follow to the negatives.
-
-    Raises:
-        ValueError: for a missing or an unknown key, or one that is given as an argument too.
+    Arrays and tensors may be mixed: floats become the wider dtype, positives move to the device of the negatives.
     """
     missing = [key for key in _KEYS[:2] if key not in predictions]
     unknown = [key for key in predictions if key not in _KEYS]
     if missing or unknown:
-        said = f"lacks {missing}" if missing else f"has {unknown}"
+        wrong = f"lacks {missing}" if missing else f"has {unknown}"
         raise ValueError(
-            f'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; it {said}'
+            f'predictions must hold "y_pred_pos" and "y_pred_neg", and may hold "exclude" or "indexes"; it {wrong}'
         )
     for key, given in (("exclude", exclude), ("indexes", indexes)):
         if given is not None and key in predictions:
@@ -61,10 +58,7 @@ def count_negatives(
     indexes: Integers | None = None,
     backend: str = "auto",
 ) -> Tensor:
-    """Compare each positive with its negatives: int64 (4, B), as ``counting.plain.count`` gives it.
-
-    Arguments and errors as ``Ranks.from_negatives``.
-    """
+    """Compare each positive with its negatives: int64 (4, B) as in ``counting``; arguments of ``from_negatives``."""
     positive = as_tensor(positive, "positive")
     if positive.ndim != 1:
         raise ValueError(f"positive must be (B,), got {tuple(positive.shape)}")
@@ -80,7 +74,7 @@ def count_negatives(
     if positive.device != negatives.device:
         raise ValueError(f"negatives must be on the device of positive, {positive.device}; got {negatives.device}")
     if backend != "auto":
-        chosen(negatives, backend)  # refused alike, although the first two ways sort
+        chosen(negatives, backend)  # checked for the forms that are sorted, too
     if indexes is not None:
         return _count_flat(positive, negatives, _indexes_of(indexes, positive, negatives))
     if negatives.ndim == 1 and exclude is None:
@@ -114,7 +108,7 @@ def _indexes_of(indexes: Integers, positive: Tensor, negatives: Tensor) -> Tenso
             "indexes must be (T,), the positive of each of the flat negatives (T,); "
             f"got {tuple(owner.shape)} and {tuple(negatives.shape)}"
         )
-    # asked on every device: a wrong one would end the process on an accelerator
+    # checked on every device: a wrong index would end the process on an accelerator
     low, high = (int(owner.min()), int(owner.max())) if len(owner) else (0, -1)
     if low < 0 or high >= len(positive):
         raise IndexError(f"indexes must lie in [0, {len(positive)}), one positive each; got {low} to {high}")
@@ -144,7 +138,7 @@ def _count_flat(positive: Tensor, negatives: Tensor, indexes: Tensor) -> Tensor:
 
 
 def count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
-    """Count (4, B) by one sort: the pairs of millions of positives and negatives are never compared one by one."""
+    """Count (4, B) by one sort of negatives that all positives share."""
     value, true = in_order(negatives), in_order(positive).contiguous()
     nan, own_nan = (value != value).sum(), true != true
     if value.is_floating_point():
@@ -153,13 +147,13 @@ def count_shared(positive: Tensor, negatives: Tensor) -> Tensor:
     below = torch.searchsorted(value, true) * ~own_nan
     not_above = torch.searchsorted(value, true, right=True) * ~own_nan
     if true.is_floating_point():
-        not_above -= nan * (true == torch.inf)  # a NaN is better than any score, and stands among the infinities here
+        not_above -= nan * (true == torch.inf)  # NaN are sorted as inf, and count as better
     M = torch.full_like(below, len(value))
     return torch.stack([M - not_above, M - below, M, nan + own_nan])
 
 
 def in_order(scores: Tensor) -> Tensor:
-    """Numbers of the order of the scores, of a dtype that torch sorts and compares."""
+    """Convert scores to a dtype that torch sorts and compares, in the same order."""
     if scores.dtype == torch.bool:
         return scores.to(torch.uint8)
     bits = BITS.get(scores.dtype)

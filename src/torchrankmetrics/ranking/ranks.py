@@ -1,7 +1,7 @@
 """`Ranks`: optimistic and pessimistic ranks with the numbers of candidates."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import torch
@@ -9,8 +9,10 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.ranking.negatives import Negatives, Predictions, count_negatives, read_predictions
 from torchrankmetrics.validation import is_int, shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.ranking.negatives import Negatives, Predictions
 
 _MOST = (1 << 62) - 1  # candidates: sums of two ranks, and of a rank and one, stay inside int64
 
@@ -71,27 +73,25 @@ class Ranks:
         return self
 
     @classmethod
-    def from_compared(cls, compared: Tensor, flags: Tensor | None) -> "Ranks":
-        """Take over what a way of counting returns, int64 (4, tasks), and the flags (tasks,) found before, if any."""
-        if compared.is_cpu:
-            numbers = compared.numpy()  # NumPy's calls cost a fifth of torch's
+    def from_counts(cls, counts: Tensor, flags: Tensor | None, rows: tuple[Tensor, int] | None = None) -> "Ranks":
+        """Take over the counts of ``counting``, int64 (4, tasks), with the flags (tasks,) and rows found before."""
+        if counts.is_cpu:
+            numbers = counts.numpy()  # NumPy's calls cost a fifth of torch's
             ranked = numbers[:3]
             ranked += 1
-            columns = torch.from_numpy(ranked)
-            hit = bool(np.count_nonzero(numbers[3]))
+            columns, has_nan = torch.from_numpy(ranked), bool(np.count_nonzero(numbers[3]))
         else:
-            columns = compared[:3] + 1
-            hit = True  # not to be asked here: that would wait for the device
-        if hit:
-            told = (compared[3] > 0) * fault.NAN
-            flags = told if flags is None else told + flags
-        return cls.trusted(columns, flags)
+            columns, has_nan = counts[:3] + 1, True  # to look would wait for the device
+        if has_nan:
+            nan = (counts[3] > 0) * fault.NAN
+            flags = nan if flags is None else nan + flags
+        return cls.trusted(columns, flags, rows)
 
     @classmethod
     def from_negatives(
         cls,
-        positive: Numbers | Predictions,
-        negatives: Negatives | None = None,
+        positive: "Numbers | Predictions",
+        negatives: "Negatives | None" = None,
         *,
         exclude: Numbers | None = None,
         indexes: Integers | None = None,
@@ -119,14 +119,16 @@ class Ranks:
         >>> Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]))
         Ranks(optimistic=[2], pessimistic=[3], num_candidates=[4])
         """
+        from torchrankmetrics.ranking.negatives import count_negatives, read_predictions
+
         if isinstance(positive, Mapping):
             if negatives is not None:
                 raise ValueError("negatives must not be given beside a dict: it has them already")
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
         if negatives is None:
             raise TypeError("negatives are missing: pass them beside positive, or both as a dict")
-        compared = count_negatives(positive, negatives, exclude, indexes, backend)
-        return cls.from_compared(compared, torch.full_like(compared[0], fault.SAMPLED))
+        counts = count_negatives(positive, negatives, exclude, indexes, backend)
+        return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 
     @property
     def optimistic(self) -> Tensor:

@@ -11,9 +11,11 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exclude import Exclude
+from torchrankmetrics.ranking.flat import rank_flat
 from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, rank_flat, rank_with_rows
+from torchrankmetrics.ranking.scores import rank_dense
+from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.columns import (
     ABSENT,
@@ -96,7 +98,7 @@ def make_block(
             )
         else:
             named = query is not None
-            ranks = rank_with_rows(preds, target, exclude, named=named, backend=backend, tolerance=tolerance, name=name)
+            ranks = rank_dense(preds, target, exclude, named=named, backend=backend, tolerance=tolerance, name=name)
             if ranks.rows is not None:
                 row = ranks.rows[0]
                 query = _at(query, "query", row, preds)

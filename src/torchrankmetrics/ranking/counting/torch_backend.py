@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices
+from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices, num_excluded
 
 _TILE = 1 << 18  # a thread
 _MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
@@ -62,7 +62,8 @@ def count(
     swept = _sweep(scores, reference, row, matrix, compare, in_order)
     others = torch.zeros_like(swept[0]) + scores.shape[1]
     if matrix is not None:
-        others -= num_excluded(matrix, row, len(others))
+        number = num_excluded(matrix)
+        others -= number if row is None or len(matrix) == 1 else number[row]
     own_nan = others * 0
     if column is not None and at_own is not None:
         own = ((column >= 0) if matrix is None else _own_counts(matrix, row, column)).long()
@@ -156,21 +157,6 @@ def _row_blocks(matrix: Tensor, row: Tensor | None, height: int) -> Iterable[Ten
     return (matrix.index_select(0, rows) for rows in torch.split(row, height))
 
 
-def num_excluded(excluded: Tensor, row: Tensor | None, tasks: int) -> Tensor:
-    """How many columns a matrix, bool (B, N) or (1, N), takes from each task, int64 (P,)."""
-    # in tiles, for torch sums booleans through an int64 copy
-    number = torch.zeros(len(excluded), dtype=torch.int64, device=excluded.device)
-    width = max(1, min(excluded.shape[1], _TILE))
-    height = max(1, _TILE // width)
-    for left in range(0, excluded.shape[1], width):
-        part = excluded[:, left : left + width]
-        for rows, block in zip(torch.split(number, height), torch.split(part, height), strict=True):
-            rows += block.sum(1)
-    if len(excluded) == 1:
-        return number.expand(tasks)
-    return number if row is None else number[row]
-
-
 def _own_counts(excluded: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
     place = column.clamp(min=0)
     if len(excluded) == 1:
@@ -227,68 +213,3 @@ def _tally(total: Tensor, tasks: _Compared, task: Tensor, entry: Tensor, inside:
     better, not_worse = ~(value <= reference), ~(value < reference)
     for line, holds in zip(total, (better & other, not_worse & other, other, (value != value) & other), strict=True):
         line.index_add_(0, task, holds.long())
-
-
-class Remaining(NamedTuple):
-    """Candidates [left, right) of a (B, N) matrix without what is excluded.
-
-    Attributes:
-        own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
-        others: int64 (P,), the candidates of a task in [left, right), its true one left out.
-        cells: rows and columns of the slices in [left, right) that are not excluded for all rows, int64 (entries,).
-    """
-
-    own: Tensor
-    others: Tensor
-    cells: tuple[Tensor, Tensor] | None
-
-
-def said_of(excluded: Excluded, num_columns: int) -> dict[str, Tensor | None]:
-    """What is excluded, by name, in an order of its own: for processes that have to be given the same."""
-    pairs = None
-    if excluded.slices is not None:
-        rows, place = excluded.slices.entries()
-        pairs = (rows * num_columns + excluded.slices.columns[place]).sort().values
-    return {"exclude": pairs, "exclude, as a mask,": excluded.cells, "candidates of all queries": excluded.columns}
-
-
-def remaining(
-    excluded: Excluded, row: Tensor, column: Tensor, shape: tuple[int, int], left: int, right: int
-) -> Remaining:
-    """Count for tasks in rows (P,) with true candidates (P,), int64, columns of all N."""
-    B, N = shape
-    cells: tuple[Tensor, Tensor] | None = None
-    number = torch.zeros(B, dtype=torch.int64, device=row.device)
-    own = torch.zeros_like(row, dtype=torch.bool)
-    if excluded.slices is not None:
-        rows, place = excluded.slices.entries()
-        columns = excluded.slices.columns[place]
-        own |= _among(row * N + column, rows * N + columns)
-        if excluded.columns is not None:
-            free = ~excluded.columns[columns]
-            rows, columns = rows[free], columns[free]
-        if right - left < N:
-            here = (columns >= left) & (columns < right)
-            rows, columns = rows[here], columns[here]
-        number.index_add_(0, rows, torch.ones_like(rows))
-        cells = rows, columns
-    if excluded.cells is not None:
-        number += num_excluded(excluded.cells[:, left:right], None, B)
-        own |= excluded.cells[row, column]
-    if excluded.columns is not None:
-        number += excluded.columns[left:right].sum()
-        own |= excluded.columns[column]
-    others = right - left - number[row]
-    if right - left < N:
-        held = (column >= left) & (column < right)
-        return Remaining(own, others - (held & ~own).long(), cells)
-    return Remaining(own, others - 1 + own.long(), cells)
-
-
-def _among(wanted: Tensor, keys: Tensor) -> Tensor:
-    """Which are among the keys, bool."""
-    if not bool((keys[1:] >= keys[:-1]).all()):
-        return torch.isin(wanted, keys)
-    # in order, as known triples give them, a search takes a tenth of the time
-    place = torch.searchsorted(keys, wanted).clamp_(max=max(len(keys) - 1, 0))
-    return keys[place] == wanted if len(keys) else torch.zeros_like(wanted, dtype=torch.bool)

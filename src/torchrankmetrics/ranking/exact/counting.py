@@ -1,7 +1,7 @@
 """Counting against an interval instead of a score, and products of single pairs, in plain torch on any device."""
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -43,7 +43,7 @@ class Form(NamedTuple):
     bias: Tensor | None
 
 
-class Sought(NamedTuple):
+class PairTasks(NamedTuple):
     """Tasks as pairs are compared for: their rows, own columns (int64), and intervals in float64, (T,) each."""
 
     row: Tensor
@@ -52,7 +52,7 @@ class Sought(NamedTuple):
     high: Tensor
 
 
-class Rulers(NamedTuple):
+class ErrorBounds(NamedTuple):
     """What products of eighths are compared with, of each task: float32 (T,); ``exact.kernels`` has the formula.
 
     All in steps of the query's eighths: the true score, one, and what the errors of a column are multiplied with.
@@ -65,7 +65,7 @@ class Rulers(NamedTuple):
     slack: Tensor
 
 
-class Scales(NamedTuple):
+class ColumnBounds(NamedTuple):
     """The same of each column, float32 (n,), in steps of its eighths: one, bounds of its rounding and norm, a bias."""
 
     unit: Tensor
@@ -75,29 +75,27 @@ class Scales(NamedTuple):
 
 
 class Intervals(NamedTuple):
-    """A way to count: what this module has, or the same compiled, and what only that knows."""
+    """A way to count: this module, or the same compiled, which also rounds to int8."""
 
     counter: Callable[..., "Counter"]
     products: Callable[..., Tensor]
     compare: Callable[..., tuple[Tensor, Tensor]]
-    eighths: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
-    counter_of_eighths: Callable[..., "Counter"] | None = None
+    rounded_to_int8: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
 
 
 class Counter:
     """Counts the cells of each task's row above [low, high] and inside, one block of columns after the other.
 
     Args:
-        row: (T,) int64, the row of each task.
-        low: (T,) of the dtype of the cells.
-        high: (T,), not below low.
+        tasks: (row, low, high) of T tasks: int64 row of the cells, and interval in their dtype.
         limit: tasks with more cells inside need not be listed.
-        spare: cells of such tasks that are listed all the same.
+        spare: cells of such tasks that are listed nevertheless.
     """
 
-    def __init__(self, row: Tensor, low: Tensor, high: Tensor, limit: int, spare: int = 0) -> None:
-        self._row, self._low, self._high, self._limit, self._spare = row, low, high, limit, spare
-        self._above, self._inside = torch.zeros_like(row), torch.zeros_like(row)
+    def __init__(self, tasks: Sequence[Tensor], limit: int, spare: int = 0) -> None:
+        self._row, self._low, self._high = tasks
+        self._limit, self._spare = limit, spare
+        self._above, self._inside = torch.zeros_like(self._row), torch.zeros_like(self._row)
         self._listed: list[tuple[Tensor, Tensor]] = []
 
     def add(self, cells: Tensor, left: int) -> None:
@@ -135,7 +133,7 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor
+    queries: Tensor, candidates: Tensor, form: Form, tasks: PairTasks, entry: Tensor, column: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Compare single pairs in float64 with the intervals of their tasks.
 
@@ -174,4 +172,4 @@ def choose_intervals(scores: Tensor, backend: str = "auto") -> Intervals:
     if chosen(scores, backend) == "torch":
         return Intervals(Counter, products, compare)
     kernels = importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second
-    return Intervals(kernels.Counter, kernels.products, kernels.compare, kernels.eighths, kernels.CounterOfEighths)
+    return Intervals(kernels.Counter, kernels.products, kernels.compare, kernels.rounded_to_int8)

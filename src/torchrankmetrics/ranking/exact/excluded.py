@@ -5,9 +5,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.counting.torch_backend import remaining
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.shards import Part
+from torchrankmetrics.ranking.shards import Shard
 
 BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
 
@@ -21,16 +20,17 @@ class ExcludedTiles:
         total: int64 (P,), the same of all parts.
     """
 
-    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, width: int, part: Part) -> None:
-        shape = num_rows, part.total
+    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, width: int, part: Shard) -> None:
         _, here = excluded._replace(slices=None).split(part.first)
         self._excluded, _ = here.split(len(part))
         self._cells: list[tuple[Tensor, Tensor]] = []
         self._width = width
-        self.own, self.others, cells = remaining(excluded, row, column, shape, part.first, part.last)
+        self.own = excluded.lists(row, column)
+        self.others = excluded.num_others(row, column, num_rows, part.first, part.last)
+        cells = excluded.between(part.first, part.last)
         self.total = self.others
         if not part.is_whole:
-            self.total = remaining(excluded, row, column, shape, 0, part.total).others
+            self.total = excluded.num_others(row, column, num_rows, 0, part.total)
         if cells is not None:
             rows, columns = cells
             if not bool((rows[1:] >= rows[:-1]).all()):

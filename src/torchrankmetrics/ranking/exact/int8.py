@@ -9,8 +9,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.counting import Rulers, Scales
-from torchrankmetrics.ranking.exact.tiles import EIGHTHS, FLOAT64, Tile
+from torchrankmetrics.ranking.exact.counting import ColumnBounds, ErrorBounds
+from torchrankmetrics.ranking.exact.tiles import FLOAT64, INT8, Tile
 
 LEAST = -(1 << 31)  # a cell that is not counted
 _MORE = 1 + 2.0**-18  # for the rounding of what is worked out in float32
@@ -22,7 +22,7 @@ _RATIO = 2.0**-10  # vectors so much shorter than the longest are zeros
 Rounding = Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
-class Whole(NamedTuple):
+class QuantizedRows(NamedTuple):
     """Vectors in eighths: int8 (n, d), their scales, and upper bounds of the norms and of those of the rounding."""
 
     matrix: Tensor
@@ -31,7 +31,7 @@ class Whole(NamedTuple):
     error: Tensor
 
     @classmethod
-    def of(cls, vectors: Tensor, rounding: Rounding) -> "Whole":
+    def of(cls, vectors: Tensor, rounding: Rounding) -> "QuantizedRows":
         """Round floats (n, d); the bounds are float64 (n,)."""
         matrix, scale, square, error = rounding(vectors.float())
         terms = vectors.shape[1] + 8
@@ -45,7 +45,7 @@ class Columns(NamedTuple):
     """A tile in eighths: its matrix, what its cells are compared with, and what the bounds take of the whole of it."""
 
     matrix: Tensor
-    scales: Scales
+    scales: ColumnBounds
     bias: float
     slack: float
     largest: tuple[float, float, float]
@@ -54,14 +54,14 @@ class Columns(NamedTuple):
 
 def columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
     """Round a tile, which keeps what is made; None where its numbers are beyond what eighths are for."""
-    if EIGHTHS not in tile.kept:
-        tile.kept[EIGHTHS] = _columns_of(tile, rounding)
-    found: Columns | None = tile.kept[EIGHTHS]
+    if INT8 not in tile.prepared:
+        tile.prepared[INT8] = _columns_of(tile, rounding)
+    found: Columns | None = tile.prepared[INT8]
     return found
 
 
 def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
-    whole, wide = Whole.of(tile.given, rounding), tile.sizes(FLOAT64)
+    whole, wide = QuantizedRows.of(tile.given, rounding), tile.sizes(FLOAT64)
     scale, norm, error = whole.scale, whole.norm, whole.error
     if tile.similarity == "cosine":
         scale, error, norm = (
@@ -85,7 +85,7 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
     unit, by_error, by_norm = 1 / scale, error / scale * _MORE, norm / scale * _MORE
     return Columns(
         whole.matrix,
-        Scales(unit.float(), by_error.float(), by_norm.float(), None if shift is None else shift.float()),
+        ColumnBounds(unit.float(), by_error.float(), by_norm.float(), None if shift is None else shift.float()),
         wide.bias,
         wide.bias_error,
         (float(unit.max()), float(by_error.max()), float(by_norm.max())),
@@ -93,7 +93,9 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
     )
 
 
-def rulers_of(queries: Whole, columns: Columns, row: Tensor, true: Tensor, error: Tensor) -> tuple[Rulers, Tensor]:
+def bounds_of(
+    queries: QuantizedRows, columns: Columns, row: Tensor, true: Tensor, error: Tensor
+) -> tuple[ErrorBounds, Tensor]:
     """What a tile is compared with for each task: its row, its true score in float64 and the error of that, (P,) each.
 
     Also whether the numbers of a task are such that the bound holds, bool (P,).
@@ -107,4 +109,4 @@ def rulers_of(queries: Whole, columns: Columns, row: Tensor, true: Tensor, error
     given = [true / scale, 1 / scale, (norm + step) / scale * _MORE, (lost + step) / scale * _MORE, slack]
     reach = (spread / scale + slack) * unit + given[2] * by_error + given[3] * by_norm
     ready = (reach < _LARGEST) & (scale > 1 / RANGE) & (scale < RANGE) & norm.isfinite()
-    return Rulers(*(part.float() for part in given)), ready
+    return ErrorBounds(*(part.float() for part in given)), ready

@@ -1,9 +1,11 @@
 """Counting against an interval, compiled by Numba for the CPU; as ``exact.counting``.
 
-Cells are float32, float64, bfloat16 by their bits, or integer products of eighths, which only this way knows.
+Cells are float32, float64, bfloat16 by their bits, or products of int8 vectors.
 """
 
+from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numba
 import numpy as np
@@ -12,7 +14,7 @@ from numba.extending import overload
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting.numba_backend import cuts, side_by_side
-from torchrankmetrics.ranking.exact.counting import Between, Form, Rulers, Scales, Sought
+from torchrankmetrics.ranking.exact.counting import Between, ColumnBounds, Form, PairTasks
 
 # what Numba compiles is typed by Numba
 # mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
@@ -24,115 +26,76 @@ _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
 class Counter:
-    """As ``exact.counting.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there)."""
+    """As ``exact.counting.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there).
 
-    def __init__(self, row: Tensor, low: Tensor, high: Tensor, limit: int, spare: int = 0) -> None:
-        self._tasks = [part.numpy() for part in (row, low, high)]
+    With bounds of columns the cells are int32 products of int8 vectors, the least integer where nothing counts. A cell
+    is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit, with the fields of
+    ``ErrorBounds`` of the task and ``ColumnBounds`` of the column, and inside if the difference is not larger either
+    way.
+    """
+
+    def __init__(
+        self, tasks: Sequence[Tensor], limit: int, spare: int = 0, columns: ColumnBounds | None = None
+    ) -> None:
+        self._tasks = tuple(part.numpy() for part in tasks)
         self._limit, self._spare = limit, spare
-        self._above, self._inside = np.zeros((2, len(row)), np.int64)
+        self._columns: tuple[Any, ...] = ()
+        if columns is not None:
+            shift = columns.unit[:0] if columns.shift is None else columns.shift
+            self._columns = tuple(part.numpy() for part in (*columns[:3], shift))
+        self._totals = np.zeros((2, len(tasks[0])), np.int64)  # cells above and inside
         self._pieces: list[tuple[int, int]] | None = None
         self._listed = [np.empty((2, 0), np.int32)]
 
     def add(self, cells: Tensor, left: int) -> None:
-        """Count a block of cells."""
+        """Count a block of cells; the tasks are scanned side by side."""
         numbers = (cells.view(torch.uint16) if cells.dtype == torch.bfloat16 else cells).numpy()
-        self._scan(_scan, numbers, left)
-
-    def found(self) -> Between:
-        """What has been counted."""
-        listed = np.concatenate(self._listed, axis=1)
-        complete = self._pieces is None or all(beyond <= self._spare // len(self._pieces) for beyond in self._beyond)
-        if not complete:
-            listed = listed[:, (self._inside <= self._limit)[listed[0]]]
-        task, column = torch.from_numpy(listed.astype(np.int64))
-        return Between(torch.from_numpy(self._above), torch.from_numpy(self._inside), task, column, complete)
-
-    def _scan(self, scan, cells, left, *columns):
-        """Scan the tasks side by side; the lists are written anew for each block."""
-        tasks, width = len(self._above), cells.shape[1]
+        tasks, width = self._totals.shape[1], numbers.shape[1]
         if self._pieces is None:
             self._pieces = list(pairwise(cuts(tasks, tasks * width // _PER_THREAD)))
             self._beyond = [0] * len(self._pieces)
             self._lists = [np.empty((2, 0), np.int32)] * len(self._pieces)
         spare = self._spare // len(self._pieces)
-        given = cells, *self._tasks, *columns, left, self._limit, spare, self._above, self._inside
+        columns = tuple(part[left : left + width] for part in self._columns)
         pieces = []
         for i, (first, last) in enumerate(self._pieces):
             most = (last - first) * min(self._limit, width) + spare + 8
             if self._lists[i].shape[1] < most:
                 self._lists[i] = np.empty((2, most), np.int32)
-            pieces.append((*given, first, last, self._lists[i], self._beyond[i]))
-        for i, (number, beyond) in enumerate(side_by_side(scan, pieces)):
+            limits = left, self._limit, spare, self._beyond[i]
+            pieces.append((numbers, self._tasks, columns, limits, (first, last), self._totals, self._lists[i]))
+        for i, (number, beyond) in enumerate(side_by_side(_scan, pieces)):
             self._beyond[i] = beyond
             if number:
                 self._listed.append(self._lists[i][:, :number].copy())
 
-
-class CounterOfEighths(Counter):
-    """Counts as ``Counter`` does int32 products of eighths, the least of integers where nothing counts.
-
-    A cell is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit, with what is of the
-    task and of the column, and inside if the difference is no larger either way.
-    """
-
-    def __init__(self, row: Tensor, tasks: Rulers, columns: Scales, limit: int, spare: int = 0) -> None:
-        super().__init__(row, tasks.true, tasks.step, limit, spare)
-        self._tasks = [part.numpy() for part in (row, *tasks)]
-        shift = row[:0].float() if columns.shift is None else columns.shift
-        self._columns = [part.numpy() for part in (columns.unit, columns.error, columns.norm, shift)]
-
-    def add(self, cells: Tensor, left: int) -> None:
-        """Count a block of cells."""
-        here = slice(left, left + cells.shape[1])
-        self._scan(_scan_eighths, cells.numpy(), left, *(part[here] for part in self._columns))
+    def found(self) -> Between:
+        """Return the counts so far."""
+        listed = np.concatenate(self._listed, axis=1)
+        complete = self._pieces is None or all(beyond <= self._spare // len(self._pieces) for beyond in self._beyond)
+        if not complete:
+            listed = listed[:, (self._totals[1] <= self._limit)[listed[0]]]
+        task, column = torch.from_numpy(listed.astype(np.int64))
+        above, inside = torch.from_numpy(self._totals)
+        return Between(above, inside, task, column, complete)
 
 
 @numba.njit(nogil=True, cache=True)
-def _scan(tile, row, low, high, left, limit, spare, above, inside, first, last, entries, beyond):
+def _scan(tile, tasks, columns, limits, piece, totals, entries):
+    left, limit, spare, beyond = limits
+    rows, above, inside = tasks[0], totals[0], totals[1]
     n = 0
     flags = np.zeros((2, _BLOCK), np.uint8)
     words = flags.view(np.uint64)
-    for task in range(first, last):
-        line, least, most = tile[row[task]], low[task], high[task]
-        over, between = 0, inside[task]
-        for begin in range(0, line.shape[0], _BLOCK):
-            block = line[begin : begin + _BLOCK]
-            if block.shape[0] < _BLOCK:
-                flags[:] = 0
-            _mark(block, least, most, flags[0], flags[1])
-            over += _ones(words[0])
-            more = _ones(words[1])
-            between += more
-            if between > limit:
-                beyond += more
-            if more and (between <= limit or beyond <= spare):
-                n = _list(words[1], task, left + begin, entries, n)
-        above[task] += over
-        inside[task] = between
-    return n, beyond
-
-
-@numba.njit(nogil=True, cache=True)
-def _scan_eighths(
-    tile, row, true, step, by_error, by_norm, slack, unit, error, norm, shift,
-    left, limit, spare, above, inside, first, last, entries, beyond,
-):  # fmt: skip
-    n = 0
-    flags = np.zeros((2, _BLOCK), np.uint8)
-    words = flags.view(np.uint64)
-    for task in range(first, last):
-        line = tile[row[task]]
-        about = true[task], step[task], by_error[task], by_norm[task], slack[task]
+    for task in range(piece[0], piece[1]):
+        line = tile[rows[task]]
         over, between = 0, inside[task]
         for begin in range(0, line.shape[0], _BLOCK):
             here = slice(begin, begin + _BLOCK)
             block = line[here]
             if block.shape[0] < _BLOCK:
                 flags[:] = 0
-            if shift.shape[0]:
-                _mark_shifted(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
-            else:
-                _mark_eighths(block, unit[here], error[here], norm[here], about, flags[0], flags[1])
+            _mark_block(block, here, task, tasks, columns, flags)
             over += _ones(words[0])
             more = _ones(words[1])
             between += more
@@ -143,6 +106,27 @@ def _scan_eighths(
         above[task] += over
         inside[task] = between
     return n, beyond
+
+
+def _mark_block(block, here, task, tasks, columns, flags):
+    """Flag the cells that are above and inside, by the number of arrays that describe the tasks."""
+
+
+@overload(_mark_block)
+def _choose_mark_block(block, here, task, tasks, columns, flags):
+    def of_interval(block, here, task, tasks, columns, flags):
+        _mark(block, tasks[1][task], tasks[2][task], flags[0], flags[1])
+
+    def of_bounds(block, here, task, tasks, columns, flags):
+        _, true, step, by_error, by_norm, slack = tasks
+        about = true[task], step[task], by_error[task], by_norm[task], slack[task]
+        unit, error, norm, shift = columns
+        if shift.shape[0]:
+            _mark_shifted(block, unit[here], error[here], norm[here], shift[here], about, flags[0], flags[1])
+        else:
+            _mark_int8(block, unit[here], error[here], norm[here], about, flags[0], flags[1])
+
+    return of_interval if len(tasks) == 3 else of_bounds
 
 
 # loops over an index: those over the cells themselves are not vectorised
@@ -172,7 +156,7 @@ def _key(cell):
 
 
 @numba.njit(nogil=True, cache=True, fastmath={"contract"})
-def _mark_eighths(cells, unit, error, norm, about, above, inside):
+def _mark_int8(cells, unit, error, norm, about, above, inside):
     true, _, by_error, by_norm, slack = about
     for j in range(cells.shape[0]):
         apart = np.float32(cells[j]) - true * unit[j]
@@ -205,7 +189,7 @@ def _list(words, task, left, entries, n):
     place = np.empty(_BLOCK // 8, np.int32)
     some = 0
     for i in range(words.shape[0]):
-        # written always and kept if there is one: a branch would be guessed wrong
+        # written always, overwritten if there is none: a branch would be guessed wrong
         place[some] = i
         some += words[i] != 0
     for i in place[:some]:
@@ -220,11 +204,7 @@ def _list(words, task, left, entries, n):
     return n
 
 
-# what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
-
-
-def eighths(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def rounded_to_int8(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Round each of (n, d) float32 vectors to integers of at most 127 times a scale of its own.
 
     Returns:
@@ -282,10 +262,6 @@ def _squares(numbers, whole, scale):
     return square, error
 
 
-# what Numba compiles is typed by Numba
-# mypy: allow-untyped-defs, allow-untyped-calls, disable-error-code="no-any-return"
-
-
 _PAIRS_PER_THREAD = 1 << 9  # pairs that are worth a thread
 _CACHE = 1 << 18  # bytes of candidates that pairs are compared with at once
 _WIDE = 128  # numbers in a candidate from where on that pays
@@ -301,16 +277,21 @@ def products(queries: Tensor, candidates: Tensor, row: Tensor, column: Tensor) -
 
 
 def compare(
-    queries: Tensor, candidates: Tensor, form: Form, tasks: Sought, entry: Tensor, column: Tensor, single: bool = False
+    queries: Tensor,
+    candidates: Tensor,
+    form: Form,
+    tasks: PairTasks,
+    entry: Tensor,
+    column: Tensor,
+    single: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """As ``exact.counting.compare``; ``single``: products are summed in float32, for intervals of that precision."""
-    scale, shift = (np.empty(0) if part is None else part.numpy() for part in form)
-    given = queries.numpy(), candidates.numpy(), scale, shift, *(part.numpy() for part in tasks)
-    pairs = entry.numpy(), column.numpy(), single
+    arrays = [[np.empty(0) if part is None else part.numpy() for part in given] for given in (form, tasks)]
+    given = (queries.numpy(), candidates.numpy()), *map(tuple, arrays), (entry.numpy(), column.numpy()), single
     pieces = list(pairwise(cuts(len(entry), len(entry) // _PAIRS_PER_THREAD)))
     above = np.zeros((len(pieces), len(tasks.row)), np.int64)
     open_ = np.empty(len(entry), np.bool_)
-    side_by_side(_compare, [(*given, *pairs, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
+    side_by_side(_compare, [(*given, *piece, one, open_) for piece, one in zip(pieces, above, strict=True)])
     return torch.from_numpy(above.sum(0)), torch.from_numpy(open_)
 
 
@@ -353,7 +334,11 @@ def _near(column, size):
 
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
-def _compare(queries, candidates, scale, shift, row, own, low, high, entry, column, single, first, last, above, open_):
+def _compare(vectors, form, tasks, pairs, single, first, last, above, open_):
+    queries, candidates = vectors
+    scale, shift = form
+    row, own, low, high = tasks
+    entry, column = pairs
     size = max(1, _CACHE // max(1, candidates.itemsize * candidates.shape[1]))
     near = _near(column[first:last], size) if candidates.shape[1] >= _WIDE else np.arange(last - first)
     for i in near:

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact import int8 as eighths
+from torchrankmetrics.ranking.exact import int8
 from torchrankmetrics.ranking.exact.counting import Counter
 from torchrankmetrics.ranking.exact.problem import Problem
-from torchrankmetrics.ranking.exact.target_scores import Truth
-from torchrankmetrics.ranking.exact.tiles import BFLOAT16, EIGHTHS, FLOAT32, FLOAT64, Tile
+from torchrankmetrics.ranking.exact.target_scores import TargetScores
+from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8, Tile
 
 _WIDTH, _QUERIES = 64, 64  # from here on a copy in less precision pays
 _WIDE = 128  # from here on two do: below, bfloat16 saves too little where eighths leave too much open
@@ -35,11 +35,11 @@ def precisions(width: int, num_queries: int, *, on_cpu: bool, compiled: bool) ->
     if not (on_cpu and compiled and width >= _WIDTH and num_queries >= _QUERIES):
         return found
     like, threads = (width + 31) // 32 * 32, torch.get_num_threads()
-    in_eighths = width <= _WIDEST and _eighths_pay(width, threads)
-    if (width >= _WIDE or not in_eighths) and _halves_pay(like, threads):
+    uses_int8 = width <= _WIDEST and _int8_pays(width, threads)
+    if (width >= _WIDE or not uses_int8) and _bfloat16_pays(like, threads):
         found.insert(0, BFLOAT16)
-    if in_eighths:
-        found.insert(0, EIGHTHS)
+    if uses_int8:
+        found.insert(0, INT8)
     return found
 
 
@@ -51,7 +51,7 @@ def _float32_is_whole() -> bool:
 
 
 @cache
-def _halves_pay(width: int, threads: int) -> bool:
+def _bfloat16_pays(width: int, threads: int) -> bool:
     """Measure one tile in both precisions; and see that the sums of bfloat16 products are made in float32."""
     mkldnn: Any = torch.backends.mkldnn
     if not (mkldnn.is_available() and mkldnn.enabled):
@@ -69,7 +69,7 @@ def _halves_pay(width: int, threads: int) -> bool:
 
 
 @cache
-def _eighths_pay(width: int, threads: int) -> bool:
+def _int8_pays(width: int, threads: int) -> bool:
     """The same of integer products; and see that the largest are exact, for some processors saturate their sums."""
     one = torch.full((_ROWS, width), 127, dtype=torch.int8, device="cpu")
     one[:, ::3] = -127
@@ -114,13 +114,13 @@ def _least(run: Any) -> float:
 # for plans, which change no rank: whether a precision is worth it at all is measured in ``precisions``. In products of
 # numbers in float32, for each number of a vector and beside: a score with its counting, a pair that is compared alone
 _COSTS = {
-    EIGHTHS: (0.22, 15.0),
+    INT8: (0.22, 15.0),
     BFLOAT16: (0.46, 20.0),
     FLOAT32: (1.0, 12.0),
     FLOAT64: (2.0, 12.0),
     None: (3.0, 2300.0),
 }
-_PREPARED = {EIGHTHS: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
+_PREPARED = {INT8: 30.0, BFLOAT16: 45.0}  # for each number of the candidates
 _BEGUN = 1 << 28  # for each precision that is used at all, the look at a sample included
 
 
@@ -130,9 +130,9 @@ def cost(dtype: torch.dtype | None, width: int) -> float:
     return each * width + beside
 
 
-def cost_of_candidates(dtype: torch.dtype, width: int, number: int, kept: bool) -> float:
-    """Of the candidates in a precision below float32, in the same: those that are kept are there already."""
-    return _BEGUN + (0 if kept else _PREPARED[dtype] * width * number)
+def cost_of_candidates(dtype: torch.dtype, width: int, number: int, is_reused: bool) -> float:
+    """Of the candidates in a precision below float32, in the same: reused candidates have them already."""
+    return _BEGUN + (0 if is_reused else _PREPARED[dtype] * width * number)
 
 
 def worth(precisions: Sequence[torch.dtype], width: int, scores: int) -> list[torch.dtype]:
@@ -151,41 +151,14 @@ class Level(ABC):
 
     nothing: ClassVar[float]
 
-    def __init__(self, dtype: torch.dtype, problem: Problem, truth: Truth) -> None:
-        self.dtype, self._problem, self._truth = dtype, problem, truth
+    def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
+        self.dtype, self._problem, self._targets = dtype, problem, targets
         self._buffer: Tensor | None = None
 
     @property
     def is_coarse(self) -> bool:
         """Whether it is below float32, and decides nothing but what is far from the true score."""
-        return self.dtype in (EIGHTHS, BFLOAT16)
-
-    def guess(self, tile: Tile, task: Tensor) -> Tensor:
-        """About how many candidates of a small tile are left open of some tasks, float64 (T,): by typical errors.
-
-        Nothing is prepared for it.
-        """
-        queries = self._problem.queries.given.index_select(0, self._problem.row.index_select(0, task)).float()
-        vectors, bias = tile.given.float(), torch.zeros(len(tile), device=queries.device)
-        if tile.bias is not None:
-            bias = tile.bias.float()
-        if tile.similarity == "cosine":
-            vectors = vectors / tile.length.float()[:, None]
-        if tile.special is not None:  # not counted here
-            vectors, bias = (part.index_fill(0, tile.special, 0.0) for part in (vectors, bias))
-        norms, errors = torch.linalg.vector_norm(vectors, dim=1), self._typical_errors(vectors)
-        true = self._truth.scores.index_select(0, task).float()[:, None]
-        reach = torch.zeros_like(true)
-        if self.dtype != EIGHTHS:  # one bound for the tile, and scores that are rounded too
-            norms, errors, reach = norms.amax(), errors.amax(), true.abs() * (torch.finfo(self.dtype).eps / 2)
-        own_norms, own_errors = torch.linalg.vector_norm(queries, dim=1), self._typical_errors(queries)
-        reach = reach + own_norms[:, None] * errors + own_errors[:, None] * norms
-        number: Tensor = (torch.addmm(bias, queries, vectors.T) - true).abs_() < reach
-        return number.sum(1, dtype=torch.float64)
-
-    @abstractmethod
-    def _typical_errors(self, vectors: Tensor) -> Tensor:
-        """What rounding float32 vectors (n, d) changes on average, as a norm, (n,); inf: they cannot be rounded so."""
+        return self.dtype in (INT8, BFLOAT16)
 
     @abstractmethod
     def ready(self, tile: Tile) -> Tensor:
@@ -209,19 +182,14 @@ class Level(ABC):
         return self._buffer[: rows * columns].view(rows, columns)
 
 
-class Floating(Level):
+class FloatLevel(Level):
     """Bfloat16, float32 or float64."""
 
     nothing = -torch.inf
 
-    def _typical_errors(self, vectors: Tensor) -> Tensor:
-        """Half of a digit at most: 0.20 of a digit of the norm on average, and more of the longest of many."""
-        error: Tensor = torch.linalg.vector_norm(vectors, dim=1) * (0.22 * torch.finfo(self.dtype).eps)
-        return error
-
     def ready(self, tile: Tile) -> Tensor:
         """Whether the bound is finite."""
-        return self._truth.error(tile, self.dtype).isfinite()
+        return self._targets.error(tile, self.dtype).isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
         """Rounded."""
@@ -233,42 +201,35 @@ class Floating(Level):
 
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By one bound for the tile."""
-        low, high = self._truth.interval(tile, self.dtype)
-        return self._problem.intervals.counter(
-            place, low.index_select(0, task), high.index_select(0, task), limit, spare
-        )
+        low, high = self._targets.interval(tile, self.dtype)
+        tasks = place, low.index_select(0, task), high.index_select(0, task)
+        return self._problem.intervals.counter(tasks, limit, spare)
 
 
-class Eighths(Level):
+class Int8Level(Level):
     """Integers of eight bits."""
 
-    nothing = eighths.LEAST
+    nothing = int8.LEAST
 
-    def __init__(self, dtype: torch.dtype, problem: Problem, truth: Truth) -> None:
-        super().__init__(dtype, problem, truth)
-        assert problem.intervals.eighths is not None
-        self._rounding = problem.intervals.eighths
+    def __init__(self, dtype: torch.dtype, problem: Problem, targets: TargetScores) -> None:
+        super().__init__(dtype, problem, targets)
+        assert problem.intervals.rounded_to_int8 is not None
+        self._rounding = problem.intervals.rounded_to_int8
         self._of: Tile | None = None
 
     @cached_property
-    def _queries(self) -> eighths.Whole:
-        return eighths.Whole.of(self._problem.queries.given, self._rounding)
-
-    def _typical_errors(self, vectors: Tensor) -> Tensor:
-        """Half of a step at most, evenly."""
-        step = vectors.abs().amax(1) / 127
-        error: Tensor = step * (vectors.shape[1] / 12) ** 0.5
-        return error.masked_fill((step > eighths.RANGE) | ((step > 0) & (step < 1 / eighths.RANGE)), torch.inf)
+    def _queries(self) -> int8.QuantizedRows:
+        return int8.QuantizedRows.of(self._problem.queries.given, self._rounding)
 
     def ready(self, tile: Tile) -> Tensor:
         """Whether the numbers are in range."""
         if self._of is not tile:
-            self._of, self._columns = tile, eighths.columns_of(tile, self._rounding)
+            self._of, self._columns = tile, int8.columns_of(tile, self._rounding)
             if self._columns is None:
-                self._ready = torch.zeros_like(self._truth.kind, dtype=torch.bool)
+                self._ready = torch.zeros_like(self._targets.kind, dtype=torch.bool)
             else:
-                self._rulers, self._ready = eighths.rulers_of(
-                    self._queries, self._columns, self._problem.row, self._truth.scores, self._truth.errors
+                self._bounds, self._ready = int8.bounds_of(
+                    self._queries, self._columns, self._problem.row, self._targets.scores, self._targets.errors
                 )
         return self._ready
 
@@ -285,14 +246,13 @@ class Eighths(Level):
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
         """By a bound for every pair."""
         assert self._columns is not None
-        assert self._problem.intervals.counter_of_eighths is not None
-        tasks = type(self._rulers)(*(part.index_select(0, task) for part in self._rulers))
-        return self._problem.intervals.counter_of_eighths(place, tasks, self._columns.scales, limit, spare)
+        tasks = place, *(part.index_select(0, task) for part in self._bounds)
+        return self._problem.intervals.counter(tasks, limit, spare, self._columns.scales)
 
 
-def levels(precisions: Sequence[torch.dtype], problem: Problem, truth: Truth) -> list[Level]:
+def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
     """One level for each precision."""
-    return [(Eighths if dtype == EIGHTHS else Floating)(dtype, problem, truth) for dtype in precisions]
+    return [(Int8Level if dtype == INT8 else FloatLevel)(dtype, problem, targets) for dtype in precisions]
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:

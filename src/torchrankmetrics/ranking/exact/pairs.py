@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.exact.candidates import rows_of
-from torchrankmetrics.ranking.exact.counting import Sought
-from torchrankmetrics.ranking.exact.problem import Problem, Tally
-from torchrankmetrics.ranking.exact.target_scores import Truth, operands
+from torchrankmetrics.ranking.exact.counting import PairTasks
+from torchrankmetrics.ranking.exact.problem import Counts, Problem
+from torchrankmetrics.ranking.exact.target_scores import TargetScores, operands
 from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
 
 Vector = npt.NDArray[np.float64]
 
 
-class Rational:
+class RationalScores:
     """Scores of one query, exact: any floats, no overflow, no rounding.
 
     Args:
@@ -66,8 +66,8 @@ _PENDING = 1 << 20  # pairs that wait for the last level
 class Pairs:
     """Counts pairs that no product of a whole tile has decided."""
 
-    def __init__(self, problem: Problem, truth: Truth, tally: Tally) -> None:
-        self._problem, self._truth, self._tally = problem, truth, tally
+    def __init__(self, problem: Problem, targets: TargetScores, counts: Counts) -> None:
+        self._problem, self._targets, self._counts = problem, targets, counts
         self._pending: list[tuple[Tensor, Tensor]] = []
         self._num_pending = 0
         self._open: list[tuple[Tensor, Tensor]] = []
@@ -92,7 +92,7 @@ class Pairs:
         given = operands(self._problem.queries, tile)
         # sums in float32 decide nearly all of them, in a third of the time
         many = len(task) * self._problem.width > _MANY
-        if many and self._problem.intervals.eighths is not None and given[0].dtype == FLOAT32:
+        if many and self._problem.intervals.rounded_to_int8 is not None and given[0].dtype == FLOAT32:
             open_ = self._compare(tile, given, task, column, FLOAT32)
             task, column = task[open_], column[open_]
             if not len(task):
@@ -101,8 +101,8 @@ class Pairs:
         if not bool(open_.any()):
             return
         task, column = self._count_certain(tile, task[open_], column[open_])
-        if not self._truth.looked and self._num_pending + len(task) > _LOOK:
-            self._truth.look()
+        if not self._targets.looked and self._num_pending + len(task) > _LOOK:
+            self._targets.look()
             task, column = self._count_certain(tile, task, column)
         if len(task):
             self._leave(task, column + tile.left)
@@ -111,18 +111,18 @@ class Pairs:
         self, tile: Tile, given: tuple[Tensor, Tensor], task: Tensor, column: Tensor, dtype: torch.dtype
     ) -> Tensor:
         """Count what sums in a precision decide; which pairs they do not, bool (n,)."""
-        low, high = self._truth.interval(tile, dtype, FLOAT64)  # what is added to a product may be beyond float32
-        tasks = Sought(self._problem.row, self._problem.column - tile.left, low, high)
+        low, high = self._targets.interval(tile, dtype, FLOAT64)  # what is added to a product may be beyond float32
+        tasks = PairTasks(self._problem.row, self._problem.column - tile.left, low, high)
         options = {"single": True} if dtype == FLOAT32 else {}
         above, open_ = self._problem.intervals.compare(*given, tile.form, tasks, task, column, **options)
-        self._tally.above += above
+        self._counts.above += above
         return open_
 
     def _count_certain(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Count what the bound of each candidate decides; the others are returned."""
-        found, certain = self._truth.signs(tile, task, column)
-        self._count(task[found > 0], self._tally.above)
-        self._count(task[(found == 0) & certain], self._tally.tied)
+        found, certain = self._targets.signs(tile, task, column)
+        self._count(task[found > 0], self._counts.above)
+        self._count(task[(found == 0) & certain], self._counts.tied)
         left = (found == 0) & ~certain
         return task[left], column[left]
 
@@ -131,17 +131,17 @@ class Pairs:
 
     def _leave(self, task: Tensor, column: Tensor) -> None:
         """Count candidates that are equal to the true one; the others wait for the last level."""
-        answers, group = self._problem.answers, self._truth.group
+        targets, group = self._problem.targets, self._targets.group
         if group is not None:
-            tied = group[column] == group[answers.among[task]]
-        elif self._truth.looked:
+            tied = group[column] == group[targets.among[task]]
+        elif self._targets.looked:
             tied = torch.zeros_like(task, dtype=torch.bool)
         else:
-            given, bias, own = self._problem.candidates.embeddings, self._problem.candidates.bias, answers.place[task]
-            tied = (given[column] == answers.embeddings[own]).all(1)
-            if bias is not None and answers.bias is not None:
-                tied &= bias[column] == answers.bias[own]
-        self._count(task[tied], self._tally.tied)
+            given, bias, own = self._problem.candidates.embeddings, self._problem.candidates.bias, targets.place[task]
+            tied = (given[column] == targets.embeddings[own]).all(1)
+            if bias is not None and targets.bias is not None:
+                tied &= bias[column] == targets.bias[own]
+        self._count(task[tied], self._counts.tied)
         self._pending.append((task[~tied], column[~tied]))
         self._num_pending += len(self._pending[-1][0])
         if self._num_pending > _PENDING:
@@ -153,14 +153,16 @@ class Pairs:
             return
         task, column = (torch.cat(part) for part in zip(*self._pending, strict=True))
         self._pending, self._num_pending = [], 0
-        tables, group = self._problem.tables, self._truth.group
+        tables, group = self._problem.tables, self._targets.group
         order = self._problem.row[task].argsort(stable=True)
         last = -1
         known: dict[int, Fraction] = {}
         for one, other in zip(task[order].tolist(), column[order].tolist(), strict=True):
-            row, own = int(self._problem.row[one]), int(self._problem.answers.among[one])
+            row, own = int(self._problem.row[one]), int(self._problem.targets.among[one])
             if row != last:
-                query = Rational(self._problem.queries.given[row].double().cpu().numpy(), self._problem.similarity)
+                query = RationalScores(
+                    self._problem.queries.given[row].double().cpu().numpy(), self._problem.similarity
+                )
                 last, known = row, {}
             scores = []
             for candidate in (other, own):
@@ -169,5 +171,5 @@ class Pairs:
                     given, bias = rows_of(tables, torch.tensor([candidate], device=task.device))
                     known[key] = query.score(given[0].double().cpu().numpy(), 0.0 if bias is None else float(bias))
                 scores.append(known[key])
-            self._tally.above[one] += scores[0] > scores[1]
-            self._tally.tied[one] += scores[0] == scores[1]
+            self._counts.above[one] += scores[0] > scores[1]
+            self._counts.tied[one] += scores[0] == scores[1]

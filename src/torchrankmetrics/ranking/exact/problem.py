@@ -1,12 +1,12 @@
 """Queries in each precision with their norms, and what a level of exact ranks reads."""
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.candidates import Candidates, Structure
+from torchrankmetrics.ranking.exact.candidates import Structure, structure_of
 from torchrankmetrics.ranking.exact.counting import Intervals
 from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.tiles import (
@@ -18,6 +18,9 @@ from torchrankmetrics.ranking.exact.tiles import (
     rounding_norms,
     upper_norms,
 )
+
+if TYPE_CHECKING:
+    from torchrankmetrics.ranking.embeddings import Candidates
 
 
 class Queries:
@@ -67,7 +70,7 @@ class Queries:
 CELLS = 1 << 20  # scores computed at once
 
 
-class Answers(NamedTuple):
+class Targets(NamedTuple):
     """The true candidates: among the candidates, or beside them where other processes hold some.
 
     Attributes:
@@ -92,18 +95,18 @@ class Problem(NamedTuple):
         similarity: "dot", "l2" or "cosine".
         row: int64 (P,), ascending.
         column: int64 (P,), the true candidates, negative where they are not among these candidates.
-        answers: what they are.
+        targets: what they are.
         excluded: what is no candidate, tile by tile.
         intervals: how cells and pairs are counted.
         backend: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
     """
 
     queries: Queries
-    candidates: Candidates
+    candidates: "Candidates"
     similarity: str
     row: Tensor
     column: Tensor
-    answers: Answers
+    targets: Targets
     excluded: ExcludedTiles
     intervals: Intervals
     backend: str
@@ -115,16 +118,16 @@ class Problem(NamedTuple):
 
     @property
     def tables(self) -> list[tuple[Tensor, Tensor | None]]:
-        """The candidates, and the true ones where they are beside them: what ``Answers.among`` counts."""
+        """The candidates, and the true ones where they are beside them: what ``Targets.among`` counts."""
         own = self.candidates.embeddings, self.candidates.bias
-        return [own] if self.answers.embeddings is own[0] else [own, self.answers[:2]]
+        return [own] if self.targets.embeddings is own[0] else [own, self.targets[:2]]
 
     def structure(self) -> Structure:
-        """Of both; kept where the candidates are all."""
-        return self.candidates.structure if len(self.tables) == 1 else Structure.of(*self.tables)
+        """Structure of both; stored if the candidates are all."""
+        return structure_of(self.candidates) if len(self.tables) == 1 else Structure.of(*self.tables)
 
 
-class Tally:
+class Counts:
     """Candidates better than the true one, tied with it, NaN, and those whose score is special: int64 (P,) each."""
 
     def __init__(self, like: Tensor) -> None:

@@ -5,33 +5,34 @@ always the same.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.counting.torch_backend import said_of
 from torchrankmetrics.ranking.exact import excluded as blocks, problem as sizes
-from torchrankmetrics.ranking.exact.candidates import Candidates
+from torchrankmetrics.ranking.exact.candidates import tiles_of
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
 from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
 from torchrankmetrics.ranking.exact.pairs import Pairs
-from torchrankmetrics.ranking.exact.problem import Answers, Problem, Queries, Tally
-from torchrankmetrics.ranking.exact.target_scores import Truth, count_specials
+from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries, Targets
+from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
-from torchrankmetrics.ranking.exclude import Exclude, Excluded, check_exclude
+from torchrankmetrics.ranking.exclude import Exclude, Excluded
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.scores import Target, Tasks, check_target, flags_of, with_rows
-from torchrankmetrics.ranking.shards import Part
+from torchrankmetrics.ranking.shards import Shard
+from torchrankmetrics.ranking.tasks import Target, read_tasks
+
+if TYPE_CHECKING:
+    from torchrankmetrics.ranking.embeddings import Candidates
 
 # open candidates of a task in a tile that are compared one by one in any case
 _LEAST = 16
 _AGAIN = 16  # tiles after which the first precision is tried again
 _COPY = 64  # tasks that are worth a bfloat16 copy of a tile
 _SHARE, _SAMPLE = 128, (64, 512)  # one candidate in so many is looked at for a plan, at least and at most so many
-_FEW = 64  # tasks for which it is guessed before
 _SMALL = 1 << 18  # scores in float32 that the product of a few queries costs at least
 _BLOCKS = 4  # multiplied at once, of few queries: of more the matrices leave the cache
 _LISTED = 1 << 22  # open candidates of the tasks that are counted at once, at most
@@ -44,16 +45,18 @@ class Cascade:
         problem: what is to be ranked.
         tiles: slices of the candidates, in order.
         precisions: of the products, the last of them float64.
-        kept: whether the tiles serve more calls.
+        is_reused: whether the tiles serve more calls.
     """
 
-    def __init__(self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype], kept: bool) -> None:
+    def __init__(
+        self, problem: Problem, tiles: Iterable[Tile], precisions: Sequence[torch.dtype], is_reused: bool
+    ) -> None:
         self._problem, self._tiles = problem, tiles
-        self._kept, self._tally, self._truth = kept, Tally(problem.row), Truth(problem)
-        self._ordinary = (self._truth.kind == 0).nonzero()[:, 0]
+        self._is_reused, self._counts, self._targets = is_reused, Counts(problem.row), TargetScores(problem)
+        self._ordinary = (self._targets.kind == 0).nonzero()[:, 0]
         scores = len(self._ordinary) * len(problem.candidates)
-        self._levels = levels(worth(precisions, problem.width, scores), problem, self._truth)
-        self._pairs = Pairs(problem, self._truth, self._tally)
+        self._levels = levels(worth(precisions, problem.width, scores), problem, self._targets)
+        self._pairs = Pairs(problem, self._targets, self._counts)
         self._pair = cost(None, problem.width)
         self._in_pairs = cost(FLOAT32, problem.width) / self._pair  # a score
         self._first = torch.zeros_like(problem.row)  # the first precision that is worth it for a task
@@ -66,44 +69,48 @@ class Cascade:
         for number, tile in enumerate(self._tiles):
             if number % _AGAIN == 0:
                 start.copy_(self._first)
-            count_specials(self._problem, self._truth.kind, self._tally, tile)
+            count_specials(self._problem, self._targets.kind, self._counts, tile)
             self._count_tile(tile, start)
         self._pairs.finish()
-        tally, kind, others = self._tally, self._truth.kind, self._problem.excluded.others
+        counts, kind, others = self._counts, self._targets.kind, self._problem.excluded.others
         # a true score that is no finite number is above all of them or below
-        above = tally.above + (others - tally.special) * ~(kind > -torch.inf)
-        return torch.stack([above, above + tally.tied, others, tally.nan + kind.isnan()])
+        above = counts.above + (others - counts.special) * ~(kind > -torch.inf)
+        return torch.stack([above, above + counts.tied, others, counts.nan + kind.isnan()])
 
     def _plan(self) -> None:
-        """Choose the precision that each task begins with, by what those below float32 may leave open in a sample."""
+        """Choose the first precision of each task: count a sample of candidates in those below float32."""
         coarse = [level for level in self._levels if level.is_coarse]
-        held, width = self._problem.candidates, self._problem.width
-        number = min(len(held), max(_SAMPLE[0], min(_SAMPLE[1], len(held) // _SHARE)))
-        some = torch.linspace(0, len(held) - 1, number, dtype=torch.float64, device=held.embeddings.device).long()
-        bias = None if held.bias is None else held.bias.index_select(0, some)
-        tile = Tile(held.embeddings.index_select(0, some), bias, slice(0, number), self._problem.similarity)
+        candidates, width = self._problem.candidates, self._problem.width
+        N = len(candidates)
+        number = min(N, max(_SAMPLE[0], min(_SAMPLE[1], N // _SHARE)))
+        some = torch.linspace(0, N - 1, number, dtype=torch.float64, device=candidates.embeddings.device).long()
+        bias = None if candidates.bias is None else candidates.bias.index_select(0, some)
+        sample = Tile(candidates.embeddings.index_select(0, some), bias, slice(0, number), self._problem.similarity)
         costs = torch.full((len(coarse) + 1, len(self._first)), torch.inf, dtype=torch.float64, device=some.device)
         costs[-1] = cost(self._levels[len(coarse)].dtype, width)
-        prepared = [cost_of_candidates(level.dtype, width, len(held), self._kept) for level in coarse]
-        for place, level in enumerate(coarse):  # the cheaper first: what little is open there needs no other
+        prepared = [cost_of_candidates(level.dtype, width, N, self._is_reused) for level in coarse]
+        for place, level in enumerate(coarse):  # the cheaper first: the others are not needed where it leaves little
             alone = cost(level.dtype, width)
             saved = (costs.amin(0) - alone)[self._ordinary]
-            asked = self._ordinary[saved > 0]
-            if not len(asked) or float(saved.clamp(min=0).sum()) * len(held) < prepared[place]:
-                continue
-            few = asked[:: max(1, len(asked) // _FEW)]  # they tell whether the others are worth a look
-            for looked in (few, asked) if len(few) < len(asked) else (asked,):
-                for task in torch.split(looked, max(1, sizes.CELLS // number)):
-                    costs[place, task] = alone + (level.guess(tile, task) + 1) * (self._pair / number)
-                found = _saved(costs, place)[looked].sum() / len(looked) * len(asked)
-                if float(found) * len(held) < prepared[place]:
-                    break
+            if float(saved.clamp(min=0).sum()) * N >= prepared[place]:
+                ready = level.ready(sample).index_select(0, self._ordinary)
+                for task in torch.split(self._ordinary[ready & (saved > 0)], max(1, sizes.CELLS // number)):
+                    open_ = self._count_sample(sample, task, level)
+                    costs[place, task] = alone + (open_ + 1) * (self._pair / number)
         for place in range(len(coarse)):
-            if float(_saved(costs, place).sum()) * len(held) < prepared[place]:
+            others = torch.cat([costs[:place], costs[place + 1 :]]).amin(0)
+            if float((others - costs[place]).clamp(min=0).sum()) * N < prepared[place]:
                 costs[place] = torch.inf
         least = costs.amin(0)
         for place in reversed(range(len(costs))):  # the first of equal ones
             self._first.masked_fill_(costs[place] == least, place)
+
+    def _count_sample(self, sample: Tile, task: Tensor, level: Level) -> Tensor:
+        """How many candidates of the sample a precision leaves open, float64 (T,)."""
+        rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
+        counter = level.counter(sample, task, place, 0, 0)
+        counter.add(level.scores(sample, level.queries(rows), slice(0, len(sample))), 0)
+        return counter.found().inside.double()
 
     def _count_tile(self, tile: Tile, start: Tensor) -> None:
         task = self._ordinary
@@ -120,7 +127,7 @@ class Cascade:
                 start[open_] = place + 1
             task = torch.cat(left).sort().values if len(left) > 1 else left[0]
         for one in task.tolist():  # not even float64 holds their scores
-            self._decide_all(tile, one)
+            self._compare_all(tile, one)
         self._pairs.decide(tile)
 
     def _chunks(self, task: Tensor, width: int, limit: int) -> Iterator[Tensor]:
@@ -148,51 +155,51 @@ class Cascade:
 
     def _lists(self, level: Level) -> bool:
         """Whether all that is open is listed: where many may be equal to the true one."""
-        return not level.is_coarse and (self._truth.group is not None or level.dtype == FLOAT64)
+        return not level.is_coarse and (self._targets.group is not None or level.dtype == FLOAT64)
 
     def _count_some(self, tile: Tile, task: Tensor, level: Level, listed: bool) -> Iterator[Tensor]:
         limit = self._limit(tile)
         spare = int(_SMALL * self._in_pairs) if level.is_coarse else 0
         found = self._scan(tile, task, level, len(tile) if listed else limit, spare)
-        many, exact = found.inside > limit, None if level.is_coarse else self._truth.exact(tile, level.dtype)
+        many, exact = found.inside > limit, None if level.is_coarse else self._targets.exact(tile, level.dtype)
         if exact is not None:
             exact = exact.index_select(0, task)
             many &= ~exact
-        if not (level.is_coarse or self._truth.looked) and bool(many.any()):
-            self._truth.look()  # there may be a reason for so many
+        if not (level.is_coarse or self._targets.looked) and bool(many.any()):
+            self._targets.look()  # there may be a reason for so many
             yield from self._count_tasks(tile, task, level)
             return
         if exact is not None:  # what is equal where nothing is rounded is tied
-            self._tally.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
-            self._tally.above.index_add_(0, task, found.above * exact)
+            self._counts.tied.index_add_(0, task, (found.inside - self._own_inside(tile, task)) * exact)
+            self._counts.above.index_add_(0, task, found.above * exact)
             task, found, many = task[~exact], found.of(~exact), many[~exact]
         if level.is_coarse and found.complete:  # few at all
             many.fill_(False)
         elif bool(many.any()):
             yield self._count_equal(tile, task[many], found.of(many), level.dtype) if listed else task[many]
             task, found = task[~many], found.of(~many)
-        self._tally.above.index_add_(0, task, found.above)
+        self._counts.above.index_add_(0, task, found.above)
         self._pairs.add(tile, task.index_select(0, found.task), found.column)
 
     def _count_equal(self, tile: Tile, task: Tensor, found: Between, dtype: torch.dtype) -> Tensor:
         """Count the open candidates that are equal to the true one; tasks with many beside them are returned."""
         entry, column = found.task, found.column
-        own, group = task[entry], self._truth.group
+        own, group = task[entry], self._targets.group
         other = column + tile.left != self._problem.column[own]
         equal = torch.zeros_like(other)
         if group is not None:
-            equal = group[column + tile.left] == group[self._problem.answers.among[own]]
+            equal = group[column + tile.left] == group[self._problem.targets.among[own]]
         number = torch.bincount(entry[~equal], minlength=len(task))
         many = number > (len(tile) if dtype == FLOAT64 else self._limit(tile))
         counted = other & ~many[entry]
         tied = task[entry[equal & counted]]
-        self._tally.tied.index_add_(0, tied, torch.ones_like(tied))
-        self._tally.above.index_add_(0, task, found.above * ~many)
+        self._counts.tied.index_add_(0, tied, torch.ones_like(tied))
+        self._counts.above.index_add_(0, task, found.above * ~many)
         rest = ~equal & counted
         self._pairs.add(tile, own[rest], column[rest])
         return task[many]
 
-    def _decide_all(self, tile: Tile, task: int) -> None:
+    def _compare_all(self, tile: Tile, task: int) -> None:
         """All candidates of a tile as single pairs."""
         one = torch.tensor([task], device=self._first.device)
         cells = torch.zeros(1, len(tile), device=one.device)
@@ -238,109 +245,80 @@ class Cascade:
         return max(_LEAST, int(len(tile) * self._in_pairs))
 
 
-def _saved(costs: Tensor, place: int) -> Tensor:
-    """How much less a precision costs each task than the others, (P,)."""
-    others = torch.cat([costs[:place], costs[place + 1 :]]).amin(0)
-    return (others - costs[place]).clamp(min=0)
-
-
-SIMILARITIES = ("dot", "cosine", "l2")
 _WIDTH = 16384
 
 
-def rank_exactly(
+class ExactOptions(NamedTuple):
+    """Options of ``rank_embeddings`` for exact ranks.
+
+    Attributes:
+        similarity: "dot", "l2" or "cosine".
+        chunk_size: candidates per tile, or None.
+        backend: as in ``rank_scores``.
+        is_reused: whether the candidates serve more calls, and store what is prepared for them.
+        by_query: as in ``read_tasks``.
+    """
+
+    similarity: str
+    chunk_size: int | None
+    backend: str
+    is_reused: bool
+    by_query: bool = True
+
+
+def rank_shard_exactly(
     queries: Tensor,
-    candidates: Candidates,
+    candidates: "Candidates",
     target: Target,
     exclude: Exclude | Excluded,
-    *,
-    similarity: str,
-    chunk_size: int | None,
-    backend: str,
-    kept: bool,
-    say_rows: bool = False,
-    part: Part | None = None,
+    shard: Shard,
+    options: ExactOptions,
 ) -> Ranks:
-    """Rank as ``rank_embeddings`` does, with what is excluded in one form or in several.
-
-    ``kept`` says that the candidates serve more calls, and keep what is worked out for them; ``say_rows`` that the
-    ranks are to say which answers are of one query; ``part`` which of all candidates these are, if not all.
-    """
-    if part is None:
-        part = Part(0, len(candidates), len(candidates))
-    width = max(1, min(chunk_size or _WIDTH, len(candidates)))
-
-    def read() -> _Asked:
-        candidates.check_unchanged()
-        chosen(queries, backend)
-        return _read(queries, target, exclude, width, part)
-
-    def said(asked: _Asked) -> dict[str, object]:
-        embeddings, bias = candidates.embeddings, candidates.bias
-        return {
-            "candidates": (embeddings.dtype, embeddings.shape[1:]),
-            "bias": None if bias is None else bias.dtype,
-            "queries": queries,
-            "target": torch.stack([asked.row, asked.column]),
-            **said_of(asked.excluded, part.total),
-        }
-
+    """Rank as ``rank_embeddings``; exclude may have several forms, and every process of a group calls it."""
+    width = max(1, min(options.chunk_size or _WIDTH, len(candidates)))
     with torch.no_grad():
-        asked = part.agree(read, said)
-        tables, place = part.rows(asked.column, (candidates.embeddings, candidates.bias))
-
-        def count() -> Tensor:
+        with shard.agreeing() as agreement:
+            candidates.check_unchanged()
+            compiled = chosen(queries, options.backend) == "numba"
+            shape = (len(queries), shard.total)
+            tasks = read_tasks(target, exclude, shape, queries.device, by_query=options.by_query)
+            row, column, order = tasks.row_of_each, tasks.column, None
+            if tasks.row is not None:
+                row, order = row.sort(stable=True)
+                column = column[order]
+            tiles = ExcludedTiles(tasks.excluded, row, column, len(queries), width, shard)
+            embeddings, bias = candidates.embeddings, candidates.bias
+            if agreement is not None:
+                agreement.settings = {
+                    "candidates": (embeddings.dtype, embeddings.shape[1:]),
+                    "bias": None if bias is None else bias.dtype,
+                    "queries": queries,
+                    **tasks.fingerprint(shard.total),
+                }
+        tables, place = shard.rows(column, (embeddings, bias))
+        with shard.counting(tiles.total) as counting:
             problem = Problem(
-                Queries(queries.detach().resolve_neg(), similarity == "l2" or candidates.bias is not None),
+                Queries(queries.detach().resolve_neg(), options.similarity == "l2" or bias is not None),
                 candidates,
-                similarity,
-                asked.row,
-                part.local(asked.column),
-                _answers(candidates, tables, place),
-                asked.tiles,
-                choose_intervals(queries, backend),
-                backend,
+                options.similarity,
+                row,
+                shard.local(column),
+                _targets_of(candidates, tables, place),
+                tiles,
+                choose_intervals(queries, options.backend),
+                options.backend,
             )
-            compiled = chosen(queries, backend) == "numba"
             ladder = precisions(problem.width, len(queries), on_cpu=queries.is_cpu, compiled=compiled)
-            return Cascade(problem, candidates.tiles(similarity, width, kept), ladder, kept).counts()
-
-        counts = part.add_up(count, asked.tiles.total)
-    if asked.order is not None:
-        counts = torch.empty_like(counts).index_copy_(1, asked.order, counts)
-    ranks = Ranks.from_compared(counts, asked.flags)
-    return with_rows(ranks, asked.tasks, asked.excluded, len(queries)) if say_rows else ranks
-
-
-class _Asked(NamedTuple):
-    """Tasks as they were given, and in ascending order of their rows."""
-
-    tasks: Tasks
-    excluded: Excluded
-    flags: Tensor | None
-    row: Tensor
-    column: Tensor
-    order: Tensor | None
-    tiles: ExcludedTiles
+            prepared = tiles_of(candidates, options.similarity, width, options.is_reused)
+            counting.counts = Cascade(problem, prepared, ladder, options.is_reused).counts()
+    counts = counting.counts
+    if order is not None:
+        counts = torch.empty_like(counts).index_copy_(1, order, counts)
+    return Ranks.from_counts(counts, tasks.flags, tasks.rows)
 
 
-def _read(queries: Tensor, target: Target, exclude: Exclude | Excluded, width: int, part: Part) -> _Asked:
-    shape = (len(queries), part.total)
-    tasks = check_target(target, shape, queries.device)
-    excluded = check_exclude(exclude, shape, queries.device)
-    flags = flags_of(tasks, excluded)
-    row, column, order = tasks.row, tasks.column, None
-    if row is None:
-        row = torch.arange(len(column), device=column.device)
-    else:
-        row, order = row.sort(stable=True)
-        column = column[order]
-    tiles = ExcludedTiles(excluded, row, column, len(queries), width, part)
-    return _Asked(tasks, excluded, flags, row, column, order, tiles)
-
-
-def _answers(candidates: Candidates, tables: list[Tensor | None], place: Tensor) -> Answers:
+def _targets_of(candidates: "Candidates", tables: list[Tensor | None], place: Tensor) -> Targets:
     embeddings, bias = tables
     assert embeddings is not None
     beside = embeddings is not candidates.embeddings
-    return Answers(embeddings, bias, place, place + len(candidates) if beside else place)
+    return Targets(embeddings, bias, place, place + len(candidates) if beside else place)

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.candidates import grain_of
+from torchrankmetrics.ranking.exact.candidates import lattice_step_of
 from torchrankmetrics.ranking.exact.counting import keys
-from torchrankmetrics.ranking.exact.problem import Problem, Queries, Tally
+from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Sizes, Tile
 from torchrankmetrics.ranking.exclude import Excluded
 
@@ -22,7 +22,7 @@ _MORE = 1 + 2.0**-20  # for the rounding of the bounds themselves
 _LOWEST_KEY = -0x7F7F
 
 
-def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, grain: float) -> Tensor:
+def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: Tensor, lattice_step: float) -> Tensor:
     """Bound |computed - exact| for scores of a precision.
 
     Args:
@@ -31,7 +31,7 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
         sizes: of the candidates: of a tile, or of each one, then (B,) tensors.
         norm: (B,) float64, upper bounds of the norms of the rounded queries.
         error: (B,) float64, the same of their rounding.
-        grain: all products and biases are multiples of it; 0: unknown.
+        lattice_step: all products and biases are multiples of it; 0: unknown.
 
     Returns:
         (B,) float64: 0 where the computation is exact, inf where it may overflow.
@@ -45,14 +45,14 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
     safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
-    if grain == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
+    if lattice_step == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
         return bound
     bound = bound.masked_fill(~safe, torch.inf)
     # a query of zeros; a bias may have vanished
     exact = (norm == 0) & (error == 0) & (sizes.bias == 0) & (sizes.bias_error == 0)
-    if dtype in _DIGITS and grain > tiny:
+    if dtype in _DIGITS and lattice_step > tiny:
         largest = norm * sizes.norm + sizes.norm * sizes.norm + sizes.bias
-        exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * grain)
+        exact |= (error == 0) & (sizes.error == 0) & (largest < _DIGITS[dtype] * lattice_step)
     return bound.masked_fill(exact & safe, 0.0)
 
 
@@ -77,24 +77,24 @@ def _rounded(numbers: Tensor, up: bool) -> Tensor:
     return torch.where(beyond, away, single).clamp(min=torch.finfo(torch.float32).min)
 
 
-def count_specials(problem: Problem, kind: Tensor, tally: Tally, tile: Tile) -> None:
+def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
     """Count what is no finite number in a tile: all scores of such queries, and of others those of such candidates.
 
     Args:
         problem: what is ranked.
         kind: (P,) of the true scores: 0 for a finite one, else NaN, inf or -inf.
-        tally: where it is counted.
+        counts: where it is counted.
         tile: some of the candidates.
     """
     finite = problem.queries.finite
     if not bool(finite.all()):
         every = torch.arange(len(tile), device=finite.device)
-        _count(problem, kind, tally, tile, (~finite).nonzero()[:, 0], every)
+        _count(problem, kind, counts, tile, (~finite).nonzero()[:, 0], every)
     if tile.special is not None:
-        _count(problem, kind, tally, tile, finite.nonzero()[:, 0], tile.special)
+        _count(problem, kind, counts, tile, finite.nonzero()[:, 0], tile.special)
 
 
-def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tensor, columns: Tensor) -> None:
+def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Tensor, columns: Tensor) -> None:
     bias = problem.candidates.bias
     added = None if bias is None else bias[tile.left : tile.right][columns]
     for some in torch.split(rows, max(1, sizes.CELLS // len(tile))):
@@ -109,10 +109,10 @@ def _count(problem: Problem, kind: Tensor, tally: Tally, tile: Tile, rows: Tenso
         own = torch.where(columns[own] == problem.column[task] - tile.left, own, -1)
         count = choose(scores, problem.backend)
         better, not_worse, others, nan = count(scores, kind[task], place, own, Excluded(cells=out[:, columns] != 0))
-        tally.above[task] += better
-        tally.tied[task] += not_worse - better
-        tally.special[task] += others
-        tally.nan[task] += nan
+        counts.above[task] += better
+        counts.tied[task] += not_worse - better
+        counts.special[task] += others
+        counts.nan[task] += nan
 
 
 def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str) -> Tensor:
@@ -156,7 +156,7 @@ def _signs(numbers: Tensor) -> Tensor:
 _TASKS = 1 << 12  # true scores computed at once
 
 
-class Truth:
+class TargetScores:
     """True scores of all tasks.
 
     Attributes:
@@ -167,7 +167,7 @@ class Truth:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._grain, self.looked = 0.0, False
+        self._lattice_step, self.looked = 0.0, False
         self._tile: Tile | None = None
         self.group: Tensor | None = None
         self._bounds: dict[torch.dtype, Tensor] = {}
@@ -191,16 +191,21 @@ class Truth:
         sizes = tile.each if column is None else Sizes(*(numbers[column] for numbers in tile.each))
         norm, error = self._problem.queries.sizes(FLOAT64)
         return error_bound(
-            FLOAT64, self._problem.width, sizes, norm.index_select(0, row), error.index_select(0, row), self._grain
+            FLOAT64,
+            self._problem.width,
+            sizes,
+            norm.index_select(0, row),
+            error.index_select(0, row),
+            self._lattice_step,
         )
 
     def _tiles(self) -> Iterator[tuple[Tensor, Tile, Tensor | None]]:
         """The true candidates of some tasks at a time."""
-        answers = self._problem.answers
-        given, bias = answers.embeddings, answers.bias
+        targets = self._problem.targets
+        given, bias = targets.embeddings, targets.bias
         every = torch.arange(len(self._problem.row), device=self._problem.row.device)
         for task in torch.split(every, _TASKS):
-            own = answers.place[task]
+            own = targets.place[task]
             added = None if bias is None else bias.index_select(0, own)
             yield task, Tile(given.index_select(0, own), added, slice(0, len(own)), self._problem.similarity), added
 
@@ -210,7 +215,7 @@ class Truth:
             self._tile, self._bounds, self._intervals, self._exact = tile, {}, {}, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
-            bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._grain)
+            bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
             self._bounds[dtype] = bound.index_select(0, self._problem.row) + self._errors
         return self._bounds[dtype]
 
@@ -254,15 +259,15 @@ class Truth:
         """Look for equal candidates, and for numbers so coarse that products are exact."""
         problem, structure = self._problem, self._problem.structure()
         self.looked, self.group = True, structure.group
-        grain = grain_of(problem.queries.given)
-        if problem.similarity != "cosine" and 0 < structure.grain < torch.inf and 0 < grain < torch.inf:
-            grain *= structure.grain
+        lattice_step = lattice_step_of(problem.queries.given)
+        if problem.similarity != "cosine" and 0 < structure.lattice_step < torch.inf and 0 < lattice_step < torch.inf:
+            lattice_step *= structure.lattice_step
             if problem.similarity == "l2":
-                grain = min(grain, structure.grain**2 / 2)
+                lattice_step = min(lattice_step, structure.lattice_step**2 / 2)
             for _, bias in problem.tables:
                 if bias is not None:
-                    grain = min(grain, grain_of(bias[:, None]) / 2)
-            self._grain = grain
+                    lattice_step = min(lattice_step, lattice_step_of(bias[:, None]) / 2)
+            self._lattice_step = lattice_step
             errors = [self._error_of(tile, problem.row[task]) for task, tile, _ in self._tiles()]
             self._errors, self._tile = torch.cat([self._errors[:0], *errors]), None
 

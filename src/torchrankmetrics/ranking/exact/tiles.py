@@ -59,7 +59,7 @@ def _bounds(norm: Tensor, d: int, dtype: torch.dtype, zeros: Tensor) -> Tensor:
     return bound.index_fill_(0, zeros, 0.0) if len(zeros) else bound
 
 
-EIGHTHS, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
+INT8, BFLOAT16, FLOAT32, FLOAT64 = torch.int8, torch.bfloat16, torch.float32, torch.float64
 PARTS = 3  # bfloat16 numbers that a bias is the sum of
 _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
@@ -87,13 +87,13 @@ class Sizes(NamedTuple):
 class Tile:
     """Candidates [left, right), their scores q.e + bias, or q.e / |e| for cosine; l2 is half of 2 q.e - |e|^2 + bias.
 
-    What each property holds is worked out when it is asked for, and kept.
+    Each property is computed on first use and stored.
     """
 
     def __init__(self, embeddings: Tensor, bias: Tensor | None, columns: slice, similarity: str) -> None:
         self.left, self.right = int(columns.start), int(columns.stop)
         self.given, self.similarity = embeddings[columns], similarity
-        self.kept: dict[Any, Any] = {}  # what others make of it
+        self.prepared: dict[Any, Any] = {}  # int8 columns
         self._bias = None if bias is None else bias[columns].double()
 
     def __len__(self) -> int:
