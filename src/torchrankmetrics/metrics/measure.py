@@ -138,7 +138,7 @@ class Measure:
         return self._p_value(analysis)[0]
 
     def p_value_error(self, analysis: Analysis) -> float:
-        """Standard error of a simulated p-value; 0 where it is computed."""
+        """Standard error of a simulated p-value; else by how much it may be too large, 0 if that is below 0.1%."""
         return self._p_value(analysis)[1]
 
     def _p_value(self, analysis: Analysis) -> tuple[float, float]:

@@ -11,13 +11,13 @@ from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.laws import Law, common_span
+from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.distributions import (
-    first_law,
+    first_distribution,
     first_places,
-    hit_law,
-    rank_sum_law,
-    success_law,
+    hit_distribution,
+    rank_sum_distribution,
+    success_distribution,
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
@@ -116,11 +116,11 @@ class MeanOf(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
         """Hypergeometric for hits."""
         if isinstance(self.f, AtMost):
-            return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().law(N, m, most)
+            return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
+        return super().distribution(N, m, most)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
         return np.asarray(self.f.min_candidates <= N)
@@ -173,8 +173,8 @@ class RPrecision(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(1), 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        return hit_law(N, m, m, m, most)
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
+        return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         """Hypergeometric."""
@@ -205,8 +205,8 @@ class AreaUnderCurve(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AUC, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
-        return rank_sum_law(N, m, most)
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+        return rank_sum_distribution(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
         x = N.astype(np.float64)
@@ -242,8 +242,8 @@ class Success(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return AtMost(self.k), 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        return success_law(N, m, self.k)
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
+        return success_distribution(N, m, self.k)
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,8 @@ class FirstReciprocal(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return self.f, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        return first_law(N, m, self.k, most)
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
+        return first_distribution(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
         return self._sums(o, b, t, self._top(o, b, t))
@@ -331,9 +331,9 @@ class FirstRank(QueryKind):
     def of_one_answer(self) -> tuple[KnownTransform, float]:
         return IDENTITY, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
         place, probability = first_places(N, m, N - m + 1, most)
-        return Law(place, probability, common_span(np.diff(place)))
+        return place, probability
 
 
 def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
-from torchrankmetrics.null.tails.laws import Law
+from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
 _ENUMERATED = 1 << 12  # choices of the places of the relevant items
@@ -52,7 +52,7 @@ class QueryKind:
         """The f and s for which a query with one relevant item at rank r has the value s f(r)."""
         raise NotImplementedError
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
         """Null distribution of one query with about ``most`` atoms, rounded to the better side if it has more.
 
         None if it is unavailable: here, if there are too many choices of places to list.
@@ -62,7 +62,7 @@ class QueryKind:
             return None
         ranks = np.array(list(itertools.combinations(range(1, N + 1), m)), dtype=np.int64)
         values, count = np.unique(self.values(QuerySample.ranked(ranks, N)), return_counts=True)
-        return Law(values, count / choices)
+        return values, count / choices
 
 
 @dataclass(frozen=True)
