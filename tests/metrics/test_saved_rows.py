@@ -104,7 +104,7 @@ def test_merge_state_refuses_what_update_refuses(metric: Any, incoming: Any, mes
         incoming.update(Ranks([1], None, 9), **({"group": 0} if getattr(incoming, "average", "") == "macro" else {}))
     with pytest.raises(ValueError, match=message):
         metric.merge_state(incoming)
-    assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._leader).rows
+    assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._first).rows
 
 
 def test_merge_state_clears_the_cached_result() -> None:

@@ -27,7 +27,7 @@ def test_a_row_per_data_set_and_a_point_per_model_without_lines_between():
     assert all(line.get_linestyle() == "None" or line.get_label() == "chance" for line in drawn.values())
     assert [label.get_text() for label in ax.get_yticklabels()] == ["d", "e"]
     assert fig.axes == [ax]
-    with pytest.raises(ValueError, match="7 series cannot be told apart"):
+    with pytest.raises(ValueError, match="7 series are too many to distinguish"):
         intervals_by_dataset({"d": {str(i): (0.0, 0.0, 0.0) for i in range(7)}}, "mrr")
     with pytest.raises(ValueError, match="nothing to draw"):
         intervals_by_dataset({}, "mrr")

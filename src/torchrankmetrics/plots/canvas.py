@@ -1,4 +1,4 @@
-"""What the plots share: axes, marks that differ in print, how models are passed, and figures as SVG."""
+"""Shared parts of plots: axes, marks, reading of evaluations, and figures as SVG."""
 
 import html
 import importlib
@@ -61,13 +61,13 @@ def ink(ax: "Axes") -> Any:
 
 
 def is_narrow(ax: "Axes") -> bool:
-    """Whether axes stand in a figure as wide as a column of a paper: what stood beside them goes below or above."""
+    """Whether axes are as narrow as a column of a paper: labels beside them go below or above."""
     figure = ax.get_figure(root=True)
     return figure is not None and float(figure.get_figwidth()) * ax.get_position().width < _NARROW
 
 
 def legend_outside(ax: "Axes", own: bool, columns: int = 1) -> None:
-    """Legend that hides nothing: beside new axes, above narrow ones; inside those of the user, who laid them out."""
+    """Draw a legend beside new axes, above narrow ones, and inside given ones."""
     if not own:
         ax.legend(frameon=False, fontsize=SMALL)
     elif is_narrow(ax):
@@ -78,12 +78,7 @@ def legend_outside(ax: "Axes", own: bool, columns: int = 1) -> None:
 
 
 def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple[Figure, Axes]":
-    """Axes to draw on, with their figure: the given ones, or new ones of a size in inches.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        TypeError: if ax are no axes.
-    """
+    """Return axes to draw on with their figure: the given ones (TypeError for other objects), or new ones in inches."""
     if ax is None:
         fig, new = pyplot().subplots(figsize=(width, height), layout="constrained")
         return fig, tidy(new)
@@ -95,7 +90,7 @@ def canvas(ax: "Axes | None", width: float = 5.5, height: float = 3.6) -> "tuple
 
 
 def tidy(ax: "Axes") -> "Axes":
-    """Take away the frame's upper and right line; new axes only, a user's stay as they are."""
+    """Remove the upper and right line of the frame of new axes."""
     ax.spines[["top", "right"]].set_visible(False)
     return ax
 
@@ -111,15 +106,9 @@ def pyplot() -> Any:
 
 
 def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = None) -> "tuple[Figure, list[Axes]]":
-    """Axes beside each other, with their figure: the given ones, or new ones.
-
-    Raises:
-        ImportError: if matplotlib is not installed.
-        TypeError: if axes are no axes.
-        ValueError: if they are not as many as are needed.
-    """
+    """Return axes beside each other with their figure: the given ones (ValueError for another number), or new ones."""
     if axes is None:
-        # in a column of a paper they stand below each other
+        # below each other in a column of a paper
         shape = (1, number) if width is None or width >= 2 * number else (number, 1)
         size = (2.9 * number, 3.0) if width is None else (width, 3.0 if shape[0] == 1 else 1.7 * number)
         fig, new = pyplot().subplots(*shape, figsize=size, layout="constrained", sharex=shape[1] == 1)
@@ -131,11 +120,7 @@ def panels(axes: "Sequence[Axes] | None", number: int, width: float | None = Non
 
 
 def definition_of_ranks(metric: str) -> RankDefinition:
-    """Read the name of a base metric that depends on ranks.
-
-    Raises:
-        TypeError, ValueError: for other names.
-    """
+    """Read the name of a base metric of ranks; TypeError or ValueError for other names."""
     definition = base_definition(metric)
     if definition.aggregation in ("count", "tie_rate"):
         raise ValueError(f"metric must name a base metric of ranks, such as 'mrr' or 'mr'; got {shown(metric)}")
@@ -143,12 +128,7 @@ def definition_of_ranks(metric: str) -> RankDefinition:
 
 
 def samples_of(models: Models, side: Side) -> dict[str, RankSample]:
-    """Read one evaluation, or a dict of name -> evaluation, as samples of ranks; one alone has the name "".
-
-    Raises:
-        TypeError: if something is no evaluation.
-        ValueError: if there are none, more than can be told apart in print, or one without tasks.
-    """
+    """Read one evaluation, or a dict of name -> evaluation, as samples; a single one has the name ""."""
     check_choice("side", side, SIDES)
     named = models if isinstance(models, Mapping) else {"": models}
     check_series(named)
@@ -156,7 +136,7 @@ def samples_of(models: Models, side: Side) -> dict[str, RankSample]:
 
 
 def sample_of_model(model: Evaluation, name: str, side: Side = "both") -> RankSample:
-    """Read an evaluation as a sample of ranks, repeats dropped."""
+    """Read an evaluation as a sample of ranks without repeats; ValueError without tasks."""
     about = f" of {name!r}" if name else ""
     check_evaluation(model, f"the evaluation{about}", ", or a dict of name -> evaluation")
     sample = Analysis([as_table(model).rows]).sample(side)
@@ -167,12 +147,12 @@ def sample_of_model(model: Evaluation, name: str, side: Side = "both") -> RankSa
 
 
 def check_series(series: Sized, most: int | None = len(MARKS)) -> None:
-    """Refuse no series at all, and more than there are marks."""
+    """Raise a ValueError for no series, and for more series than there are marks."""
     if not len(series):
-        raise ValueError("there is nothing to draw: pass at least one evaluation with ranking tasks")
+        raise ValueError("nothing to draw: pass at least one evaluation with ranking tasks")
     if most is not None and len(series) > most:
         raise ValueError(
-            f"{len(series)} series cannot be told apart in print; draw at most {most}, the others in a second plot"
+            f"{len(series)} series are too many to distinguish; draw at most {most}, the others in a second plot"
         )
 
 
@@ -180,12 +160,9 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     """Write a figure as an SVG element, the same bytes each time, and close it.
 
     Args:
-        fig: any figure; its background is left out, so that the page's shows.
-        label: what it shows, for those who do not see it.
-        prefix: begins the ids in it, another one for each figure of a page.
-
-    Raises:
-        ImportError: without matplotlib.
+        fig: any figure; its background is transparent.
+        label: description for screen readers.
+        prefix: of the ids in it, unique in a page.
     """
     plt, content = pyplot(), io.StringIO()
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
@@ -196,6 +173,6 @@ def to_svg(fig: "Figure", label: str, prefix: str = "figure") -> str:
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     text = re.sub(r'\bid="', f'id="{prefix}-', text)
     text = re.sub(r'((?:xlink:)?href="|url\()#', rf"\1#{prefix}-", text)
-    # the size is the page's: what remains is the shape
+    # the page sets the size
     text = re.sub(r'^(<svg[^>]*?) width="[^"]*" height="[^"]*"|^(<svg[^>]*?)', r"\1\2", text)
     return text.replace("<svg", f'<svg role="img" aria-label="{html.escape(label)}"', 1).strip()

@@ -1,4 +1,4 @@
-"""Plots over data sets and groups: values with intervals, differences, mean ranks, breakdowns."""
+"""Plots over datasets and groups: values with intervals, differences, mean ranks, breakdowns."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from scipy.stats import t as student
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, Moments
+from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.inference.across import MeanRanks
@@ -47,12 +47,12 @@ def intervals_by_dataset(
     chance: Mapping[str, float] | None = None,
     ax: "Axes | None" = None,
 ) -> "tuple[Figure, Axes]":
-    """Draw a row per data set with a point and an interval per model; no line joins data sets, which have no order.
+    """Draw a row per dataset with a point and an interval per model; no line joins datasets, which have no order.
 
     Args:
-        cells: dict of data set -> dict of model -> (value, low, high), NaN ends without an interval; at most 6 models.
+        cells: dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6 models.
         metric: what the axis is called.
-        chance: value by chance of each data set, marked by a bar.
+        chance: value by chance of each dataset, marked by a bar.
         ax: axes to draw on; None: new ones.
 
     Raises:
@@ -90,10 +90,10 @@ def differences(
     *,
     ax: "Axes | None" = None,
 ) -> "tuple[Figure, Axes]":
-    """Draw differences of two models by data set against a line at 0, and below them their averages as diamonds.
+    """Draw differences of two models by dataset against a line at 0, and below them their averages as diamonds.
 
     Args:
-        rows: dict of data set -> (difference, low, high).
+        rows: dict of dataset -> (difference, low, high).
         averages: dict of name -> such.
         label: of the axis: what was subtracted, and which direction is better for whom.
         ax: axes to draw on; None: new ones.
@@ -183,29 +183,29 @@ def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | 
     return fig, ax
 
 
-Runs = Evaluation | Sequence[Evaluation]
+Seeds = Evaluation | Sequence[Evaluation]
 """A run of a model, or one per training seed."""
 _VIEWS: tuple[View, ...] = ("base", "adjusted_index", "z_score")
 
 
 def by_dataset(
-    evaluations: "Mapping[str, Runs | Mapping[str, Runs]]",
+    evaluations: "Mapping[str, Seeds | Mapping[str, Seeds]]",
     metric: str = "mrr",
     *,
     confidence_level: float = 0.95,
     ax: "Sequence[Axes] | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, list[Axes]]":
-    """Draw base value, adjusted index and z-score of a metric by data set: what changes when only the view does.
+    """Draw base value, adjusted index and z-score of a metric by dataset: what changes when only the view does.
 
-    Chance is marked in every panel: the expectation on each data set in the first, 0 in the others. z is drawn on a
-    logarithmic axis where all are positive and span more than a factor of 30. No line joins data sets, which have no
+    Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
+    logarithmic axis where all are positive and span more than a factor of 30. No line joins datasets, which have no
     order. An interval is what other test tasks would give, for means of f; of several runs, whose values are dots, it
     is what other training seeds would give on these tasks: Student's t around their mean.
 
     Args:
-        evaluations: dict of data set -> evaluation, or of data set -> dict of model -> evaluation (at most six
-            models, on the same tasks within a data set); each may be a list of runs, one per training seed.
+        evaluations: dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation (at most six
+            models, on the same tasks within a dataset); each may be a list of runs, one per training seed.
         metric: a base metric that has an index and a z-score, by any name.
         confidence_level: of the intervals.
         ax: three axes to draw on; None: new ones.
@@ -221,7 +221,7 @@ def by_dataset(
     if not definition.has_view("adjusted_index"):
         raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shown(metric)} has none")
     if not isinstance(evaluations, Mapping):
-        raise TypeError(f"evaluations must be a dict of data set -> evaluation, got {type(evaluations).__name__}")
+        raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
     models = list(dict.fromkeys(model for samples in table.values() for model in samples))
     check_series(models)
@@ -234,19 +234,22 @@ def by_dataset(
     for panel, view in zip(axes, _VIEWS, strict=True):
         for i, (model, mark) in enumerate(zip(models, marks_on(panel), strict=False)):
             place = x + (i - (len(models) - 1) / 2) * step
-            found = [_Runs(definition, runs.get(model, []), confidence_level) for runs in table.values()]
-            seen = [one.seen(view, m) for one, m in zip(found, moments.values(), strict=True)]
+            drawn = []
+            for runs, m in zip(table.values(), moments.values(), strict=True):
+                found = _mean_of_runs(definition, runs.get(model, []), confidence_level)
+                run_values, ends = ([apply_view(definition, view, x, m) for x in given] for given in found)
+                drawn.append((run_values, [ends[0], *sorted(ends[1:])]))
             look: dict[str, Any] = {
                 "color": mark.color,
                 "marker": mark.marker,
                 "markersize": 5.5 if width is None else 4.5,
             }
-            value, low, high = np.array([ends for _, ends in seen]).T
+            value, low, high = np.array([ends for _, ends in drawn]).T
             panel.plot(place, value, label=model or definition.name, linestyle="none", **look)
             panel.vlines(place, low, high, color=mark.color, linewidth=1.3)
-            dots = [(at, run) for at, (runs, _) in zip(place, seen, strict=True) if len(runs) > 1 for run in runs]
-            beside, run_values = np.array(dots).reshape(-1, 2).T
-            panel.scatter(beside + 0.42 * step, run_values, s=7, color=mark.color, linewidths=0)
+            dots = [(at, run) for at, (runs, _) in zip(place, drawn, strict=True) if len(runs) > 1 for run in runs]
+            beside, single = np.array(dots).reshape(-1, 2).T
+            panel.scatter(beside + 0.42 * step, single, s=7, color=mark.color, linewidths=0)
         if view == "base":
             panel.plot(x, [m.mean for m in moments.values()], "_", markersize=16, label="chance", **CHANCE)
         many = len(table) > 3
@@ -269,31 +272,20 @@ def by_dataset(
     return fig, axes
 
 
-class _Runs:
-    """Runs of a model on a data set: their values, and the mean with its interval."""
-
-    def __init__(self, definition: RankDefinition, samples: Sequence[RankSample], confidence_level: float) -> None:
-        self.definition = definition
-        self.values = [definition.value(sample) for sample in samples]
-        low = high = math.nan
-        if len(samples) > 1:
-            half = (
-                student.ppf((1 + confidence_level) / 2, len(samples) - 1)
-                * np.std(self.values, ddof=1)
-                / len(samples) ** 0.5
-            )
-            low, high = float(np.mean(self.values) - half), float(np.mean(self.values) + half)
-        elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
-            found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
-            low, high = found.low, found.high
-        self.ends = (float(np.mean(self.values)) if samples else math.nan, low, high)
-
-    def seen(self, view: View, moments: Moments) -> tuple[list[float], list[float]]:
-        """Values of the runs, and mean and ends, in a view."""
-        values, ends = (
-            [apply_view(self.definition, view, value, moments) for value in given] for given in (self.values, self.ends)
-        )
-        return values, [ends[0], *sorted(ends[1:])]
+def _mean_of_runs(
+    definition: RankDefinition, samples: Sequence[RankSample], confidence_level: float
+) -> tuple[list[float], list[float]]:
+    """Values of the runs of a model on a dataset, and their mean with its interval."""
+    values, low, high = [definition.value(sample) for sample in samples], math.nan, math.nan
+    mean = float(np.mean(values)) if values else math.nan
+    if len(values) > 1:
+        t = float(student.ppf((1 + confidence_level) / 2, len(values) - 1))
+        half = t * float(np.std(values, ddof=1)) / len(values) ** 0.5
+        low, high = mean - half, mean + half
+    elif samples and samples[0].num_tasks > 1 and definition.is_function_of_mean():
+        found = estimate(definition, samples[0], "realistic", confidence_level, "normal", None, 100, 0)
+        low, high = found.low, found.high
+    return values, [mean, low, high]
 
 
 def groups(
@@ -339,15 +331,15 @@ def groups(
     return fig, ax
 
 
-def _samples(name: str, models: Runs | Mapping[str, Runs]) -> dict[str, list[RankSample]]:
+def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[RankSample]]:
     if isinstance(models, Mapping):
         if not models:
-            raise ValueError(f"data set {shown(name)} has no evaluation: leave it out, or pass at least one")
+            raise ValueError(f"dataset {shown(name)} has no evaluation: leave it out, or pass at least one")
         return {str(model): _runs(f"{name}, {model}", one) for model, one in models.items()}
     return {"": _runs(name, models)}
 
 
-def _runs(name: str, runs: Runs) -> list[RankSample]:
+def _runs(name: str, runs: Seeds) -> list[RankSample]:
     if isinstance(runs, list | tuple):
         if not runs:
             raise ValueError(f"{shown(name)} is an empty list: pass at least one run")
