@@ -131,7 +131,7 @@ def test_groups_that_a_process_never_saw():
     assert breakdown["group"] == [1, 3, 9]
     assert breakdown["count"] == [3, 1, 1]
     assert breakdown["mrr"] == pytest.approx([2.5 / 3, 0.25, 0.5], rel=1e-15)
-    assert len(collection._leader.rows[0]) == 3  # its own rows are back
+    assert len(collection._first.rows[0]) == 3  # its own rows are back
 
 
 def test_hubs_do_not_dominate_the_macro_average():

@@ -125,21 +125,21 @@ def audit_command(
         str, typer.Argument(help="package.module:function, of (scores, target, exclude) -> ranks or metrics.")
     ],
     ties: Annotated[
-        str | None, typer.Option("--ties", help="Demand optimistic, realistic, pessimistic or expected.")
+        str | None, typer.Option("--ties", help="Required tie rule: optimistic, realistic, pessimistic or expected.")
     ] = None,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="It takes exclude as (2, P) pairs of (row, column), not as a mask.")
+        bool, typer.Option("--pairs", help="Pass exclude as (2, P) pairs of (row, column) instead of a mask.")
     ] = False,
     max_candidates: Annotated[
-        int | None, typer.Option("--max-candidates", help="Leave out cases with more; without it the largest.")
+        int | None, typer.Option("--max-candidates", help="Skip cases with more candidates than this.")
     ] = None,
     form: FormatOption = None,
     output: OutputOption = None,
 ) -> None:
-    """Tell which laws an evaluator keeps and which it breaks.
+    """Check an evaluator on small cases with known results.
 
-    It is asked small cases with known answers; what is wrong is told with both numbers. The function is imported from
-    the working folder or from what is installed, and called. The exit code is 1 if a law failed or raised an error.
+    The function is imported from the working directory or an installed package. The command prints one line per check
+    and exits with 1 if a check failed or raised an exception.
 
     For example
 
@@ -151,13 +151,13 @@ def audit_command(
     with busy("audit"):
         most = MAX_CANDIDATES if max_candidates is None else max_candidates
         report = audit(function, ties=ties, pairs=pairs, max_candidates=most)
-    columns = ("law", "status", "case", "quantity", "got", "expected", "message")
+    columns = ("check", "status", "case", "quantity", "got", "expected", "message")
     rows: list[tuple[Cell, ...]] = [
         tuple(None if (cell := getattr(finding, column)) == "" else cell for column in columns)
         for finding in report.findings
     ]
-    rule = " or ".join(report.ties) or "none, or not known"
-    note = f"{len(report.failures)} of {len(rows)} laws failed; ties: {rule}"
+    rule = " or ".join(report.ties) or "none or unknown"
+    note = f"{len(report.failures)} of {len(rows)} checks failed; ties: {rule}"
     emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
     if report.failures:
         raise typer.Exit(FAILED)

@@ -1,4 +1,4 @@
-"""Protocols of transforms that have closed forms."""
+"""Transforms of ranks with closed forms: powers, logarithm, hits, shares of candidates, user-defined f(r, N)."""
 
 import math
 from collections.abc import Callable

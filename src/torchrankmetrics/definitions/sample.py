@@ -1,5 +1,6 @@
-"""`RankSample`: ranks of ranking tasks with weights and counts, and their histograms."""
+"""`RankSample`: ranks of ranking tasks with weights and counts, their histograms, and weighted averages."""
 
+import math
 from functools import cached_property
 from typing import Literal
 
@@ -165,3 +166,44 @@ class RankSample(Sample):
                 "filtered candidate counts"
             )
         return self.num_candidates
+
+
+_HALF = 1e-12  # how near 1/2 a share of the weight counts as exactly half
+
+
+def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Mean of x (m,) or of the columns of x (m, outcomes), weighted by mass (m,) > 0."""
+    if x.ndim == 1:  # the bits of a dot product would depend on the number of threads
+        return np.asarray((mass * x).sum() / mass.sum())
+    return np.asarray(mass @ x / mass.sum())
+
+
+def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total).
+
+    Args:
+        x: (m,) or (m, outcomes) float64.
+        mass: (m,) float64 > 0, of any sum.
+
+    Returns:
+        () or (outcomes,) float64.
+    """
+    if x.ndim > 1 or (x[1:] < x[:-1]).any():  # a histogram comes in order
+        order = np.argsort(x, axis=0, kind="stable")
+        x, mass = np.take_along_axis(x, order, 0), mass[order]
+    cumulative = np.cumsum(mass, axis=0)
+    half, slack = cumulative[-1] / 2, _HALF * cumulative[-1]
+    column = tuple(np.arange(size) for size in x.shape[1:])
+    lower = np.argmax(cumulative >= half - slack, axis=0)
+    exactly_half = cumulative[(lower, *column)] <= half + slack
+    upper = np.minimum(lower + exactly_half, len(x) - 1)
+    return np.asarray((x[(lower, *column)] + x[(upper, *column)]) / 2)
+
+
+def power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:
+    """(sum v r^p)^(1/p) relative to its dominating rank: finite for every p, exact near p = 0."""
+    scale = rank.max() if p > 0 else rank.min()
+    exponent = p * np.log(rank / scale)  # all <= 0
+    if exponent.min() > -0.5:
+        return float(scale * math.exp(math.log1p(weighted_mean(np.expm1(exponent), mass)) / p))
+    return float(scale * weighted_mean(np.exp(exponent), mass) ** (1 / p))

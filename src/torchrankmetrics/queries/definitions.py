@@ -4,17 +4,17 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
-from torchrankmetrics.definitions.kinds import IDENTITY, AtMost
+from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
-from torchrankmetrics.definitions.transforms import RankTransform, Transform, apply_transform, known
+from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecision,
@@ -60,12 +60,6 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
-    g: ClassVar[Transform] = IDENTITY  # type: ignore[assignment, misc]
-    uses_candidates: ClassVar[bool] = True  # type: ignore[misc]
-    has_null: ClassVar[bool] = True  # type: ignore[misc]
-    has_optimum: ClassVar[bool] = True  # type: ignore[misc]
-    is_estimate: ClassVar[bool] = True  # type: ignore[misc]
-    of_tasks: ClassVar[None] = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -238,7 +232,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Whether the value is a mean over queries."""
         return self.aggregation == "mean"
 
-    has_expected = has_p_value = is_mean_of_f  # type: ignore[assignment]
+    has_expected = has_p_value = is_mean_of_f
 
     @property
     def is_share(self) -> bool:  # type: ignore[override]

@@ -78,12 +78,25 @@ class _Ranks:
 
     def at_most(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) <= x) for each x, (len(x),), to a small relative error where it is below 1/2."""
+        if j == self.total and self._m.max() == 1:
+            return np.exp(self._log_maximum(x))
         return np.concatenate([_tail(p, q, self.count, j) for p, q, _ in self._shares(x, x)])
 
     def beyond(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) > x) for each x, (len(x),), to a small relative error where it is below 1/2."""
+        if j == self.total and self._m.max() == 1:
+            return -np.expm1(self._log_maximum(x))
         least = self.total - j + 1
         return np.concatenate([_tail(q, p, self.count, least) for p, q, _ in self._shares(x, x)])
+
+    def _log_maximum(self, x: FloatArray) -> FloatArray:
+        """Log P(X_(n) <= x) of ranking tasks, for x up to the largest N."""
+        alive = np.cumsum(self.count[::-1])[::-1]  # tasks with N_i >= N[k]
+        steps = alive[1:] * np.log1p((self._N[:-1] - self._N[1:]) / self._N[1:])
+        segment = np.searchsorted(self._N, x)
+        at_edge = np.append(np.cumsum(steps[::-1])[::-1], 0.0)[segment]
+        with np.errstate(divide="ignore"):
+            return np.asarray(alive[segment] * np.log1p((x - self._N[segment]) / self._N[segment]) + at_edge)
 
     def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""
@@ -113,9 +126,11 @@ def _moments(definition: RankDefinition, tasks: _Ranks) -> Moments:
     first, second = np.mean([_one(tasks, j + i, center, window, a) for i, window in enumerate(windows)], 0)
     if two:
         low, high = min(low for low, _ in windows), max(high for _, high in windows)
-        correction = _gap_correction(tasks, j, center, (low, high), inverse=a < 0)
-        if correction is None:
+        nodes, weight = _panels(tasks, low, high, 2 * _CUTS)
+        work = len(nodes) * len(_gap_rule(tasks, float((low + high) // 2))[0]) * len(tasks.count) * PANEL_NODES
+        if work > _WORK:
             raise unavailable(definition, "takes too long for this even number of tasks with so many distinct counts")
+        correction = _gap_correction(tasks, j, center, nodes, weight, inverse=a < 0)
         first, second = first - correction[0], second - correction[1]
         if second - first**2 < 1e-3 * abs(correction[1]):
             raise unavailable(definition, "has a variance that cancels to fewer than nine digits for these counts")
@@ -158,11 +173,10 @@ def _one(tasks: _Ranks, j: int, center: int, window: tuple[int, int], a: float) 
     return sums
 
 
-def _gap_correction(tasks: _Ranks, j: int, center: int, window: tuple[int, int], inverse: bool) -> FloatArray | None:
-    """What the midpoint of the middle two lacks of the mean of both, for D and D^2, (2,); None: too much work."""
-    nodes, weight = _panels(tasks, *window, 2 * _CUTS)
-    if len(nodes) * len(_gap_rule(tasks, float(sum(window) // 2))[0]) * len(tasks.count) * PANEL_NODES > _WORK:
-        return None
+def _gap_correction(
+    tasks: _Ranks, j: int, center: int, nodes: FloatArray, weight: FloatArray, *, inverse: bool
+) -> FloatArray:
+    """Difference between the mean of both middle ranks and their midpoint, for D and D^2, (2,)."""
     rules = [_gap_rule(tasks, x) for x in nodes.tolist()]
     sizes = [len(gap) for gap, _ in rules]
     gap, inner = (np.concatenate(parts) for parts in zip(*rules, strict=True))
