@@ -46,7 +46,7 @@ BAD_ROWS = {
     "rank 0": (changed("optimistic", 0), "ranks must"),
     "rank above N": (changed("pessimistic", 10), "ranks must"),
     "order": (changed("optimistic", 5), "optimistic"),
-    "fault": (changed("side_and_flags", -1), "told at compute"),
+    "fault": (changed("side_and_flags", -1), "reported at compute"),
     "weight": (changed("weight_bits", -1), "weight must be finite"),
     "gain": (changed("gain_bits", -1), "gain must be finite"),
     "count": (changed("count", 0), "count must be at least 1"),
