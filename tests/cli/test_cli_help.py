@@ -48,14 +48,14 @@ def test_the_short_and_the_long_word_show_the_same_help():
 
 def test_examples_are_lines_to_copy():
     text = CliRunner().invoke(app, ["report", "-h"], terminal_width=60).output
-    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv\n" in text
+    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --format csv\n" in text
     assert "`" not in text
 
 
 def test_help_names_every_view_and_rank_type_that_there_is():
     text = re.sub(r"\s+", " ", CliRunner().invoke(app, ["report", "-h"], terminal_width=200).output)
-    assert f"Of {', '.join(VIEWS)}:" in text
-    assert f"of {', '.join(RANK_TYPES)}." in text
+    assert f"Views: {', '.join(VIEWS)}." in text
+    assert f"Ranks of ties: {', '.join(RANK_TYPES)}." in text
 
 
 def test_the_version_is_that_of_the_package(capsys):

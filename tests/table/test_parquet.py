@@ -338,8 +338,8 @@ def printed(capsys, *arguments):
         "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --confidence-level 0.9",
         "report {0}/toy/b -m mrr",
         "compare {0}/toy/a/0.{0} {0}/toy/b/0.{0} -m mrr",
-        "compare {0}/toy/a {0}/toy/b -m mrr --permutations 99 --n-resamples 100",
-        "compare {0}/toy/a/0.{0} {0}/toy/a/1.{0} {0}/toy/b/1.{0} -m mrr --permutations 99",
+        "compare {0}/toy/a {0}/toy/b -m mrr",
+        "compare {0}/toy/a/0.{0} {0}/toy/a/1.{0} {0}/toy/b/1.{0} -m mrr",
         "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
     ],
 )
