@@ -306,7 +306,7 @@ def tables(results: dict[str, Any]) -> str:
     lines += ["| evaluator | package | function | ties | passed | failed | error | skipped |"]
     lines += ["|---|---|---|---|--:|--:|--:|--:|"]
     for row in results["rows"]:
-        counts = [sum(law["status"] == status for law in row["laws"]) for status in STATUSES]
+        counts = [sum(check["status"] == status for check in row["checks"]) for status in STATUSES]
         rule = " or ".join(row["ties"]) or "mixed"
         lines.append(f"| {row['name']} | {row['package']} | {row['asked']} | {rule} | " + _cells(counts))
     missing = [

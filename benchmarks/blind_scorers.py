@@ -25,7 +25,7 @@ from torch import Tensor
 
 from torchrankmetrics import KnownTriples, evaluate, rank_scores
 from torchrankmetrics.definitions.tasks import MEAN_RECIPROCAL_RANK
-from torchrankmetrics.null.tails.significance import p_value
+from torchrankmetrics.null.p_values import p_value
 
 LEVEL = 0.05
 

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy, dropout
 
 from torchrankmetrics import KnownTriples, RankTable, evaluate, rank_triples
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
-from torchrankmetrics.null.tails.significance import log_p_value
+from torchrankmetrics.null.p_values import log_p_value
 
 MODELS = ("ComplEx", "RotatE", "TransE", "TuckER")
 UNTRAINED = "untrained"

@@ -200,7 +200,7 @@ def compute(number: int) -> list[dict[str, Any]]:
     case = f"compute, {number} tasks"
 
     def ours(first: bool) -> dict[str, torch.Tensor]:
-        collection._leader.rows.extend([])  # as after another update
+        collection._first.rows.extend([])  # as after another update
         if first:
             provider._cached.cache_clear()  # it remembers nothing
         return collection.compute()

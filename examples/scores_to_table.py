@@ -122,8 +122,8 @@ for relation, count, old, new in sorted(rows, key=lambda row: -row[1])[:5]:
 # %% [markdown]
 # ## The table of the paper
 #
-# Two more graphs, and `RankStudy` makes the table: values with their intervals, chance in a line of its own, the best
-# of each graph bold, and marked what cannot be told from it. All its pairs are one family of tests.
+# With two more graphs, `RankStudy` makes the table: values with intervals, random ranking in the last line, the best
+# of each graph in bold, and a mark for models that are not significantly different from it.
 
 # %%
 study = RankStudy()
@@ -141,9 +141,7 @@ print(paper)
 # `booktabs`, with a caption that lets a reader compute it again:
 
 # %%
-caption = (
-    "Test triples of both sides, filtered by train, valid and test; realistic ranks; 95 % intervals, triples drawn."
-)
+caption = "Test triples of both sides, filtered by all splits; realistic ranks; 95% intervals, clustered by triple."
 print(paper.to_latex(caption=caption, label="tab:link-prediction"))
 
 # %% [markdown]

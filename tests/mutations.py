@@ -60,8 +60,8 @@ MUTATIONS = {
         "tests/laws/test_p_values.py",
     ),
     "sync: rows of the other processes are dropped": Mutation(
-        "rows = RowStore([torch.cat(parts)])",
-        "rows = RowStore([parts[0]])",
+        "rows = RowBuffer([torch.cat(parts)], self.updates)",
+        "rows = RowBuffer([parts[0]], self.updates)",
         "tests/metrics/test_sync.py",
     ),
     "sync: repeated sample ids count twice": Mutation(

@@ -1,4 +1,4 @@
-"""Functions that ``torch.compile`` must not trace: they call NumPy and Numba."""
+"""Functions that ``torch.compile`` must not trace, because they call NumPy and Numba."""
 
 import functools
 import sys
@@ -14,7 +14,7 @@ R = TypeVar("R")
 def eager(function: Callable[P, R]) -> Callable[P, R]:
     """Run a function eagerly inside ``torch.compile``, with a graph break before it.
 
-    As ``torch.compiler.disable``, which would import Dynamo when it decorates (1.1 s).
+    ``torch.compiler.disable`` would import Dynamo at decoration, which takes 1.1 s.
     """
     disabled: list[Callable[P, R]] = []
 

@@ -20,7 +20,7 @@ from torchrankmetrics.cli.app import app
 from torchrankmetrics.datasets import candidate_counts, dataset_names
 from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK
 from torchrankmetrics.null import ExactExpectation
-from torchrankmetrics.null.tails.significance import log_p_value
+from torchrankmetrics.null.p_values import log_p_value
 
 COMMANDS = {
     "report": (["report", "a.npz", "--confidence-level", "0.95"], r"(?m)^mrr +0\.\d{4} +0\.\d{4} +0\.\d{4}$"),

@@ -37,22 +37,22 @@ def name(tmp_path, monkeypatch):
     return module
 
 
-def test_laws_that_are_kept_end_in_0(name, capsys):
+def test_passed_checks_exit_with_0(name, capsys):
     text = output(capsys, "audit", f"{name}:ranks", "--ties", "realistic", "--pairs", *FEW)
-    assert "0 of 27 laws failed; ties: realistic" in text
+    assert "0 of 26 checks failed; ties: realistic" in text
     assert "nan_truth" in text
 
 
-def test_broken_laws_end_in_1_and_are_told_with_both_numbers(name, capsys):
+def test_failed_checks_exit_with_1_and_print_both_numbers(name, capsys):
     assert main(["audit", f"{name}:Faulty.ranks", "-f", "json", *FEW]) == 1
-    records = {record["law"]: record for record in json.loads(capsys.readouterr().out)["rows"]}
-    assert {law for law, record in records.items() if record["status"] == "failed"} == {
+    records = {record["check"]: record for record in json.loads(capsys.readouterr().out)["rows"]}
+    assert {check for check, record in records.items() if record["status"] == "failed"} == {
         "nan_truth",
         "nan_candidates",
         "all_nan",
     }
     assert records["nan_truth"] == {
-        "law": "nan_truth",
+        "check": "nan_truth",
         "status": "failed",
         "case": "scores [[nan, 0.5]], target [0]",
         "quantity": "rank",
@@ -63,8 +63,8 @@ def test_broken_laws_end_in_1_and_are_told_with_both_numbers(name, capsys):
 
 
 def test_a_file_holds_the_same(name, capsys, tmp_path):
-    assert main(["audit", f"{name}:Faulty.ranks", "--ties", "realistic", "-o", "laws.csv", *FEW]) == 1
-    rows = {row["law"]: row for row in csv.DictReader(io.StringIO((tmp_path / "laws.csv").read_text()))}
+    assert main(["audit", f"{name}:Faulty.ranks", "--ties", "realistic", "-o", "checks.csv", *FEW]) == 1
+    rows = {row["check"]: row for row in csv.DictReader(io.StringIO((tmp_path / "checks.csv").read_text()))}
     assert len(rows) == 27
     assert (rows["ties"]["status"], rows["ties"]["got"], rows["ties"]["expected"]) == ("failed", "1.0", "1.5")
 
@@ -91,4 +91,4 @@ def test_the_command_finds_modules_of_the_working_folder(name, tmp_path):
     script = Path(sys.executable).with_name("torchrankmetrics")
     result = forked(script, "audit", f"{name}:ranks", *FEW, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    assert "0 of 27 laws failed" in result.stdout
+    assert "0 of 26 checks failed" in result.stdout

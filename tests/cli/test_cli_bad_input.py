@@ -38,7 +38,7 @@ BAD = [
     ([*CANDIDATES, "none.tsv"], "none.tsv: No such file"),
     ([*CANDIDATES, "empty.tsv"], "empty.tsv is empty: expected a triple"),
     ([*CANDIDATES, "ragged.tsv"], "ragged.tsv line 2: expected head, relation, tail separated by tabs, got 2 columns"),
-    ([*CANDIDATES, "a.npz"], "a.npz is no UTF-8 text"),
+    ([*CANDIDATES, "a.npz"], "a.npz is not UTF-8 text"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "3"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--num-entities", "-1"], "--num-entities must be at least 4"),
     ([*CANDIDATES, "test.tsv", "--num-entities", HUGE], f"at most 2147483648; got {HUGE}"),
@@ -53,7 +53,7 @@ BAD = [
     (["adjust", "--counts", "ragged.csv", "-m", "mr", "--value", "3"], "ragged.csv line 2: expected split,entities"),
     (["adjust", "--counts", "negative.csv", "-m", "mr", "--value", "3"], "negative.csv line 2: expected"),
     (["adjust", "--counts", "head.csv", "-m", "mr", "--value", "3"], "head.csv has no tasks of split 'test'"),
-    (["adjust", "--counts", "latin.txt", "-m", "mr", "--value", "3"], "latin.txt is no UTF-8 text: expected split"),
+    (["adjust", "--counts", "latin.txt", "-m", "mr", "--value", "3"], "latin.txt is not UTF-8 text: expected split"),
     (
         ["adjust", "--counts", "long.csv", "-m", "mr", "--value", "3"],
         "long.csv is not a CSV file with the columns split",

@@ -469,7 +469,7 @@ def test_unknown_names_are_refused(arguments, message):
         (b"a\tr\tb\tc\n", "got 4 columns"),
         (b"a\tr\tb\n\na\tr\tc\n", "line 2: .* got 1 column: ''"),
         (b"a\t\tb\n", "line 1"),
-        (b"\xff\xfe\x00", "no UTF-8 text"),
+        (b"\xff\xfe\x00", "not UTF-8 text"),
     ],
 )
 def test_files_that_are_no_triples_are_refused(tmp_path, content, message):

@@ -30,7 +30,7 @@ from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null import MonteCarloExpectation
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.outcomes import enumeration
-from torchrankmetrics.null.tails.significance import log_p_value, p_value
+from torchrankmetrics.null.p_values import log_p_value, p_value
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),

@@ -112,7 +112,7 @@ def test_runs_and_qrels_of_retrieval():
             call(qrels, run)
     with pytest.raises(TypeError, match=r"trec\.evaluate_run\(qrels, run"):
         evaluate(qrels, run)
-    with pytest.raises(TypeError, match=r"names are no scores.*trec"):
+    with pytest.raises(TypeError, match=r"names are not scores.*trec"):
         updated(["d1", "d2"], ["d1"])
     expected = {"rr_at_10": 0.75, "success_at_1": 0.5}
     assert evaluate_run(qrels, run, ["recip_rank@10", "S@1"], num_candidates=9) == expected

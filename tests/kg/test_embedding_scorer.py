@@ -123,7 +123,7 @@ BAD = {
     ),
     "tolerance": (
         lambda: rank_triples(EmbeddingScorer(MODELS["DistMult"][1], ENTITIES), None, TRIPLES, None, tolerance=0.1),
-        "tolerance is for float noise",
+        "tolerance must be 0 for exact ranks",
     ),
     "width": (
         lambda: rank_triples(EmbeddingScorer(lambda h, r: ENTITIES[h, :2], ENTITIES), None, TRIPLES, None),

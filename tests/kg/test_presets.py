@@ -148,7 +148,7 @@ class TestFactsWithATime:
     def test_bad_facts_are_named(self):
         with pytest.raises(ValueError, match=r"facts must be \(n, 4\): head, relation, tail, time; got \(1, 3\)"):
             rank_facts(None, None, [[0, 0, 1]], None)
-        with pytest.raises(ValueError, match="there is nothing to rank"):
+        with pytest.raises(ValueError, match="must not all be None"):
             rank_facts(None, None, [[0, 0, 1, 1]], None)
         with pytest.raises(IndexError, match=r"facts\[1\] must hold ids of at least 0, got -1"):
             KnownFacts([[0, 0, 1, 1]], [[0, 0, 1, -1]])

@@ -11,7 +11,7 @@ from hypothesis import given
 import reference_ranks as reference
 from fuzzing import cases
 from ranking_problems import KINDS, STRIDES, as_exclude, as_target, flagged_lines
-from torchrankmetrics import RankCollection, rank_embeddings, rank_scores
+from torchrankmetrics import RankCollection, rank_scores
 from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking import RankAccumulator
 from torchrankmetrics.ranking.counting import torch_backend as plain
@@ -106,30 +106,6 @@ def test_ranks_are_those_of_plain_loops(problem, kind, way, data):
             left = right
         ranks = accumulator.compute()
     assert flagged_lines(ranks) == reference.ranks(rows, tasks, gone)
-
-
-@cases(40, 3_000)
-@given(
-    st.integers(1, 6),
-    st.integers(1, 40),
-    st.sampled_from(["dot", "l2", "l1"]),
-    st.sampled_from([torch.float16, torch.bfloat16, torch.float32, torch.float64]),
-    st.integers(0, 2**32 - 1),
-    st.integers(1, 50),
-)
-def test_embeddings_rank_as_integers_do(B, N, similarity, dtype, seed, chunk_size):
-    random = np.random.default_rng(seed)
-    queries, candidates = random.integers(-3, 4, (B, 4)), random.integers(-3, 4, (N, 4))
-    difference = np.abs(queries[:, None] - candidates[None])
-    scores = {"dot": queries @ candidates.T, "l2": -(difference**2).sum(2), "l1": -difference.sum(2)}[similarity]
-    tasks = [(i, int(random.integers(0, N))) for i in range(B)]
-    pairs = [(int(random.integers(0, B)), int(random.integers(0, N))) for _ in range(N)]
-    exclude, gone = as_exclude(KINDS[seed % len(KINDS)], pairs, tasks, B, N)
-    q, e = (torch.from_numpy(x).to(dtype) for x in (queries, candidates))
-    ranks = rank_embeddings(
-        q, e, as_target("one", tasks), similarity=similarity, exclude=exclude, chunk_size=chunk_size
-    )
-    assert flagged_lines(ranks) == reference.ranks(scores.tolist(), tasks, gone)
 
 
 @cases(40, 3_000)

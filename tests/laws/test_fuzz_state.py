@@ -16,7 +16,7 @@ import reference_ranks
 from fuzzing import cases
 from reference import Task
 from torchrankmetrics import RankCollection, Ranks, RankTable, evaluate
-from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics import state as state_module
 
 NAMES = ["mr", "mrr", "hits_at_3", "median_rank", "gmr", "rank_variance", "tie_rate", "count"]
 SIDES = [None, "head", "tail"]
@@ -36,7 +36,7 @@ class CollectionMachine(RuleBasedStateMachine):
     @initialize(target=held, storage=st.sampled_from(["ranks", "counts"]))
     def begin(self, storage):
         self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(metric_module, "_COMPACT_FROM", 4)
+        self.patch.setattr(state_module, "_COMPACT_FROM", 4)
         return self.fresh(storage)
 
     @rule(target=held, storage=st.sampled_from(["ranks", "counts"]))
@@ -94,7 +94,7 @@ class CollectionMachine(RuleBasedStateMachine):
     def copy(self, one, how):
         metric = one["metric"]
         if how == "checkpoint":
-            file, storage = io.BytesIO(), metric._leader.storage
+            file, storage = io.BytesIO(), metric._first.storage
             metric.persistent(True)
             torch.save(metric.state_dict(), file)
             metric.persistent(False)

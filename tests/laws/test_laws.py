@@ -17,7 +17,7 @@ from fuzzing import cases
 from reference import METRIC_VIEWS, METRICS
 from torchrankmetrics import RankCollection, RankDefinition, RankMetric, RankMetricWarning, Ranks, evaluate, rank_scores
 from torchrankmetrics.definitions.tasks import WithCandidates, power_mean_rank
-from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics import state as state_module
 from torchrankmetrics.metrics.registry import parse_name
 
 # user-defined f that a metric of the package has too; the one of AUC is undefined for a single candidate
@@ -73,7 +73,7 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
     if shuffle:
         order = torch.randperm(40, generator=torch.Generator().manual_seed(seed))
         rows = {key: column[order] for key, column in rows.items()}
-    with mock.patch.object(metric_module, "_COMPACT_FROM", 4):
+    with mock.patch.object(state_module, "_COMPACT_FROM", 4):
         for begin, end in itertools.pairwise([0, *sorted(cuts), 40]):
             feed(parts, rows, slice(begin, end))
         feed(parts, rows)
@@ -84,7 +84,7 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 @pytest.mark.parametrize("compact_from", [1, 7, 1 << 16])
 def test_merge_state_gives_the_bits_of_one_store(storage, compact_from, monkeypatch):
-    monkeypatch.setattr(metric_module, "_COMPACT_FROM", compact_from)
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", compact_from)
     rows = random_ranks(1)
     whole = every_metric()
     feed(whole, rows, ids=True)
@@ -101,7 +101,7 @@ def test_merge_state_gives_the_bits_of_one_store(storage, compact_from, monkeypa
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_repeated_sample_ids_count_once_on_each_side(storage, monkeypatch):
-    monkeypatch.setattr(metric_module, "_COMPACT_FROM", 10)
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", 10)
     rows = random_ranks(2)
     once, repeated = every_metric(), every_metric(storage=storage)
     for side in ("head", "tail"):
@@ -114,7 +114,7 @@ def test_repeated_sample_ids_count_once_on_each_side(storage, monkeypatch):
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_of_repeats_that_differ_the_smallest_row_stays_and_one_warning_is_given(storage, monkeypatch):
-    monkeypatch.setattr(metric_module, "_COMPACT_FROM", 1)  # compaction keeps what must be told
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)  # compaction keeps what must be told
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
         collection = RankCollection(["mr", "count"], storage=storage)
         for rank in order:

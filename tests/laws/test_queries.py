@@ -1,6 +1,5 @@
 """Several answers per query: any form, split and sharding gives the value of plain loops over raw scores."""
 
-import copy
 import pickle
 import random
 
@@ -8,14 +7,11 @@ import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, rule
 
 import reference_queries
 from bits import bits
 from fuzzing import cases
 from torchrankmetrics import RankCollection, RankTable
-from torchrankmetrics.metrics import metric as metric_module
-from torchrankmetrics.table.columns import Columns
 
 pytestmark = pytest.mark.filterwarnings("ignore:relevant items of one query")  # the task metrics are on purpose
 OF_QUERIES = [*reference_queries.NAMES, "pessimistic_ap", "optimistic_ndcg_at_3", "adjusted_ap", "z_rr"]
@@ -139,6 +135,9 @@ def test_values_are_the_same_bits_however_queries_are_split_and_whoever_holds_th
         one.merge_state(other)
     assert bits(one) == bits(whole)
     assert (one.table().rows == whole.table().rows).all()
+    through_a_table = RankCollection([*OF_TASKS, *OF_QUERIES])
+    through_a_table.update(RankTable.from_numpy(pickle.loads(pickle.dumps(one)).table().to_numpy()))
+    assert bits(through_a_table) == bits(whole)
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")
@@ -167,86 +166,3 @@ def test_a_named_query_may_come_in_parts_and_its_name_is_of_no_account(rows, see
     parts.merge_state(held[1])
     assert bits(parts) == bits(whole)
     check(parts, rows)
-
-
-class QueryMachine(RuleBasedStateMachine):
-    """Collections that see queries in every way, are copied, pickled, saved and merged, beside lists of queries."""
-
-    held = Bundle("held")
-
-    @initialize(target=held, storage=st.sampled_from(["ranks", "counts"]))
-    def begin(self, storage):
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(metric_module, "_COMPACT_FROM", 4)
-        self.next_name = 0
-        return self.fresh(storage)
-
-    @rule(target=held, storage=st.sampled_from(["ranks", "counts"]))
-    def another(self, storage):
-        return self.fresh(storage)
-
-    def fresh(self, storage):
-        return {"metric": RankCollection([*OF_TASKS[:5], *OF_QUERIES], storage=storage), "rows": []}
-
-    @rule(
-        one=held,
-        rows=queries(3),
-        form=st.sampled_from(["bool", "tuple", "lists"]),
-        named=st.booleans(),
-        inside=st.booleans(),
-        weight=st.sampled_from([None, 1.0, 2.5]),
-        table=st.booleans(),
-    )
-    def see(self, one, rows, form, named, inside, weight, table):
-        preds, target, options = batch(rows, form)
-        if named:
-            options["query"] = torch.arange(self.next_name, self.next_name + len(rows))
-            self.next_name += len(rows)
-        with torch.inference_mode(inside):
-            if table:
-                apart = RankCollection(["mrr"])
-                apart.update(preds, target, weight=weight, **options)
-                one["metric"].update(apart.local_table())
-            else:
-                one["metric"].update(preds, target, weight=weight, **options)
-        one["rows"] += [(*query, weight or 1.0) for query in rows]
-
-    @rule(one=held, other=held)
-    def merge(self, one, other):
-        if one is other:
-            return
-        named = any((Columns(x["metric"].local_table().rows).query >= 0).any() for x in (one, other))
-        if named:  # a name that is there twice would be one query with its answers twice
-            return
-        one["metric"].merge_state(other["metric"])
-        one["rows"] += other["rows"]
-
-    @rule(one=held, how=st.sampled_from([copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m)), lambda m: m.clone()]))
-    def replace(self, one, how):
-        one["metric"] = how(one["metric"])
-
-    @rule(one=held)
-    def through_a_table(self, one):
-        table = RankTable.from_numpy(one["metric"].table().to_numpy())
-        fresh = RankCollection([*OF_TASKS[:5], *OF_QUERIES])
-        fresh.update(table)
-        assert bits(fresh) == bits(one["metric"]) or not one["rows"]
-
-    @rule(one=held)
-    def reset(self, one):
-        one["metric"].reset()
-        one["rows"] = []
-
-    @rule(one=held)
-    def compute(self, one):
-        if one["rows"]:
-            *rows, weights = zip(*one["rows"], strict=True)
-            check(one["metric"], list(zip(*rows, strict=True)), weights)
-
-    def teardown(self):
-        if hasattr(self, "patch"):
-            self.patch.undo()
-
-
-test_queries_through_everything = pytest.mark.filterwarnings("ignore:.*undefined")(QueryMachine.TestCase)
-QueryMachine.TestCase.settings = cases(15, 1_000, steps=12)

@@ -5,6 +5,7 @@ import gc
 import pickle
 
 import pytest
+import torch
 from torch import nn
 from torchmetrics import MetricCollection
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
@@ -14,7 +15,7 @@ from bits import bits
 from public_metrics import scores
 from torchrankmetrics import MeanRank, MeanReciprocalRank, RankCollection, RankCount, Ranks
 
-HELD = "held by a RankCollection.* update the collection"
+HELD = "is in a RankCollection.* update the collection"
 
 
 def made(*seeds: int) -> RankCollection:
@@ -103,7 +104,7 @@ def test_a_collection_refuses_updates_when_another_took_one_of_its_metrics():
     assert bits(other)["mr"] == bits(made(1))["mr"]
     with pytest.raises(TorchMetricsUserError, match="'mr' was taken over by another collection"):
         metrics.update(*scores(2))
-    assert not metrics._leader.rows
+    assert not metrics._first.rows
 
 
 def test_metrics_taken_one_by_one_are_updated_by_whoever_holds_them():
@@ -142,7 +143,7 @@ def test_a_foreign_metric_tied_to_the_collection_sees_none_of_its_updates():
     metrics, count = made(), RankCount()
     plain = MetricCollection({"ranks": metrics, "own": count})
     plain.update(*scores(1))
-    assert count.rows is metrics._leader.rows
+    assert count.rows is metrics._first.rows
     with pytest.raises(TorchMetricsUserError, match="taken over"):
         metrics.update(*scores(2))
     assert count.compute() == metrics.compute()["count"] == 7
@@ -163,7 +164,7 @@ def test_rows_are_kept_as_the_collection_says_and_a_metric_keeps_its_word() -> N
     collection = RankCollection([metric, "mrr"], storage="counts")
     for _ in range(3):
         collection.update(Ranks([1, 2], None, 9))
-    assert collection._leader._local_rows().shape == (2, 10)
+    assert collection._first.rows.as_one(torch.device("cpu")).shape == (2, 10)
     assert metric.storage == "ranks"
     free = copy.deepcopy(collection["mr"])
     free.update(Ranks([1, 2], None, 9))

@@ -22,7 +22,7 @@ from torch import Tensor
 from torchmetrics import Metric, MetricCollection
 
 from torchrankmetrics import HitsAtK, MeanRank, MeanReciprocalRank, RankCollection, RankCount, RankMetric
-from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics import state as state_module
 
 Batch = tuple[Tensor, Tensor]
 
@@ -114,7 +114,7 @@ class Scripts(RuleBasedStateMachine):
 
     @initialize(storage=st.sampled_from(["ranks", "counts"]))
     def build(self, storage: str) -> None:
-        self.compaction = mock.patch.object(metric_module, "_COMPACT_FROM", 8)
+        self.compaction = mock.patch.object(state_module, "_COMPACT_FROM", 8)
         self.compaction.start()
         self.storage = storage
         self.seeds = itertools.count()

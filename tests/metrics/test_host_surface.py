@@ -297,8 +297,8 @@ PAIRS = torch.tensor([[0, 1], [1, 0]])  # any two drawn rows of it are pairs aga
         ("exclude", {"exclude": PAIRS}),
         ("exclude", {"exclude": torch.tensor([False, True, False])}),
         ("target", {"target": PAIRS}),
-        ("what is said of tasks", {"group": [0, 1]}),
-        ("what is said of tasks", {"weight": np.array([1.0, 2.0])}),
+        ("arguments for single tasks", {"group": [0, 1]}),
+        ("arguments for single tasks", {"weight": np.array([1.0, 2.0])}),
         ("preds", {"group": torch.tensor([0, 1]), "preds": Ranks([1, 2], None, 3)}),
     ],
 )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from torchrankmetrics import MeanReciprocalRank, RankCollection, Ranks, rank_scores
-from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics import state as state_module
 
 NAMES = ["mrr", "mr", "z_mrr", "hits_at_3", "median_rank"]
 MODES: dict[str, Callable[[], AbstractContextManager[Any]]] = {"inside": torch.inference_mode, "outside": nullcontext}
@@ -58,7 +58,7 @@ def expected(*seeds: int) -> list[str]:
 @pytest.fixture(params=["ranks", "counts", "counts, compacted often"])
 def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param.endswith("often"):
-        monkeypatch.setattr(metric_module, "_COMPACT_FROM", 3)
+        monkeypatch.setattr(state_module, "_COMPACT_FROM", 3)
     return str(request.param.split(",")[0])
 
 

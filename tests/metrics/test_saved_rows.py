@@ -46,7 +46,7 @@ BAD_ROWS = {
     "rank 0": (changed("optimistic", 0), "ranks must"),
     "rank above N": (changed("pessimistic", 10), "ranks must"),
     "order": (changed("optimistic", 5), "optimistic"),
-    "fault": (changed("side_and_flags", -1), "told at compute"),
+    "fault": (changed("side_and_flags", -1), "reported at compute"),
     "weight": (changed("weight_bits", -1), "weight must be finite"),
     "gain": (changed("gain_bits", -1), "gain must be finite"),
     "count": (changed("count", 0), "count must be at least 1"),
@@ -104,7 +104,7 @@ def test_merge_state_refuses_what_update_refuses(metric: Any, incoming: Any, mes
         incoming.update(Ranks([1], None, 9), **({"group": 0} if getattr(incoming, "average", "") == "macro" else {}))
     with pytest.raises(ValueError, match=message):
         metric.merge_state(incoming)
-    assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._leader).rows
+    assert not (metric if isinstance(metric, MeanRank | HitsAtK) else metric._first).rows
 
 
 def test_merge_state_clears_the_cached_result() -> None:

@@ -11,14 +11,14 @@ import torch
 from torchmetrics import MetricCollection
 
 from torchrankmetrics import MeanRank, RankCollection, RankCount, Ranks
-from torchrankmetrics.metrics import metric as metric_module
+from torchrankmetrics.metrics import state as state_module
 
 THREADS, UPDATES, TASKS = 8, 200, 64
 
 
 @pytest.fixture(autouse=True)
 def _often_merged_and_switched(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(metric_module, "_COMPACT_FROM", 1 << 10)
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1 << 10)
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     yield

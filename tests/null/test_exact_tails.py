@@ -1,6 +1,5 @@
 """p-values against exact rational laws, and the law that a p-value is never too small."""
 
-import itertools
 import math
 import warnings
 from fractions import Fraction
@@ -13,13 +12,7 @@ from hypothesis import given, settings, strategies as st
 import torchrankmetrics as trm
 from exact_laws import sum_law, upper_tails
 from torchrankmetrics.definitions import tasks as d
-from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.null.tails import transform_law
-from torchrankmetrics.null.tails.inversion import away_from_pole, log_tail_by_inversion
-from torchrankmetrics.null.tails.laws import RankSumLaw
-from torchrankmetrics.null.tails.significance import log_p_value, p_value
-from torchrankmetrics.null.tails.transform_law import TransformSumLaw, by_weight
-from torchrankmetrics.null.tails.upper import log_tail_by_convolution, log_tail_on_grid
+from torchrankmetrics.null.p_values import log_p_value, p_value
 
 MRR, GMR = d.MEAN_RECIPROCAL_RANK, d.GEOMETRIC_MEAN_RANK
 # a metric, f in rational numbers (for GMR r itself: products in place of sums), whether a larger sum is better
@@ -137,29 +130,6 @@ def test_a_value_of_probability_1e_67():
     assert log_p_value(MRR, x / 60 / 90, [6] * 90) == pytest.approx(exact, abs=1e-7)
 
 
-@pytest.mark.parametrize(("n", "value"), [(8, 0.5), (8, 0.8), (14, 0.6), (10, 0.3)])
-def test_what_a_line_cannot_resolve_counts(n, value, monkeypatch):
-    law = TransformSumLaw(MRR.f, CandidateCounts.of([14] * n), 1)
-    t0 = away_from_pole(law, value)
-    exact = log_tail_by_convolution(law, value, t0)
-    law.span = None
-    for terms in (1 << 12, 1 << 16, 1 << 20):
-        monkeypatch.setattr("torchrankmetrics.null.tails.inversion._MOST_TERMS", terms)
-        monkeypatch.setattr("torchrankmetrics.null.tails.inversion._WATCHED", terms)
-        above = log_tail_by_inversion(law, value)
-        assert log_tail_by_inversion(law, value, below=True) - 1e-9 <= exact <= above + 1e-9
-    assert above == pytest.approx(exact, abs=0.02)
-
-
-def test_grid_and_convolution_agree():
-    law = TransformSumLaw(MRR.f, CandidateCounts.of([9] * 12), 1)
-    for short in (0.1, 0.3, 0.5, 0.6):
-        s = law.highest - round(short * law.highest / law.span) * law.span
-        t0 = away_from_pole(law, s)
-        exact = log_tail_by_convolution(law, s - law.span / 4, t0)
-        assert log_tail_on_grid(law, s, t0) == pytest.approx(exact, abs=1e-8)
-
-
 CONSTANT = [d.hits_at(10), d.MEAN_RANK, MRR, GMR, d.power_mean_rank(3), d.power_mean_rank(math.inf), d.hits_at(1)]
 
 
@@ -190,42 +160,6 @@ def test_nearly_equal_weights_are_equal(definition, n):
     got = p_value(definition, of_mean(definition, f @ weights / weights.sum()), [5] * n, weights)
     assert got >= equal * (1 - 1e-9)
     assert got == pytest.approx(equal, rel=1e-4)
-
-
-@pytest.mark.parametrize("definition", [d.MEAN_RANK, d.hits_at(2), MRR], ids=lambda x: x.name)
-def test_single_precision_weights_are_the_decimals_they_stand_for(definition):
-    rng = np.random.default_rng(3)
-    decimals, ranks = np.resize([0.1, 0.3, 0.7], 24), rng.integers(1, 5, 24)
-    f = definition.f(torch.from_numpy(ranks.astype(float))).numpy()
-    single = decimals.astype(np.float32).astype(float)
-    exact = p_value(definition, f @ decimals / decimals.sum(), [4] * 24, decimals)
-    assert p_value(definition, f @ single / single.sum(), [4] * 24, single) == pytest.approx(exact, rel=1e-9)
-
-
-@pytest.mark.parametrize("f", [d.Power(-1), d.Log(), d.Power(2)], ids=str)
-@pytest.mark.parametrize("spread", [0.3, 2.0])
-def test_condensed_weights_have_the_cumulants_of_all(f, spread):
-    rng = np.random.default_rng(0)
-    counts = CandidateCounts.of(rng.integers(2, 900, 900), np.exp(spread * rng.standard_normal(900)))
-    law, direct = TransformSumLaw(f, counts, 1), TransformSumLaw(f, counts, 1)
-    parts = [direct._part(shared) for shared in by_weight(counts)]
-    direct._all = parts
-    t0 = 1 / math.sqrt(direct.cumulants(0.0)[1])
-    assert law.cumulants(t0) == pytest.approx(direct.cumulants(t0), rel=1e-9)
-    line, exact = law.line(t0, t0 / 4, 16)(0.0), direct.line(t0, t0 / 4, 16)(0.0)
-    assert np.exp(line - line[0].real) == pytest.approx(np.exp(exact - line[0].real), abs=1e-9)
-    assert law.effort(t0) < direct.effort(t0)
-
-
-@pytest.mark.parametrize("definition", [MRR, GMR], ids=lambda x: x.name)
-def test_many_weights_are_as_good_as_all_of_them(definition, monkeypatch):
-    rng = np.random.default_rng(1)
-    N, weights = rng.choice([14, 90, 1000], 80), rng.random(80) + 0.5
-    values = [0.08, 0.12] if definition is MRR else [80.0, 50.0]
-    quick = [log_p_value(definition, x, N, weights) for x in values]
-    monkeypatch.setattr(transform_law, "condense", lambda counts, reach, smooth: by_weight(counts))
-    for x, got in zip(values, quick, strict=True):
-        assert got == pytest.approx(log_p_value(definition, x, N, weights), rel=1e-7, abs=1e-7)
 
 
 @pytest.mark.parametrize("N", [10**6, 5 * 10**6, 10**9], ids=str)
@@ -264,13 +198,3 @@ def test_hits_with_rare_hits_and_many_weights_by_their_number():
         got = p_value(d.hits_at(1), value, [N] * n, weights)
         assert exact * (1 - 1e-4) <= got + 1e-6
         assert got == pytest.approx(exact, rel=2e-2)
-
-
-def test_rank_law_with_distinct_weights_by_enumeration():
-    N, weights = [4, 3, 5, 2], [0.31, 0.22, 1.7, 0.05]
-    law = RankSumLaw(CandidateCounts.of(N, weights), -1)
-    assert law.span == pytest.approx(0.01 / 2.28)
-    check_exactly("mr", N, [Fraction(w).limit_denominator(100) for w in weights])
-    outcomes = np.array(list(itertools.product(*(range(1, n + 1) for n in N))), float) @ weights / sum(weights)
-    for x in np.quantile(outcomes, [0.0, 0.1, 0.5, 0.9, 1.0], method="nearest"):
-        assert p_value(d.MEAN_RANK, x, N, weights) == pytest.approx((outcomes <= x + 1e-12).mean(), rel=1e-9)

@@ -85,7 +85,7 @@ CASES = {
     ),
     "integrations.pyg.rank_triples": of_model,
     "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__": of_pykeen,
-    "metrics.store.TakesBatches.update": updated,
+    "metrics.metric.RankMetric.update": updated,
     "kg.alignment.rank_alignment": lambda backend: rank_alignment(
         torch.tensor([[0, 2], [1, 0], [2, 1]]), SCORES, backend=backend
     ),

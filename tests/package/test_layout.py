@@ -33,7 +33,6 @@ LAYERS = [
 KNOWN: set[str] = {
     "metrics/collection.py imports torchrankmetrics.inference.intervals",
     "metrics/collection.py imports torchrankmetrics.inference.standard_errors",
-    "null/tails/significance.py imports torchrankmetrics.queries.definitions",
 }
 # optional and heavy libraries, and the packages that may import them
 LIBRARIES = {
@@ -51,9 +50,9 @@ LIBRARIES = {
 # files of the package that the definition of a public name imports, directly or not
 CLOSURES = {
     ("ranking/scores.py", "rank_scores"): 14,
-    ("metrics/metric.py", "RankMetric"): 75,
-    ("metrics/collection.py", "RankCollection"): 77,
-    ("inference/compare.py", "compare"): 78,
+    ("metrics/metric.py", "RankMetric"): 48,
+    ("metrics/collection.py", "RankCollection"): 59,
+    ("inference/compare.py", "compare"): 56,
 }
 
 

@@ -30,14 +30,14 @@ HOSTS = {
         for name in ("metric.RankMetric", "collection.RankCollection")
         for part in STARS
     ),
-    *(f"metrics.state.RowState.sync_context {part}" for part in STARS),
+    *(f"metrics.metric.RankMetric.sync_context {part}" for part in STARS),
     "metrics.metric.RankMetric.merge_state incoming_state",
     *(f"metrics.metric.RankMetric.plot {part}" for part in ("val", "ax", "return")),
     *(f"integrations.pykeen_evaluator.RankCollectionEvaluator.evaluate {part}" for part in STARS),
     "integrations.pykeen_evaluator.RankCollectionEvaluator.__init__ *args",
     *(f"integrations.pykeen.SampledRankCollectionEvaluator.__init__ {part}" for part in STARS),
     "integrations.pykeen_results.RankResults.to_dict return",
-    "metrics.store.RowStore.gathered group",
+    "metrics.state.RowBuffer.gathered group",
 }
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import query_laws as exact
 from query_metrics import METRICS, every_metric
+from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.queries import definitions as d
-from torchrankmetrics.queries.distributions import log_miss
 from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.queries.significance import random_subsets
 

@@ -38,7 +38,7 @@ from torchrankmetrics import (
     rank_scores,
     rank_triples,
 )
-from torchrankmetrics.kg import KnownAnswers, rank_alignment
+from torchrankmetrics.kg import KnownAnswers
 from torchrankmetrics.ranking import RankAccumulator
 
 KINDS = [kind for kind in ALL_KINDS if kind not in ("lists", "sparse")]  # made on the host: a copy waits
@@ -175,20 +175,6 @@ def test_triples_rank_as_on_the_cpu(device, candidates):
     assert torch.equal(table(device).rows.cpu(), table("cpu").rows)
 
 
-@pytest.mark.parametrize("candidates", ["test", "all"])
-@pytest.mark.parametrize("embeddings", [False, True])
-def test_alignments_rank_as_on_the_cpu(device, candidates, embeddings):
-    generator = torch.Generator().manual_seed(4)
-    left = torch.randint(-3, 4, (8, 9), generator=generator).float()
-    graphs = (left, torch.randint(-3, 4, (7, 9), generator=generator).float()) if embeddings else (left,)
-    pairs, known = torch.tensor([[0, 1], [2, 3], [2, 4], [7, 0]]), [[1, 1], [5, 2]]
-
-    def rows(place):
-        return rank_alignment(pairs, *(graph.to(place) for graph in graphs), candidates=candidates, known=known).rows
-
-    assert torch.equal(rows(device).cpu(), rows("cpu"))
-
-
 def batch(seed, place="cpu"):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randint(0, 4, (6, 9), generator=generator).float()
@@ -284,15 +270,6 @@ def test_copies_go_on_where_they_were(device, copied):
     assert bits(other) == bits(filled(collection, "cpu", (1, 2, 3, 9)))
 
 
-def test_rows_follow_the_metric_and_states_merge(device):
-    metric = filled(collection, device, (1, 2))
-    metric.merge_state(filled(collection, device, (3,)))
-    expected = bits(filled(collection, "cpu"))
-    assert bits(metric) == expected
-    assert bits(metric.cpu()) == expected
-    assert bits(metric.to(device)) == expected
-
-
 def test_compare_and_evaluate_take_what_is_on_a_device(device):
     tables = []
     for place in ("cpu", device):
@@ -339,11 +316,6 @@ def test_ids_that_int64_cannot_hold_are_refused_without_a_look(device):
         RankTable.from_ranks(Ranks.trusted(torch.ones(3, 2, dtype=torch.int64, device=device), None), sample_id=ids)
 
 
-def test_the_index_is_copied_once_however_the_device_is_named(device):
-    known = KnownAnswers([0, 1], [1, 2])
-    assert known.to(device) is known.to(torch.device(standin.NAME, 0))
-
-
 def test_the_stand_in_tells_what_would_wait(device):
     values = torch.arange(4, device=device)
     for wait in (values.cpu, values.tolist, lambda: bool(values.any()), lambda: values[values > 1], values.unique):
@@ -381,12 +353,3 @@ def test_several_answers_are_named_without_waiting_and_have_the_values_of_the_cp
         other.update(on_device, target, exclude=there, **known)
     assert bits(other) == bits(here)
     assert (other.table().rows == here.table().rows).all()
-
-
-def test_a_query_below_zero_is_told_at_compute(device):
-    collection = RankCollection(["ap"]).to(device)
-    scores, target, query = (x.to(device) for x in (torch.eye(3), torch.arange(3), torch.tensor([0, -1, 2])))
-    with standin.no_waiting():
-        collection.update(scores, target, query=query)
-    with pytest.raises(ValueError, match="query must hold ids from 0"):
-        collection.compute()

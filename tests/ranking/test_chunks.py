@@ -41,28 +41,6 @@ def tasks_and_exclusions(generator, B, N, several):
 EXCLUSIONS = ["none", "mask", "pairs", "known", "restriction"]
 
 
-@cases(50, 1500)
-@given(
-    st.integers(0, 10**6),
-    st.integers(1, 5),
-    st.lists(st.integers(0, 7), min_size=1, max_size=6).filter(sum),
-    st.sampled_from(EXCLUSIONS),
-    st.booleans(),
-    st.sampled_from(["torch", "auto"]),
-)
-def test_any_chunking_gives_the_ranks_of_the_whole(seed, B, sizes, kind, several, backend):
-    generator = torch.Generator().manual_seed(seed)
-    N = sum(sizes)
-    scores = torch.randint(-2, 3, (B, N), generator=generator).float()
-    scores[torch.rand(B, N, generator=generator) < 0.1] = float("nan")
-    target, exclusions = tasks_and_exclusions(generator, B, N, several)
-    row, column = target if several else (torch.arange(B), target)
-    ranks = RankAccumulator(scores[row, column], target, (B, N), exclude=exclusions[kind], backend=backend)
-    for chunk in scores.split(sizes, dim=1):
-        ranks.update(chunk)
-    assert same(ranks.compute(), rank_scores(scores, target, exclude=exclusions[kind]))
-
-
 @cases(40, 1200)
 @given(
     st.integers(0, 10**6),

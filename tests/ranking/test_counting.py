@@ -9,16 +9,14 @@ import pytest
 import torch
 from hypothesis import given
 
-import torchrankmetrics as trm
 from fuzzing import cases
 from ranking_problems import STRIDES, lay_out
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.triples import rank_triples
-from torchrankmetrics.ranking import counting, flags
+from torchrankmetrics.ranking import counting
 from torchrankmetrics.ranking.counting import torch_backend as plain
 from torchrankmetrics.ranking.embeddings import rank_embeddings
 from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 
 needs_numba = pytest.mark.skipif(importlib.util.find_spec("numba") is None, reason='needs numba: extra "fast"')
@@ -191,45 +189,3 @@ class TestChoice:
     def test_numba_is_for_the_cpu(self):
         with pytest.raises(ValueError, match=r"backend.*CPU, got meta"):
             counting.choose(torch.zeros(1, 1, device="meta"), "numba")
-
-
-def test_sampled_negatives_go_the_same_way():
-    positive, negatives = torch.tensor([1.0, float("nan")]), torch.tensor([[1.0, 2.0, float("nan")], [0.0, 0.0, 0.0]])
-    ranks = Ranks.from_negatives(positive, negatives)
-    assert ranks.optimistic.tolist() == [3, 4]
-    assert ranks.pessimistic.tolist() == [4, 4]
-    assert ranks.num_candidates.tolist() == [4, 4]
-    assert ranks.flags.tolist() == [flags.NAN + flags.SAMPLED] * 2
-
-
-def _updated(metric: trm.RankMetric | trm.RankCollection, backend: str) -> object:
-    metric.update(EYE, DIAGONAL, backend=backend)
-    return metric.compute()
-
-
-EYE, DIAGONAL = torch.eye(3), torch.arange(3)
-TRIPLES = torch.tensor([[0, 0, 0], [1, 0, 1], [2, 0, 2]])
-FACTS = torch.cat([TRIPLES, TRIPLES[:, :1]], 1)
-WHERE_SCORES_COME_IN = {
-    "rank_scores": lambda backend: trm.rank_scores(EYE, DIAGONAL, backend=backend),
-    "Ranks.from_negatives": lambda backend: trm.Ranks.from_negatives(EYE[0], EYE, backend=backend),
-    "rank_embeddings": lambda backend: trm.rank_embeddings(EYE, EYE, DIAGONAL, backend=backend),
-    "rank_alignment": lambda backend: trm.kg.rank_alignment(TRIPLES[:, [0, 2]], EYE, backend=backend),
-    "rank_triples": lambda backend: trm.rank_triples(lambda h, _: EYE[h], None, TRIPLES, None, backend=backend),
-    "rank_facts": lambda backend: trm.kg.rank_facts(lambda h, r, t: EYE[h], None, FACTS, None, backend=backend),
-    "rank_complex_queries": lambda backend: trm.kg.rank_complex_queries(
-        lambda queries: EYE[queries], [{0}, {1}, {2}], backend=backend
-    ),
-    "evaluate": lambda backend: trm.evaluate(EYE, DIAGONAL, backend=backend),
-    "evaluate, predictions": lambda backend: trm.evaluate({"y_pred_pos": EYE[0], "y_pred_neg": EYE}, backend=backend),
-    "RankMetric.update": lambda backend: _updated(trm.RankMetric("mrr"), backend),
-    "RankCollection.update": lambda backend: _updated(trm.RankCollection(), backend),
-}
-
-
-@pytest.mark.parametrize("name", WHERE_SCORES_COME_IN)
-def test_wherever_scores_come_in_their_counting_can_be_chosen(name):
-    call = WHERE_SCORES_COME_IN[name]
-    assert str(call("torch")) == str(call("auto"))
-    with pytest.raises(ValueError, match="backend must be one of"):
-        call("fast")

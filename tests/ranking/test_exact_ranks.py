@@ -13,7 +13,7 @@ from fuzzing import cases
 from ranking_problems import KINDS, as_exclude, as_target, flagged_lines
 from torchrankmetrics import rank_embeddings
 from torchrankmetrics.ranking import Candidates
-from torchrankmetrics.ranking.exact import excluded as excluded_tiles, levels, pairs, problem, rank, rank as cascade
+from torchrankmetrics.ranking.exact import levels, pairs, problem, rank, rank as cascade
 from torchrankmetrics.ranking.exact.counting import Form, PairTasks, choose_intervals
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8
 
@@ -116,7 +116,7 @@ def test_ranks_are_those_of_rational_numbers(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rank, "precisions", lambda *args, **options: ladder)
         patch.setattr(problem, "CELLS", [1 << 20, 7][seed % 2])
-        patch.setattr(excluded_tiles, "BLOCK", [1024, 3][seed // 13 % 2])
+        patch.setattr(problem, "BLOCK", [1024, 3][seed // 13 % 2])
         patch.setattr(cascade, "_LEAST", [0, 1, 16][seed % 3])
         patch.setattr(levels, "_BEGUN", -(1 << 26))  # below zero: every precision is worth it
         if seed % 3:  # all begin with the first

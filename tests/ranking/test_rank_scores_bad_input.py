@@ -27,62 +27,27 @@ BAD = {
     "target of no row": ((SCORES[:0], torch.tensor([[0], [0]])), {}, IndexError, "target"),
     "target tuple uneven": ((SCORES, (torch.tensor([0]), torch.tensor([0, 1]))), {}, ValueError, "target"),
     "target tuple float": ((SCORES, (torch.tensor([0]), torch.tensor([0.0]))), {}, TypeError, "target"),
-    "exclude column above": (
-        (SCORES, torch.arange(3)),
-        {"exclude": torch.tensor([[0], [5]])},
-        IndexError,
-        "exclude.*5",
-    ),
-    "exclude column negative": (
-        (SCORES, torch.arange(3)),
-        {"exclude": torch.tensor([[0], [-1]])},
-        IndexError,
-        "exclude",
-    ),
-    "exclude row": ((SCORES, torch.arange(3)), {"exclude": torch.tensor([[3], [0]])}, IndexError, "exclude"),
-    "exclude float": ((SCORES, torch.arange(3)), {"exclude": torch.zeros(2, 1)}, TypeError, "exclude.*float32"),
-    "exclude (3, P)": ((SCORES, torch.arange(3)), {"exclude": torch.zeros(3, 1).long()}, ValueError, "exclude"),
-    "exclude a string": ((SCORES, torch.arange(3)), {"exclude": "all"}, TypeError, "exclude"),
-    "mask shape": ((SCORES, torch.arange(3)), {"exclude": torch.zeros(5, 3).bool()}, ValueError, r"exclude.*\(3, 5\)"),
-    "restriction shape": ((SCORES, torch.arange(3)), {"exclude": torch.zeros(3).bool()}, ValueError, "exclude"),
-    "restricted target": (
-        (SCORES, torch.arange(3)),
-        {"exclude": torch.tensor([0, 1, 0, 0, 0]).bool()},
-        ValueError,
-        "target.*column 1 of task 1",
-    ),
-    "other queries": (
-        (SCORES, torch.arange(3)),
-        {"exclude": KnownAnswers([0], [1])(torch.arange(2))},
-        ValueError,
-        "exclude.*3",
-    ),
-    "index too wide": (
-        (SCORES, torch.arange(3)),
-        {"exclude": KnownAnswers([0], [5])(torch.arange(3))},
-        IndexError,
-        "exclude.*5",
-    ),
-    "backend": (
-        (SCORES, torch.arange(3)),
-        {"backend": "fast"},
-        ValueError,
-        "backend must be one of 'auto', .*'fast'",
-    ),
-    "triton": ((SCORES, torch.arange(3)), {"backend": "triton"}, ValueError, "backend"),
     "wrong device": ((SCORES, torch.arange(3, device="meta")), {}, ValueError, "target.*device.*cpu"),
-    "exclude elsewhere": (
-        (SCORES, torch.arange(3)),
-        {"exclude": torch.zeros(5, dtype=torch.bool, device="meta")},
-        ValueError,
-        "exclude.*device",
-    ),
-    "pairs elsewhere": (
-        (SCORES, torch.arange(3)),
-        {"exclude": torch.zeros(2, 1, dtype=torch.int64, device="meta")},
-        ValueError,
-        "exclude.*device",
-    ),
+    "backend": ((SCORES, torch.arange(3)), {"backend": "fast"}, ValueError, "backend must be one of 'auto', .*'fast'"),
+}
+BAD_EXCLUDE = {
+    "column above": (torch.tensor([[0], [5]]), IndexError, "exclude.*5"),
+    "column negative": (torch.tensor([[0], [-1]]), IndexError, "exclude"),
+    "row": (torch.tensor([[3], [0]]), IndexError, "exclude"),
+    "float": (torch.zeros(2, 1), TypeError, "exclude.*float32"),
+    "(3, P)": (torch.zeros(3, 1).long(), ValueError, "exclude"),
+    "string": ("all", TypeError, "exclude"),
+    "mask shape": (torch.zeros(5, 3).bool(), ValueError, r"exclude.*\(3, 5\)"),
+    "restriction shape": (torch.zeros(3).bool(), ValueError, "exclude"),
+    "restricted target": (torch.tensor([0, 1, 0, 0, 0]).bool(), ValueError, "target.*column 1 of task 1"),
+    "other queries": (KnownAnswers([0], [1])(torch.arange(2)), ValueError, "exclude.*3"),
+    "index too wide": (KnownAnswers([0], [5])(torch.arange(3)), IndexError, "exclude.*5"),
+    "elsewhere": (torch.zeros(5, dtype=torch.bool, device="meta"), ValueError, "exclude.*device"),
+    "pairs elsewhere": (torch.zeros(2, 1, dtype=torch.int64, device="meta"), ValueError, "exclude.*device"),
+}
+BAD |= {
+    f"exclude {name}": ((SCORES, torch.arange(3)), {"exclude": exclude}, error, message)
+    for name, (exclude, error, message) in BAD_EXCLUDE.items()
 }
 
 

@@ -132,11 +132,3 @@ def test_arrays_that_must_not_be_written_are_read_without_a_word(recwarn):
     assert torch.equal(RankTable.from_ranks(Ranks(fixed, None, 5), group=fixed).group, torch.tensor([1, 2, 3]))
     assert RankTable.from_numpy({"optimistic": fixed, "num_candidates": 5}).ranks.optimistic.tolist() == [1, 2, 3]
     assert not recwarn.list
-
-
-@pytest.mark.parametrize("backend", ["auto", "torch"])
-def test_negatives_are_counted_as_asked(backend):
-    ranks = Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9, 0.5, 0.1]]), backend=backend)
-    assert ranks.columns.T.tolist() == [[2, 3, 4]]
-    with pytest.raises(ValueError, match="backend must be one of"):
-        Ranks.from_negatives(torch.tensor([0.5]), torch.tensor([[0.9]]), backend="fast")

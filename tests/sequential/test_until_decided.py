@@ -24,7 +24,7 @@ from torchrankmetrics.cli import reading
 from torchrankmetrics.definitions import WithCandidates
 from torchrankmetrics.queries import QueryDefinition
 from torchrankmetrics.sequential import SequentialEvaluation, rank_sequentially
-from torchrankmetrics.sequential.testing import Draws
+from torchrankmetrics.sequential.testing import QueryOrder
 from torchrankmetrics.study import RankStudy
 
 WEAK, STRONG = Model(1.0), Model(3.0, seed=1)
@@ -169,7 +169,7 @@ def test_the_order_is_that_of_the_seed_with_the_odds_of_the_tasks():
     query = np.repeat(np.arange(4), [1, 2, 3, 10])
     first, second = np.zeros(4), np.zeros((4, 4))
     for seed in range(20_000, 24_000):
-        draws = Draws(query, seed)
+        draws = QueryOrder(query, seed)
         first[draws.queries[0]] += 1
         second[draws.queries[0], draws.queries[1]] += 1
         if seed < 20_009:
@@ -285,18 +285,18 @@ def test_a_sample_is_marked_and_no_value_of_it_has_the_name_of_a_full_one(tmp_pa
 
 def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
     for metric, message in (
-        ("gmr", "'gmr' is no mean over tasks"),
-        ("median_rank", "no mean over tasks"),
-        ("rr", "'rr' is no mean over tasks"),
-        ("count", "no mean over tasks"),
-        ("adjusted_mrr", "'adjusted_mrr' must be asked in its base view"),
+        ("gmr", "'gmr' is not a mean over tasks"),
+        ("median_rank", "is not a mean over tasks"),
+        ("rr", "'rr' is not a mean over tasks"),
+        ("count", "is not a mean over tasks"),
+        ("adjusted_mrr", "'adjusted_mrr' must be requested in its base view"),
         (RankMetric("mrr", average="macro"), "micro average"),
         ("tail_mrr", "of one side"),
         (
             RankDefinition("f", f=WithCandidates(lambda r, n: (r <= 0.1 * n).double(), min_candidates=10)),
-            "depends on candidates",
+            "depends on the number of candidates",
         ),
-        (QueryDefinition("own", f=lambda r: 1 / r), "no mean over tasks"),
+        (QueryDefinition("own", f=lambda r: 1 / r), "is not a mean over tasks"),
     ):
         with pytest.raises(ValueError, match=message) as told:
             SequentialEvaluation(9, metric=metric, threshold=0.5)
@@ -313,8 +313,8 @@ def test_what_no_part_of_the_tasks_can_bound_is_refused_by_name():
 def test_bad_input_is_refused_before_anything_is_scored():
     model = Model(1.0)
     for options, message in (
-        ({}, "nothing is asked"),
-        ({"threshold": 0.5, "half_width": 0.1}, "two questions"),
+        ({}, "one of baseline, threshold and half_width"),
+        ({"threshold": 0.5, "half_width": 0.1}, "must not both be given"),
         ({"threshold": 1.5}, "threshold must lie in"),
         ({"threshold": math.nan}, "finite"),
         ({"half_width": 0}, "above 0"),
@@ -324,13 +324,13 @@ def test_bad_input_is_refused_before_anything_is_scored():
         ({"baseline": WEAK_TABLE.side("tail")}, "lacks .* and is not marked as a sample"),
         ({"baseline": RankTable.from_ranks(WEAK_TABLE.ranks)}, "sample_id"),
         ({"baseline": RankTable(WEAK_TABLE.rows + torch.eye(10, dtype=torch.int64)[5] * 9)}, "none here"),
-        ({"score_baseline": (model.tails, None)}, "the sides that the model ranks"),
+        ({"score_baseline": (model.tails, None)}, "the same sides as the model"),
     ):
         with pytest.raises(ValueError, match=message):
             decide(model, **options)
     with pytest.raises(TypeError, match="baseline must be a RankTable"):
         decide(model, baseline=WEAK_TABLE.ranks)
-    with pytest.raises(ValueError, match="there is nothing to decide on"):
+    with pytest.raises(ValueError, match="triples is empty"):
         rank_sequentially(*model.both, TRIPLES[:0], KNOWN, threshold=0.5)
     assert model.asked == []
     with pytest.raises(ValueError, match="differ in num_candidates"):

@@ -172,13 +172,15 @@ def test_stars_are_those_of_the_differences_from_the_baseline() -> None:
         [study.difference("a", "b")[data].p_value for data in SIZES]
         + [study.difference("b", "c")[data].p_value for data in SIZES]
     )
-    source = table.to_markdown(baseline="b", stars=True, percent=True, digits=1, labels={"a": "This work", "mrr": "X"})
+    source = table.to_markdown(
+        baseline="b", stars=True, percent=True, digits=1, labels={"a": "This work", "b": "Baseline"}
+    )
     rows = {line.split(" | ")[0].strip("| *"): line for line in source.splitlines() if line.startswith("|")}
     for model, part in (("This work", p[:3]), ("c", p[3:])):
         cells = rows[model].split(" | ")[1:]
         assert [cell.count("\\*") for cell in cells] == [sum(x <= level for level in (0.05, 0.01, 0.001)) for x in part]
     assert f"{100 * table.cell('c', 'large').value:.1f}" in rows["c"]
-    assert "significantly different from b" in source
+    assert "significantly different from Baseline" in source
     assert "6 pairwise comparisons" in source
     assert "from the best (p ≤" in table.to_markdown(stars=True)
     with pytest.raises(ValueError, match="baseline must be one of 'a', 'b', 'c'"):

@@ -1,34 +1,80 @@
-"""Which laws an evaluator keeps: any function that makes ranks or metrics of scores, asked small cases with answers."""
+"""Checks any evaluator of ranks or rank-based metrics on small cases with known results."""
 
-from torchrankmetrics.audit.answers import RULES, Asked, Evaluator
-from torchrankmetrics.audit.battery import Battery, Finding, Report, assertion
+import json
+import math
+from dataclasses import asdict, dataclass
+
+from torchrankmetrics.audit.cases import CHECKS as _CHECKS
+from torchrankmetrics.audit.comparison import RULES, Comparison, Evaluator
+from torchrankmetrics.audit.run import Finding, Run
 from torchrankmetrics.validation import check_choice
 
-__all__ = ["Finding", "Report", "assert_evaluator", "audit"]
+__all__ = ["CHECKS", "MAX_CANDIDATES", "Finding", "Report", "assert_evaluator", "audit"]
 
+CHECKS = tuple(_CHECKS)
 MAX_CANDIDATES = 1 << 25
+
+
+@dataclass(frozen=True)
+class Report:
+    """The findings of an audit, in the order of ``CHECKS``.
+
+    Attributes:
+        evaluator: its name.
+        ties: the tie rules that its results follow: one; several, if its metrics do not distinguish them; none, if it
+            follows no rule.
+        findings: one per check.
+    """
+
+    evaluator: str
+    ties: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def __getitem__(self, check: str) -> Finding:
+        """The finding of a check by its name; KeyError for an unknown one."""
+        return {finding.check: finding for finding in self.findings}[check]
+
+    @property
+    def failures(self) -> tuple[Finding, ...]:
+        """The findings with status "failed" or "error"."""
+        return tuple(finding for finding in self.findings if finding.is_failure)
+
+    def __str__(self) -> str:
+        rule = " or ".join(self.ties) or ("no rule" if self["ties"].status == "failed" else "unknown")
+        head = f"{self.evaluator}: {len(self.failures)} of {len(self.findings)} checks failed; ties: {rule}"
+        return "\n".join([head, *map(str, self.findings)])
+
+    def to_dict(self) -> dict[str, object]:
+        """The evaluator, its tie rules and one record per check; NaN and infinite values are strings."""
+        checks = [{key: _plain(value) for key, value in asdict(finding).items()} for finding in self.findings]
+        return {"evaluator": self.evaluator, "ties": list(self.ties), "checks": checks}
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps(self.to_dict(), indent=1)
 
 
 def audit(
     evaluator: Evaluator, *, ties: str | None = None, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
 ) -> Report:
-    """Ask an evaluator small cases with known answers, and say which laws it keeps.
+    """Check an evaluator on small cases with known results.
 
     Args:
-        evaluator: ``(scores (B, N), target (B,) int64, exclude bool (B, N), True = no candidate, or None)`` -> ranks
-            (B,), or a dict of metrics, of which those with a known name are compared. It gets clones; several answers
-            of a query come as rows. NotImplementedError says that it takes no such case.
-        ties: "optimistic", "realistic", "pessimistic" or "expected" (metrics averaged over the orders of a tie): the
-            rule it must have; None: any one.
-        pairs: exclude comes as int64 (2, P) pairs of (row, column) in the place of a mask.
-        max_candidates: cases with more are left out; the largest has 2^24 + 4, 67 MB of scores.
+        evaluator: a function of scores (B, N), target (B,) int64 and exclude, a bool mask (B, N) that is True for
+            excluded candidates, or None. It returns ranks (B,), or a dict of metrics, of which those with a known name
+            are compared. It gets copies. Several relevant items of a query are several rows. NotImplementedError
+            skips a case.
+        ties (str, default None): the required tie rule, "optimistic", "realistic", "pessimistic" or "expected"
+            (metrics averaged over the orders of tied candidates). None accepts any one rule.
+        pairs (bool, default False): pass exclude as int64 (2, P) pairs of (row, column) instead of a mask.
+        max_candidates (int, default 2^25): skip larger cases; the largest has 2^24 + 4 candidates, 67 MB of scores.
 
     Returns:
         A ``Report``: ``print(report)``, ``report["nan_truth"].status``, ``report.failures``, ``report.to_json()``.
 
     Raises:
-        TypeError: if it is no function, or its first answer is neither ranks nor a dict.
-        ValueError: for an unknown rule, or if no key of its dict names a metric.
+        TypeError: if evaluator is not a function, or its first result is neither ranks nor a dict.
+        ValueError: for an unknown rule, or if no key of the dict names a metric.
 
     >>> from torchrankmetrics import rank_scores
     >>> audit(lambda scores, target, exclude: rank_scores(scores, target, exclude=exclude).realistic).failures
@@ -38,25 +84,20 @@ def audit(
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
     if ties is not None:
         check_choice("ties", ties, RULES)
-    name = str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__))
-    return Battery(Asked(evaluator, pairs), ties, max_candidates).report(name)
+    run = Run(Comparison(evaluator, pairs), ties, max_candidates)
+    findings = run.findings()
+    return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
 
 
 def assert_evaluator(
     evaluator: Evaluator, ties: str | None = None, *, pairs: bool = False, max_candidates: int = MAX_CANDIDATES
 ) -> None:
-    """Audit an evaluator in a test.
-
-    Args:
-        evaluator: as for ``audit``, like the others.
-        ties: as there.
-        pairs: as there.
-        max_candidates: as there.
-
-    Raises:
-        AssertionError: if it breaks a law or raises where there is an answer; with the smallest case of each.
-        TypeError, ValueError: as ``audit``.
-    """
+    """Raise AssertionError with all failed checks and their smallest cases; arguments as for ``audit``."""
     report = audit(evaluator, ties=ties, pairs=pairs, max_candidates=max_candidates)
     if report.failures:
-        raise assertion(report.failures, report.evaluator)
+        lines = [f"  {finding.check} ({finding.description})\n    {finding}" for finding in report.failures]
+        raise AssertionError("\n".join([f"{report.evaluator} fails {len(lines)} of {len(CHECKS)} checks", *lines]))
+
+
+def _plain(value: object) -> object:
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

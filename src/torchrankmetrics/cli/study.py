@@ -117,12 +117,12 @@ def audit_command(
         raise ValueError(f"evaluator {shown(evaluator)} cannot be imported: {error}") from error
     with common.busy("audit"):
         report = audit(function, ties=ties, pairs=pairs, max_candidates=max_candidates or MAX_CANDIDATES)
-    columns = ("law", "status", "case", "quantity", "got", "expected", "message")
+    columns = ("check", "status", "case", "quantity", "got", "expected", "message")
     rows: list[tuple[Cell, ...]] = [
         tuple(None if (cell := getattr(finding, column)) == "" else cell for column in columns)
         for finding in report.findings
     ]
     rule = " or ".join(report.ties) or "none or unknown"
-    note = f"{len(report.failures)} of {len(rows)} laws failed; ties: {rule}"
+    note = f"{len(report.failures)} of {len(rows)} checks failed; ties: {rule}"
     common.emit(Tabular.named(columns, rows, (note,), keys=2), form, output)
     raise typer.Exit(1 if report.failures else 0)

@@ -1,4 +1,4 @@
-"""What is known of each data set: sizes, provenance, histograms of filtered candidate counts."""
+"""Facts of each dataset: sizes, provenance, histograms of filtered candidate counts."""
 
 import json
 import re
@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,23 +21,23 @@ ENTITIES: tuple[Entities, ...] = get_args(Entities)
 KNOWN: Mapping[Split, tuple[Split, ...]] = {split: SPLITS[: i + 1] for i, split in enumerate(SPLITS)}
 
 CandidateHistogram = tuple[IntArray, IntArray]
+_FOLDER = files("torchrankmetrics.datasets") / "data"
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetFacts:
-    """Sizes, provenance and candidate counts of a data set.
+    """Sizes, provenance and candidate counts of a dataset.
 
     Attributes:
         name: as in file names and on the command line.
-        title: as papers print it, with the graph that is meant where there are several.
-        synonyms: other names it is known by.
-        protocol: what is ranked among what and filtered by what, in a sentence.
-        num_entities: by convention of which entities exist, "all" or "train" (only those that occur in train); of an
-            alignment the pairs.
+        title: as papers print it, with the graph if there are several.
+        synonyms: other names.
+        protocol: targets, candidates and filter, in a sentence.
+        num_entities: by convention, "all" or "train" (only entities that occur in train); of an alignment the pairs.
         num_relations: number of relations; of an alignment 1.
         num_triples: by split, of those it has; of an alignment the pairs.
         checksum: SHA-256 of the triples as label lines, sorted, by split (see ``benchmarks/make_datasets.py``).
-        source: where the triples were taken from.
+        source: origin of the triples.
         licence: of the triples.
         known: the splits that are filtered out, by split.
         histograms: (num_candidates, count) by (split, entities, side), each ascending.
@@ -67,8 +66,8 @@ def candidate_counts(
     valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
 
     Args:
-        dataset: a name, such as "fb15k237" or "FB15k-237"; see ``dataset_names``.
-        split: "train", "valid" or "test", the tasks; not every data set has all three.
+        dataset: a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
+        split: "train", "valid" or "test"; not every dataset has all three.
         side: "head", "tail", or None: the tasks of both.
         entities: "all", or "train": only entities that occur in train are candidates, and triples with another entity
             or relation are dropped, as PyKEEN does when it reads the files.
@@ -93,17 +92,16 @@ def candidate_counts(
 
 
 def dataset_names() -> tuple[str, ...]:
-    """Names of the data sets whose candidate counts are known, in alphabetical order."""
-    found = (path.name for path in _folder().iterdir())
-    return tuple(sorted(name.removesuffix(".json") for name in found if name.endswith(".json")))
+    """Names of the datasets whose candidate counts are known, in alphabetical order."""
+    return tuple(sorted(path.name.removesuffix(".json") for path in _FOLDER.iterdir() if path.name.endswith(".json")))
 
 
 def dataset_facts(dataset: str) -> DatasetFacts:
-    """Everything that is known of a data set; case, "-", "_" and spaces of its name do not matter.
+    """Facts of a dataset; case, "-", "_" and spaces of its name do not matter.
 
     Raises:
         TypeError: if the name is not a string.
-        ValueError: if it is unknown. No other is suggested: FB15k is not FB15k-237, whatever the letters.
+        ValueError: if the name is unknown; similar names are not suggested, because FB15k is not FB15k-237.
 
     >>> dataset_facts("WN18RR").num_entities
     {'all': 40943, 'train': 40559}
@@ -116,16 +114,15 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         by_word = {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
         raise ValueError(
-            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped. Those of {len(dataset_names())} "
-            "test sets are, torchrankmetrics.datasets.dataset_names() lists them; `torchrankmetrics candidates` counts "
-            "others"
+            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped; torchrankmetrics.datasets."
+            f"dataset_names() lists {len(dataset_names())} datasets, `torchrankmetrics candidates` counts others"
         )
     return _load(by_word[word])
 
 
 @cache
 def _load(name: str) -> DatasetFacts:
-    content = json.loads((_folder() / f"{name}.json").read_text(encoding="utf-8"))
+    content = json.loads((_FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     entries = content.pop("histograms")
     histograms = {
         (entry["split"], entry["entities"], entry["side"]): (
@@ -139,10 +136,6 @@ def _load(name: str) -> DatasetFacts:
     known = {entry["split"]: tuple(entry["known"]) for entry in entries}
     synonyms = tuple(content.pop("synonyms"))
     return DatasetFacts(name=name, synonyms=synonyms, known=known, histograms=histograms, **content)
-
-
-def _folder() -> Traversable:
-    return files("torchrankmetrics.datasets") / "data"
 
 
 def _word(name: str) -> str:

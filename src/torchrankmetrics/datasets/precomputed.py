@@ -1,4 +1,4 @@
-"""Null moments of stored candidate counts, whatever tasks have been seen."""
+"""`PrecomputedExpectation`: null moments of stored candidate counts, independent of the evaluated tasks."""
 
 import numpy.typing as npt
 
@@ -10,20 +10,19 @@ from torchrankmetrics.null.expectation.provider import ExpectationProvider
 
 
 class PrecomputedExpectation:
-    """Expectations for stored candidate counts: those of the whole test set, say, while a part of it is evaluated.
+    """Null moments of stored candidate counts, for example of a whole test set while a part of it is evaluated.
 
-    The counts and weights of the tasks at hand are ignored: the moments are always those of the stored set.
+    The counts and weights of the evaluated ranking tasks are ignored.
 
     Args:
-        num_candidates: (n,) integers N_i >= 1 of the stored tasks, or a ``CandidateCounts``, such as
-            ``candidate_counts`` of a data set; the name of one stands for its filtered test tasks of both sides
-            (``dataset_names`` lists them).
+        num_candidates: (n,) integers N_i >= 1 of the stored tasks, a ``CandidateCounts``, or the name of a dataset
+            (``dataset_names`` lists them) for its filtered test tasks of both sides.
         weight: (n,) weights w_i >= 0; None: equal.
-        count: (n,) how many tasks each entry stands for; None: one each.
-        provider: who computes; None: exact.
+        count: (n,) number of tasks of each entry; None: one each.
+        provider: computes the moments; None: exact.
 
     Raises:
-        TypeError, ValueError: as ``CandidateCounts.of``, or for an unknown data set.
+        TypeError, ValueError: if counts or weights are invalid, or the dataset is unknown.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> PrecomputedExpectation([14, 13], count=[3, 1]).moments(MEAN_RANK, [2, 2]).mean
@@ -48,9 +47,9 @@ class PrecomputedExpectation:
     def moments(
         self, definition: RankDefinition, counts: npt.ArrayLike | CandidateCounts, weight: npt.ArrayLike | None = None
     ) -> Moments:
-        """Moments of the stored set; ``counts`` and ``weight`` are not looked at."""
+        """Moments of the stored set; ``counts`` and ``weight`` are ignored."""
         return self._provider.moments(definition, self.counts)
 
     def answers(self, definition: RankDefinition) -> bool:
-        """See ``ExpectationProvider.answers``."""
+        """Whether the provider serves this definition."""
         return self._provider.answers(definition)

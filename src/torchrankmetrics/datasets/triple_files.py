@@ -23,31 +23,30 @@ class Graph:
 
 
 def read_text(path: str | os.PathLike[str], expected: str) -> str:
-    """Read a text file; a byte order mark is none of its text.
+    """Read a text file without its byte order mark.
 
     Raises:
-        OSError: if there is no such file to open.
-        ValueError: if it is no UTF-8 text; the message says what was expected.
+        OSError: if the file cannot be opened.
+        ValueError: if it is not UTF-8 text; the message names the expected content.
     """
     try:
         return Path(path).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise ValueError(f"{os.fspath(path)} is no UTF-8 text: {expected}") from error
+        raise ValueError(f"{os.fspath(path)} is not UTF-8 text: {expected}") from error
 
 
 def read_triples(path: str | os.PathLike[str]) -> list[Triple]:
     """Read the triples of a file as text.
 
     Raises:
-        OSError: if there is no such file to open.
-        ValueError: if it is no UTF-8 text, is empty, or has a line without three columns; the message tells which.
+        OSError: if the file cannot be opened.
+        ValueError: if it is not UTF-8 text, is empty, or has a line without three columns; the message names the line.
     """
     name = os.fspath(path)
     text = read_text(path, "a file of triples has head, relation, tail in a line")
     triples = []
-    for number, line in enumerate(
-        text.removesuffix("\n").split("\n") if text else (), 1
-    ):  # labels may hold other breaks
+    lines = text.removesuffix("\n").split("\n") if text else []  # labels may contain other line breaks
+    for number, line in enumerate(lines, 1):
         columns = line.split("\t")
         if len(columns) != 3 or not all(column.strip() for column in columns):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""Protocols of transforms that have closed forms."""
+"""Transforms of ranks with closed forms: powers, logarithm, hits, shares of candidates, user-defined f(r, N)."""
 
 import math
 from collections.abc import Callable
@@ -31,25 +31,21 @@ class Power(KnownTransform):
 
     @cached_property
     def exponent(self) -> float:  # type: ignore[override]
-        """See ``KnownTransform``."""
         return float(self.p)
 
     @cached_property
     def direction(self) -> int:  # type: ignore[override]
-        """See ``KnownTransform``."""
         return (self.p > 0) - (self.p < 0)
 
     @cached_property
     def closed_moments(self) -> bool:  # type: ignore[override]
-        """See ``KnownTransform``."""
         return abs(self.p) == 1
 
     def inverse(self, value: float, low: float, high: float) -> float:
-        """See ``KnownTransform``."""
         return float(value ** (1 / self.p))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``KnownTransform``; closed for ranks and reciprocal ranks."""
+        """Closed for ranks and reciprocal ranks."""
         x = N.astype(np.float64)
         if self.p == 1:
             return (x + 1) / 2, (x - 1) * (x + 1) / 12
@@ -60,7 +56,6 @@ class Power(KnownTransform):
         return super().null_moments(N)
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        """See ``KnownTransform``."""
         return np.asarray((low + high) / 2.0) if self.p == 1 else super().block_means(low, high)
 
 
@@ -84,7 +79,6 @@ class Exponential(KnownTransform):
 
     @cached_property
     def direction(self) -> int:  # type: ignore[override]
-        """See ``KnownTransform``."""
         return self.sign
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -92,7 +86,6 @@ class Exponential(KnownTransform):
         return (self.sign * x).exp()
 
     def inverse(self, value: float, low: float, high: float) -> float:
-        """See ``KnownTransform``."""
         return float(self.sign * math.log(value))
 
 
@@ -109,12 +102,10 @@ class AtMost(KnownTransform):
         return (x <= self.k).to(x.dtype)
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``KnownTransform``."""
         hit, x = np.minimum(self.k, N), N.astype(np.float64)
         return hit / x, (hit / x) * ((N - hit) / x)
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        """See ``KnownTransform``."""
         return np.asarray(np.clip(self.k - low + 1, 0, high - low + 1) / (high - low + 1))
 
 
@@ -146,18 +137,16 @@ class WithCandidates(KnownTransform):
         return self.function(x, num_candidates)
 
     def at(self, num_candidates: int) -> KnownTransform:
-        """The transform of ranks among so many candidates."""
+        """The transform of ranks for one number of candidates."""
         return Custom(lambda x: self.function(x, torch.full_like(x, num_candidates)))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``KnownTransform``."""
         check_evaluations(self, N)
         moments = [self.at(n).null_moments(N[i : i + 1]) for i, n in enumerate(N.tolist())]
         mean, variance = np.concatenate(moments, axis=1)
         return mean, variance
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        """See ``KnownTransform``."""
         assert num_candidates is not None
         means = np.empty(len(low))
         check_evaluations(self, distinct := np.unique(num_candidates))
@@ -173,12 +162,11 @@ class _ShareBelow(WithCandidates):
     smooth = True
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``KnownTransform``: the moments of r, scaled."""
+        """The moments of r, scaled."""
         x = N.astype(np.float64)
         return np.full(len(N), 0.5), np.where(N == 1, 0.0, (x + 1) / (12 * np.maximum(x - 1, 1)))
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        """See ``KnownTransform``."""
         return apply_transform(self, (low + high) / 2.0, num_candidates=num_candidates)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
+from torchrankmetrics.definitions.kinds import IDENTITY
 from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
 from torchrankmetrics.definitions.transforms import Transform
 from torchrankmetrics.validation import TaskSide, shown
@@ -57,17 +58,17 @@ class MetricDefinition(ABC, Generic[Own]):
 
     name: str
     aggregation: str
-    g: Transform
     higher_is_better: bool | None
-    has_null: bool
-    uses_candidates: bool
     is_mean_of_f: bool
     is_share: bool
-    is_estimate: bool
-    has_optimum: bool
     has_expected: bool
     has_p_value: bool
-    of_tasks: "RankDefinition | None"
+    g: Transform = IDENTITY
+    has_null: bool = True
+    uses_candidates: bool = True
+    is_estimate: bool = True
+    has_optimum: bool = True
+    of_tasks: "RankDefinition | None" = None
 
     @abstractmethod
     def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:

@@ -1,5 +1,6 @@
-"""`RankSample`: ranks of ranking tasks with weights and counts, and their histograms."""
+"""`RankSample`: ranks of ranking tasks with weights and counts, their histograms, and weighted averages."""
 
+import math
 from functools import cached_property
 from typing import Literal
 
@@ -44,7 +45,7 @@ class RankSample(Sample):
         pessimistic: (m,) int64, no smaller.
         num_candidates: (m,) int64, or None if unknown: then there are base values only.
         weight: (m,) float64 >= 0, of ONE task; a zero drops the entry; None: all equal.
-        count: (m,) int64 > 0, how many tasks an entry stands for; None: one each.
+        count: (m,) int64 > 0, number of tasks of the entry; None: one each.
 
     Attributes:
         optimistic, pessimistic, num_candidates, count: as given, without the entries of zero weight.
@@ -76,10 +77,10 @@ class RankSample(Sample):
         return float(self.mass.sum())
 
     def at_least(self, min_candidates: int) -> "RankSample":
-        """The tasks with so many candidates or more; itself if that is all of them.
+        """The tasks with at least ``min_candidates`` candidates; the sample itself if these are all.
 
         Raises:
-            ValueError: if candidate counts are asked for and unknown.
+            ValueError: if candidate counts are needed and unknown.
         """
         if min_candidates <= 1 or (enough := self.known_candidates >= min_candidates).all():
             return self
@@ -90,7 +91,7 @@ class RankSample(Sample):
         """Ranks of the entries, (m,) float64.
 
         Raises:
-            ValueError: for "expected", which averages values over tie orders and is no rank.
+            ValueError: for "expected", which averages values over tie orders and is not a rank.
         """
         if rank_type == "realistic":
             return (self.optimistic + self.pessimistic) / 2.0
@@ -140,7 +141,7 @@ class RankSample(Sample):
 
     @property
     def tie_mass(self) -> float:
-        """Total weight of the tasks whose true candidate shares its score."""
+        """Total weight of the tasks whose target shares its score."""
         return float(self.mass[self.pessimistic > self.optimistic].sum())
 
     @cached_property
@@ -165,3 +166,44 @@ class RankSample(Sample):
                 "filtered candidate counts"
             )
         return self.num_candidates
+
+
+_HALF = 1e-12  # how near 1/2 a share of the weight counts as exactly half
+
+
+def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Mean of x (m,) or of the columns of x (m, outcomes), weighted by mass (m,) > 0."""
+    if x.ndim == 1:  # the bits of a dot product would depend on the number of threads
+        return np.asarray((mass * x).sum() / mass.sum())
+    return np.asarray(mass @ x / mass.sum())
+
+
+def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
+    """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total).
+
+    Args:
+        x: (m,) or (m, outcomes) float64.
+        mass: (m,) float64 > 0, of any sum.
+
+    Returns:
+        () or (outcomes,) float64.
+    """
+    if x.ndim > 1 or (x[1:] < x[:-1]).any():  # a histogram comes in order
+        order = np.argsort(x, axis=0, kind="stable")
+        x, mass = np.take_along_axis(x, order, 0), mass[order]
+    cumulative = np.cumsum(mass, axis=0)
+    half, slack = cumulative[-1] / 2, _HALF * cumulative[-1]
+    column = tuple(np.arange(size) for size in x.shape[1:])
+    lower = np.argmax(cumulative >= half - slack, axis=0)
+    exactly_half = cumulative[(lower, *column)] <= half + slack
+    upper = np.minimum(lower + exactly_half, len(x) - 1)
+    return np.asarray((x[(lower, *column)] + x[(upper, *column)]) / 2)
+
+
+def power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:
+    """(sum v r^p)^(1/p) relative to its dominating rank: finite for every p, exact near p = 0."""
+    scale = rank.max() if p > 0 else rank.min()
+    exponent = p * np.log(rank / scale)  # all <= 0
+    if exponent.min() > -0.5:
+        return float(scale * math.exp(math.log1p(weighted_mean(np.expm1(exponent), mass)) / p))
+    return float(scale * weighted_mean(np.exp(exponent), mass) ** (1 / p))

@@ -15,7 +15,7 @@ from torch import Tensor
 from torchrankmetrics.definitions.candidates import FloatArray, Moments
 from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Exponential, Log, Power, WithCandidates
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
-from torchrankmetrics.definitions.sample import RankSample, RankType
+from torchrankmetrics.definitions.sample import RankSample, RankType, power_mean, weighted_mean, weighted_median
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform, RankTransform, Transform, apply_transform, known
 from torchrankmetrics.validation import check_choice, check_function, check_int, one_number, shown
@@ -202,7 +202,7 @@ class RankDefinition(MetricDefinition[RankSample]):
         p, a = self.exponents
         if abs(p) != 1 and p != 0 and a == 1 / p:
             rank, mass, _ = sample.histogram(rank_type)
-            return _power_mean(p, rank, mass)
+            return power_mean(p, rank, mass)
         return float(apply_transform(self.g, self._aggregate(sample, rank_type), "g")[0])
 
     def _value_over_tie_orders(self, sample: RankSample) -> float:
@@ -243,10 +243,11 @@ class RankDefinition(MetricDefinition[RankSample]):
         return expectation.moments(self, num_candidates, weight)
 
     def log_p_value(self, sample: RankSample) -> tuple[float, float]:
-        from torchrankmetrics.null.tails.significance import log_p_value
+        from torchrankmetrics.null.p_values import p_value_bracket
 
         value, mean = self.value(sample, "pessimistic"), float(self._aggregate(sample, "pessimistic")[0])
-        return log_p_value(self, value, sample.candidate_counts, mean=mean), 0.0
+        low, high = p_value_bracket(self, value, sample.candidate_counts, mean=mean)
+        return high, math.exp(high) - math.exp(low) if high - low > _RESOLVED else 0.0
 
     def unit_values(self, sample: RankSample, rank_type: RankType) -> FloatArray:
         """Value of f of each entry, (m,) float64, "expected": its mean over tie orders; of the tie rate 1 for a tie."""
@@ -304,6 +305,7 @@ class RankDefinition(MetricDefinition[RankSample]):
         return value if math.isfinite(value) else None
 
 
+_RESOLVED = 1e-3  # relative width of a bracket of p that counts as none
 _FAR = 1 << 20  # rank at which the direction of a metric is read
 _PROBE = np.r_[np.arange(1.0, 65.0), 2.0 ** np.arange(7, 21)]  # ranks between which g must be monotone
 
@@ -377,7 +379,6 @@ def exponent_name(p: float) -> str:
 
 
 _NORMAL_QUARTILE = 0.6744897501960817  # Phi^-1(3/4): the MAD of a standard normal
-_HALF = 1e-12  # how near 1/2 a share of the weight counts as exactly half
 
 
 def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> FloatArray:
@@ -410,41 +411,3 @@ def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> Fl
     raise ValueError(
         f"{shown(definition.name)} aggregates by {definition.aggregation!r}, which is no function of f(r_i)"
     )
-
-
-def weighted_mean(x: FloatArray, mass: FloatArray) -> FloatArray:
-    """Mean of x (m,) or of the columns of x (m, outcomes), weighted by mass (m,) > 0."""
-    if x.ndim == 1:  # the bits of a dot product would depend on the number of threads
-        return np.asarray((mass * x).sum() / mass.sum())
-    return np.asarray(mass @ x / mass.sum())
-
-
-def weighted_median(x: FloatArray, mass: FloatArray) -> FloatArray:
-    """Lower weighted median; the midpoint where the weight up to it is exactly half (to 1e-12 of the total).
-
-    Args:
-        x: (m,) or (m, outcomes) float64.
-        mass: (m,) float64 > 0, of any sum.
-
-    Returns:
-        () or (outcomes,) float64.
-    """
-    if x.ndim > 1 or (x[1:] < x[:-1]).any():  # a histogram comes in order
-        order = np.argsort(x, axis=0, kind="stable")
-        x, mass = np.take_along_axis(x, order, 0), mass[order]
-    cumulative = np.cumsum(mass, axis=0)
-    half, slack = cumulative[-1] / 2, _HALF * cumulative[-1]
-    column = tuple(np.arange(size) for size in x.shape[1:])
-    lower = np.argmax(cumulative >= half - slack, axis=0)
-    exactly_half = cumulative[(lower, *column)] <= half + slack
-    upper = np.minimum(lower + exactly_half, len(x) - 1)
-    return np.asarray((x[(lower, *column)] + x[(upper, *column)]) / 2)
-
-
-def _power_mean(p: float, rank: FloatArray, mass: FloatArray) -> float:
-    """(sum v r^p)^(1/p) relative to its dominating rank: finite for every p, exact near p = 0."""
-    scale = rank.max() if p > 0 else rank.min()
-    exponent = p * np.log(rank / scale)  # all <= 0
-    if exponent.min() > -0.5:
-        return float(scale * math.exp(math.log1p(weighted_mean(np.expm1(exponent), mass)) / p))
-    return float(scale * weighted_mean(np.exp(exponent), mass) ** (1 / p))

@@ -10,7 +10,6 @@ from typing import ClassVar
 
 import numpy as np
 import torch
-from scipy.optimize import brentq
 from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
@@ -67,6 +66,8 @@ class KnownTransform:
 
     def inverse(self, value: float, low: float, high: float) -> float:
         """The x that has this value; where there is no closed form, sought in [low, high]."""
+        from scipy.optimize import brentq
+
         gaps: Callable[[float], float] = lambda x: float(self.values(np.array([x]))[0]) - value  # noqa: E731
         if gaps(low) * gaps(high) >= 0:
             return low if abs(gaps(low)) < abs(gaps(high)) else high

@@ -12,11 +12,11 @@ from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.definitions.protocol import Average, Side
 from torchrankmetrics.definitions.sample import Sample
 from torchrankmetrics.errors import warn
-from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate, in_view
-from torchrankmetrics.inference.units import clusters_of
+from torchrankmetrics.inference.standard_errors import METHODS, Estimate, Method, estimate
+from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view
+from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
@@ -166,7 +166,8 @@ def confidence_intervals(
     warn_of_few_tasks({row.metric: row.effective_tasks for row in rows})
     sample, number, effective = analysis.sample(), None, None
     if keys is not None:
-        clusters = clusters_of(sample, keys[used(analysis.rows, "both")])
+        no_values = np.empty((len(sample.weight), 0))
+        clusters = units_of(no_values, sample.weight, sample.count, keys[used(analysis.rows, "both")])
         number, effective = clusters.size, clusters.effective
     return Intervals(tuple(rows), confidence_level, method, sample.num_tasks, number, effective)
 
@@ -250,9 +251,10 @@ def _check_normal(measures: Mapping[str, Measure]) -> None:
 
 
 def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: Sample) -> Interval:
-    found = base
-    if measure.view != "base" and not math.isnan(value):
+    low, high, error = base.low, base.high, base.standard_error
+    if measure.view != "base" and not math.isnan(value):  # null moments have no error
         moments = measure.moments(sample)
-        found = in_view(base, measure.definition, measure.view, moments)
-        value = apply_view(measure.definition, measure.view, value, moments)
-    return Interval(key, value, found.low, found.high, found.standard_error, found.effective_tasks)
+        value, *ends = (apply_view(measure.definition, measure.view, x, moments) for x in (value, low, high))
+        low, high = ends if math.isnan(ends[0]) else sorted(ends)
+        error *= abs(view_slope(measure.definition, measure.view, moments))
+    return Interval(key, value, low, high, error, base.effective_tasks)

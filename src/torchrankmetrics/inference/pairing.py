@@ -19,7 +19,7 @@ from torchrankmetrics.table.rank_table import RankTable
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
-    from torchrankmetrics.table.queries import Queries
+    from torchrankmetrics.queries.sample import QuerySample
 
 _SHOWN = 3
 
@@ -160,6 +160,8 @@ class PairedSource:
         Raises:
             ValueError: if the runs differ in which tasks are relevant items of one query, or as ``queries_of``.
         """
+        from torchrankmetrics.table.queries import of_side
+
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
         parts = [run[weighed] for run in self.rows]
         names = np.stack([Columns(part).query for part in parts], 1)
@@ -176,11 +178,11 @@ class PairedSource:
             same = len(other) == len(first) and np.array_equal(other.count, first.count)
             if not same or not np.array_equal(other.num_answers, first.num_answers):
                 raise _differing()
-        kept = definition.has_value(first.num_candidates, first.num_answers) & first.of_side(side)
+        kept = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
         return [query_sample_of(queries.take(kept), average) for queries in found], weighed[first.row[kept]]
 
 
-def _queries(rows: Rows, label: IntArray) -> "Queries":
+def _queries(rows: Rows, label: IntArray) -> "QuerySample":
     """Queries by a label that is at least as fine as their names; equal ones without a name may be apart in it."""
     from torchrankmetrics.table.queries import queries_of
 

@@ -8,13 +8,12 @@ from typing import Literal, get_args
 import numpy as np
 from scipy.stats import chi2, norm, t as student
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments
-from torchrankmetrics.definitions.protocol import Definition, View
-from torchrankmetrics.definitions.sample import RankSample, RankType, Sample
-from torchrankmetrics.definitions.tasks import RankDefinition, Transform, weighted_mean
-from torchrankmetrics.definitions.transforms import apply_transform, known, transform_slopes
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, weighted_mean
+from torchrankmetrics.definitions.tasks import RankDefinition
+from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.validation import shown
 
 _FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 3
@@ -332,11 +331,3 @@ def estimate(
         return normal_interval(definition, units, level, limits)
     error, low, high = studentised_interval(units, level, n_resamples, seed)
     return interval_through(definition.g, units, error, (low, high), limits, effective_tasks_of_mean(definition, units))
-
-
-def in_view(base: Estimate, definition: Definition, view: View, moments: Moments) -> Estimate:
-    """The interval of a base value in an affine view, whose moments by chance are given and have no error."""
-    slope = view_slope(definition, view, moments)
-    ends = [apply_view(definition, view, end, moments) for end in (base.low, base.high)]
-    low, high = ends if math.isnan(slope) else sorted(ends)
-    return Estimate(base.standard_error * abs(slope), low, high, base.effective_tasks)

@@ -6,7 +6,6 @@ from functools import cached_property
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.definitions.sample import RankSample
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +111,6 @@ def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: I
     if cluster is None:
         return Units(weight, weight[:, None] * values, count)
     return _in_clusters(values, weight, count, cluster)
-
-
-def clusters_of(sample: RankSample, cluster: IntArray) -> Units:
-    """Clusters of the tasks of a sample by their weights alone (k = 0): how many there are, and are worth."""
-    return _in_clusters(np.empty((len(sample.weight), 0)), sample.weight, sample.count, cluster)
 
 
 def _in_clusters(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray) -> Units:

@@ -100,15 +100,15 @@ class AnsweredTable(RankTable):
 
 
 @dataclass
-class Best:
+class BestCandidates:
     """Collects the k best candidates of the queries of a side, batch after batch."""
 
     k: int
     higher_is_better: bool
     parts: list[tuple[Tensor, Tensor, Tensor]] = field(default_factory=list)
 
-    def keep(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
-        """Keep those of a batch.
+    def add(self, scores: Tensor, targets: tuple[Tensor, Tensor], excluded: Excluded) -> None:
+        """Add the queries of a batch.
 
         Args:
             scores: (B, N), higher is better; not modified.
@@ -149,7 +149,7 @@ class Best:
         self.parts.append((ids, own.double().masked_fill(~there, torch.nan), correct.gather(1, found) & there))
 
     def finish(self, queries: Tensor) -> SideAnswers:
-        """All of them."""
+        """Return the candidates of all batches."""
         if not self.parts:
             shape = (0, self.k)
             dtypes = torch.int64, torch.float64, torch.bool

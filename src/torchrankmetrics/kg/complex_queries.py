@@ -7,9 +7,8 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg.known_answers import KnownAnswers
-from torchrankmetrics.kg.loop import QuerySide
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, rank_sides
 from torchrankmetrics.kg.scorers import Scores
-from torchrankmetrics.kg.triples import rank_sides
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.table.rank_table import RankTable
 
@@ -28,24 +27,24 @@ def rank_complex_queries(
     higher_is_better: bool = True,
     progress: bool = True,
 ) -> RankTable:
-    """Rank the hard answers of every query among all entities that are no answer; easy ones are only left out.
+    """Rank the hard answers of every query among all entities that are not answers; easy answers are filtered.
 
-    Hard answers need an edge that is missing from the graph at hand; easy ones can be walked to. A task weighs one over
-    the number of hard answers of its query, so that a mean over tasks is the mean over queries of the mean of each:
-    by pattern in ``breakdown``, and over patterns with ``average="macro"``.
+    A hard answer needs an edge that is missing from the given graph; an easy answer does not. The weight of a ranking
+    task is one over the number of hard answers of its query, so that a mean over tasks is the mean over queries: by
+    pattern in ``breakdown``, and over patterns with ``average="macro"``.
 
     Args:
         score: (queries (B,)) -> scores (B, N), tensors or arrays; queries are numbered from 0.
         hard: (2, P) integers or a tuple of two (P,): query and answer; or for every query a list or set of its answers.
-        easy: the same of easy answers; None: there are none.
+        easy: likewise for easy answers; None: no easy answers.
         pattern: (Q,) integers, the pattern (1p, 2i, ...) of each query; None: one for all.
-        batch_size: as ``rank_triples`` takes it, like what follows.
-        backend: as there.
-        higher_is_better: as there.
-        progress: as there.
+        batch_size: as in ``rank_triples``.
+        backend: as in ``rank_triples``.
+        higher_is_better: as in ``rank_triples``.
+        progress: as in ``rank_triples``.
 
     Returns:
-        One row per hard answer, in their order, which is the sample id: the pattern as group, the weight above.
+        One row per hard answer, in their order: the index as sample id, the pattern as group, and the weight.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples``; ValueError if an answer is given twice, or both as hard
@@ -60,20 +59,19 @@ def rank_complex_queries(
     >>> table.weight
     tensor([0.5000, 0.5000, 1.0000], dtype=torch.float64)
     """
-    asked, own = _pairs(hard, "hard")
-    queries, answers = asked, own
+    query, own = _pairs(hard, "hard")
+    queries, answers = query, own
     if easy is not None:
         more = _pairs(easy, "easy")
-        queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((asked, own), more, strict=True))
+        queries, answers = (torch.cat([one, two.to(one.device)]) for one, two in zip((query, own), more, strict=True))
     pairs, repeats = torch.unique(torch.stack([queries, answers]), dim=1, return_counts=True)
     if (repeats > 1).any():
-        query, answer = pairs[:, repeats > 1][:, 0].tolist()
-        raise ValueError(f"hard and easy must hold every answer once; {answer} of query {query} is given again")
-    group = torch.zeros_like(asked) if pattern is None else _pattern_of(pattern, asked)
-    known = KnownAnswers(queries, answers)
-    side = QuerySide(None, score, asked[:, None], own, known)
-    ranked = rank_sides([side], group, None, batch_size, backend, higher_is_better, progress)
-    weight = 1 / torch.bincount(asked)[asked].double()
+        first, answer = pairs[:, repeats > 1][:, 0].tolist()
+        raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
+    group = torch.zeros_like(query) if pattern is None else _pattern_of(pattern, query)
+    options = LoopOptions(None, batch_size, backend, higher_is_better, progress)
+    ranked = rank_sides([QuerySide(None, score, query[:, None], own, KnownAnswers(queries, answers), options)], group)
+    weight = 1 / torch.bincount(query)[query].double()
     return RankTable.from_ranks(ranked.ranks, group=group, weight=weight, sample_id=ranked.sample_id)
 
 
@@ -94,9 +92,9 @@ def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     return query_ids, answer_ids
 
 
-def _pattern_of(pattern: Integers, asked: Tensor) -> Tensor:
-    patterns = as_ids(pattern, "pattern").to(asked.device)
-    if patterns.ndim != 1 or (len(asked) and int(asked.max()) >= len(patterns)):
-        most = int(asked.max()) + 1 if len(asked) else 0
+def _pattern_of(pattern: Integers, query: Tensor) -> Tensor:
+    patterns = as_ids(pattern, "pattern").to(query.device)
+    if patterns.ndim != 1 or (len(query) and int(query.max()) >= len(patterns)):
+        most = int(query.max()) + 1 if len(query) else 0
         raise ValueError(f"pattern must be (Q,), at least ({most},), one per query; got {tuple(patterns.shape)}")
-    return patterns[asked]
+    return patterns[query]

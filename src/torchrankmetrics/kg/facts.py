@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.kg.known_answers import KnownAnswers
-from torchrankmetrics.kg.known_triples import as_facts, asked_of
+from torchrankmetrics.kg.known_triples import as_facts, split_facts
+from torchrankmetrics.kg.loop import LoopOptions, rank_sides, sides_of
 from torchrankmetrics.kg.scorers import Scores
-from torchrankmetrics.kg.triples import rank_sides, sides_of
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.table.rank_table import RankTable
@@ -18,12 +18,12 @@ _COLUMNS = ("head", "relation", "tail", "time")
 
 
 class KnownFacts:
-    """The facts with a time that are known to be true: every split that an evaluation filters by.
+    """Known positives with a time, of every split that an evaluation filters by.
 
     Args:
         facts: (n, 4) integers [head, relation, tail, time], one argument per split.
-        time_aware: True: (h, r, ?, time) leaves out what is true at that very time. False: what is true at any time
-            (static, or time-unaware, filtering), which leaves out more.
+        time_aware: True: (h, r, ?, time) filters entities that are true at that time. False: entities that are true at
+            any time (static, or time-unaware, filtering), which are more.
 
     Raises:
         TypeError: if ids are not integers.
@@ -45,7 +45,7 @@ class KnownFacts:
         known = torch.cat(parts) if parts else torch.empty(0, 4, dtype=torch.int64, device="cpu")
         self.time_aware = time_aware
         known = known if time_aware else known[:, :3]
-        self._heads, self._tails = (KnownAnswers(*asked_of(known, side)) for side in ENTITY_SIDES)
+        self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def tails(self, heads: Tensor, relations: Tensor, times: Tensor) -> ExcludedSlices:
         """Known tails of (head, relation, ?, time), for ``rank_scores(..., exclude=...)``; each (B,)."""
@@ -77,12 +77,12 @@ def rank_facts(
         score_tails: (heads (B,), relations (B,), times (B,)) -> scores (B, N); None: tails are not ranked.
         score_heads: (relations (B,), tails (B,), times (B,)) -> scores (B, N); None: heads are not ranked.
         facts: (n, 4) integers [head, relation, tail, time].
-        known: what is filtered, and how; None: raw ranks.
-        candidates: as ``rank_triples`` takes them, like what follows.
-        batch_size: as there.
-        backend: as there.
-        higher_is_better: as there.
-        progress: as there.
+        known: known positives, and how to filter them; None: raw ranks.
+        candidates: as in ``rank_triples``.
+        batch_size: as in ``rank_triples``.
+        backend: as in ``rank_triples``.
+        higher_is_better: as in ``rank_triples``.
+        progress: as in ``rank_triples``.
 
     Returns:
         One row per side and fact, tails first: the relation as group, the index of the fact as sample id.
@@ -96,5 +96,5 @@ def rank_facts(
     tensor([4, 4, 5])
     """
     tasks = as_facts(facts, "facts", *_COLUMNS)
-    sides = sides_of(score_tails, score_heads, tasks, known)
-    return rank_sides(sides, tasks[:, 1], candidates, batch_size, backend, higher_is_better, progress)
+    options = LoopOptions(candidates, batch_size, backend, higher_is_better, progress)
+    return rank_sides(sides_of((score_tails, score_heads), tasks, known, options), tasks[:, 1])

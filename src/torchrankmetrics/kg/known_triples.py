@@ -58,7 +58,7 @@ class KnownTriples:
         if largest >= num_entities:
             raise IndexError(f"triples must hold entities in [0, num_entities) = [0, {num_entities}), got {largest}")
         self.num_entities = num_entities
-        self._heads, self._tails = (KnownAnswers(*asked_of(known, side)) for side in ENTITY_SIDES)
+        self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
         """Write a file for ``open``, whole or not at all: up to 48 bytes a triple.
@@ -171,7 +171,7 @@ class KnownTriples:
         if len(tasks) and int(entities.max()) >= self.num_entities:
             limit = self.num_entities
             raise IndexError(f"triples must hold entities in [0, {limit}), got {int(entities.max())}")
-        return self._indices(False)[side], *asked_of(tasks, side)
+        return self._indices(False)[side], *split_facts(tasks, side)
 
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
@@ -225,7 +225,7 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
     return facts
 
 
-def asked_of(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
+def split_facts(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
     """Queries (n, 2), or more where facts (n, 3) have more columns, such as a time, and answers (n,) of a side."""
     *query, answer = QUERY_AND_ANSWER[side]
     return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
@@ -281,7 +281,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     number = torch.bincount(relation, minlength=num_relations)
     many = []
     for side in ENTITY_SIDES:  # heads per (relation, tail), tails per (head, relation)
-        queries = unique_rows(asked_of(known, side)[0])[0][:, QUERY_AND_ANSWER[side].index(1)]
+        queries = unique_rows(split_facts(known, side)[0])[0][:, QUERY_AND_ANSWER[side].index(1)]
         many.append(number >= least * torch.bincount(queries, minlength=num_relations).double())
     return torch.where(number > 0, many[1].long() + 2 * many[0].long(), -1)
 

@@ -1,43 +1,67 @@
-"""The evaluation loop over unique queries of one side, and the choice of the batch size."""
+"""The evaluation loop: the unique queries of each side are scored once, in batches, and filtered ranks are counted.
+
+`rank_triples`, temporal facts, complex queries, alignment, PyG and the sequential evaluation all run this loop.
+"""
 
 import copy
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from tqdm.auto import tqdm
 
-from torchrankmetrics.kg.answers import Best, SideAnswers
-from torchrankmetrics.kg.known_triples import excluded_by
-from torchrankmetrics.kg.scorers import EmbeddingScorer, score_queries
+from torchrankmetrics.errors import warn
+from torchrankmetrics.kg.answers import BestCandidates
+from torchrankmetrics.kg.known_triples import excluded_by, split_facts
+from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
+from torchrankmetrics.metrics.views import looks_reversed
+from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
 from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
 from torchrankmetrics.ranking.shards import ShardSpec
 from torchrankmetrics.ranking.tolerance import Tolerance
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import TaskSide
+from torchrankmetrics.validation import EntitySide, TaskSide, check_function
 
 FIRST = 16
 _RUNS = 2  # batches of a size, the faster of which counts: the first ones warm up
 _FALLS = 0.95
-_SHORT = 0.03  # seconds: a batch of less may be mostly the price of its calls, and cannot have filled much memory
+_SHORT = 0.03  # seconds: a shorter batch may be mostly the cost of its calls, and cannot have filled much memory
+_SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
+_SHARE = 8  # of the free memory
+_QUERIES_EXACT = 2048  # no matrix of their scores exists
+
+
+class LoopOptions(NamedTuple):
+    """Options of an evaluation, see ``rank_triples``."""
+
+    candidates: Integers | None = None
+    batch_size: int | None = None
+    backend: str = "auto"
+    higher_is_better: bool = True
+    progress: bool = True
+    tolerance: float | Tolerance = 0.0
+    top_k: int | None = None
+    shards: ShardSpec = ShardSpec()
 
 
 class BatchSize:
-    """A number of queries: 16, then as many as a short time is enough for, doubled while the time of each falls.
+    """Number of queries of a batch: 16, then as many as take 30 ms, then doubled while the time per query falls.
 
-    Where the leap brings nothing, it doubles from 16 on.
+    If the leap to 30 ms does not reduce the time per query, the size is doubled from 16 on.
 
     Args:
         fixed: the number for all batches; None: it grows.
-        device: where the queries are scored; on what is neither a CPU nor CUDA nothing is timed, and it grows at once.
+        device: where queries are scored; except on CPU and CUDA nothing is timed, and the size grows at once.
     """
 
     def __init__(self, fixed: int | None, device: torch.device) -> None:
@@ -45,11 +69,11 @@ class BatchSize:
         self._grows, self._device = fixed is None, device
         self._seconds: list[float] = []  # per query, of this size
         self._best: tuple[float, int] | None = None
-        self._leap: int | None = None  # the size after 16; 0: that was a mistake
+        self._leap: int | None = None  # the size after 16; 0: it did not reduce the time per query
 
     @contextmanager
     def timed(self, queries: int) -> Iterator[None]:
-        """Take the time of a batch of so many queries."""
+        """Measure the time of a batch of so many queries."""
         if not self._grows:
             yield
             return
@@ -61,7 +85,7 @@ class BatchSize:
             self._seconds.append((time.perf_counter() - begin) / queries)
 
     def grow(self, bound: Callable[[], int]) -> None:
-        """Choose the next size, up to a bound, which is asked for only while the size grows."""
+        """Choose the next size, up to a bound, which is computed only while the size grows."""
         if not self._grows:
             return
         most = bound()
@@ -92,7 +116,7 @@ class BatchSize:
             self.fix(self._best[1])
 
     def fix(self, size: int) -> None:
-        """Keep a size from now on."""
+        """Use a size from now on."""
         self.size, self._grows = size, False
 
     def _wait(self) -> None:
@@ -100,46 +124,46 @@ class BatchSize:
             torch.cuda.synchronize(self._device)
 
 
-_SCORES_CPU, _SCORES_ACCELERATOR = 1 << 22, 1 << 28
-_SHARE = 8
-_QUERIES_EXACT = 2048  # no matrix of their scores exists
-
-
 class QuerySide:
-    """The unique queries of one side, (Q, k) ids, and the tasks of each; scored and filtered by their k columns."""
+    """The unique queries of one side, and the ranking tasks of each.
 
-    higher_is_better = True
-    best: Best | None = None
-    tolerance: float | Tolerance = 0.0
-    shards = ShardSpec()
+    Args:
+        name: the side that is ranked.
+        score: (ids (B,), ...) -> scores (B, N), or an ``EmbeddingScorer``; one column of ids per column of a query.
+        queries: (n, k) ids, the query of each task.
+        own: (n,) the ground-truth entity of each task.
+        known: (ids (B,), ...) -> the known positives of queries as slices; None: nothing is filtered.
+        options: options of the evaluation.
+
+    Raises:
+        ValueError: if the scorer does not support an option.
+    """
 
     def __init__(
-        self, name: TaskSide | None, score: Callable[..., Any], queries: Tensor, own: Tensor, known: Any
+        self,
+        name: TaskSide | None,
+        score: Callable[..., Any],
+        queries: Tensor,
+        own: Tensor,
+        known: Callable[..., Any] | None,
+        options: LoopOptions,
     ) -> None:
-        self.name, self.score, self.own, self.known = name, score, own, known
+        self.name, self.score, self.own, self.known, self.options = name, score, own, known, options
         self.queries, self.row = unique_rows(queries)
         self.order = self.row.argsort(stable=True)
         numbers = torch.bincount(self.row, minlength=len(self.queries))
         self.border = [0, *numbers.cumsum(0).tolist()]
         self.is_exact = isinstance(score, EmbeddingScorer) and score.is_exact
-
-    def compare_by(self, higher_is_better: bool, tolerance: float | Tolerance) -> None:
-        """Say which scores are better, and which are the same.
-
-        Raises:
-            ValueError: for what the scorer does otherwise.
-        """
-        self.higher_is_better, self.tolerance = higher_is_better, tolerance
-        if isinstance(self.score, EmbeddingScorer):
-            if not higher_is_better:
-                raise ValueError("higher_is_better must be True with an EmbeddingScorer: l2 and l1 are negated there")
-            if tolerance != 0.0 and self.is_exact:
-                raise ValueError(
-                    'tolerance is for float noise, of which exact ranks have none; or arithmetic="product"'
-                )
+        self.best = None if options.top_k is None else BestCandidates(options.top_k, options.higher_is_better)
+        if isinstance(score, EmbeddingScorer) and not options.higher_is_better:
+            raise ValueError("higher_is_better must be True with an EmbeddingScorer, which negates l2 and l1 itself")
+        if self.is_exact and options.tolerance != 0.0:
+            raise ValueError('tolerance must be 0 for exact ranks; pass arithmetic="product" to the scorer to use it')
+        if self.is_exact and options.top_k is not None:
+            raise ValueError('top_k needs scores; pass arithmetic="product" to the scorer')
 
     def part(self, queries: Tensor) -> "QuerySide":
-        """Some of the queries, by their places (b,) among all, and the tasks of them."""
+        """Select some of the queries, by their indices (b,), and their tasks."""
         part = copy.copy(self)
         tasks = [self.order[self.border[i] : self.border[i + 1]] for i in queries.tolist()]
         part.queries, part.order = self.queries[queries], torch.cat([self.order[:0], *tasks])
@@ -149,20 +173,18 @@ class QuerySide:
         part.row = place[self.row]
         return part
 
-    def rank(
-        self, relation: Tensor, candidates: Integers | None, batch_size: int | None, backend: str, bar: Any
-    ) -> RankTable:
-        """Rank the tasks in their order, batch after batch; ``relation`` holds their groups."""
-        tables, first = [], 0
-        fixed = batch_size or (_QUERIES_EXACT if self.is_exact else None)
-        shared = self.shards.process_group is not None
-        # processes that share the candidates take the same batches, which no clock can tell them
-        batch = BatchSize(fixed or (FIRST if shared else None), relation.device)
+    def rank(self, group: Tensor, bar: Any) -> RankTable:
+        """Rank the tasks batch after batch, with a progress bar; rows are in the order of the tasks (n,)."""
+        tables, first, device = [], 0, group.device
+        fixed = self.options.batch_size or (_QUERIES_EXACT if self.is_exact else None)
+        sharded = self.options.shards.process_group is not None
+        # processes that share the candidates need the same batches, so their sizes do not depend on time
+        batch = BatchSize(fixed or (FIRST if sharded else None), device)
         while first < len(self.queries):
             last = min(first + batch.size, len(self.queries))
             try:
                 with batch.timed(last - first):
-                    table, num_columns, itemsize = self._rank_batch(first, last, relation, candidates, backend)
+                    table, num_columns, itemsize = self._rank_batch(first, last, group)
             except (RuntimeError, MemoryError) as error:
                 if last - first == 1 or not _is_out_of_memory(error):
                     raise
@@ -170,53 +192,114 @@ class QuerySide:
                 continue
             tables.append(table)
             bar.update(last - first)
-            if shared and first == 0 and fixed is None:
-                batch.fix(_most(num_columns, relation.device))
+            if sharded and first == 0 and fixed is None:
+                batch.fix(_most(num_columns, device))
             first = last
-            batch.grow(partial(_fitting, num_columns, itemsize, relation.device))
+            batch.grow(partial(_fitting, num_columns, itemsize, device))
         rows = RankTable.concatenate(tables).rows
         return RankTable(rows[self.order.argsort()] if len(rows) else rows)
 
-    def answers(self) -> SideAnswers:
-        """The best candidates of the queries that were ranked."""
-        assert self.best is not None
-        return self.best.finish(self.queries)
-
-    def _rank_batch(
-        self, first: int, last: int, relation: Tensor, candidates: Integers | None, backend: str
-    ) -> tuple[RankTable, int, int]:
-        """Ranks of some queries; and for the next batch how many scores a query has, of how many bytes."""
-        ids = self.queries[first:last].unbind(1)
+    def _rank_batch(self, first: int, last: int, group: Tensor) -> tuple[RankTable, int, int]:
+        """Rank the tasks of some queries; also return the number of scores of a query, and their size in bytes."""
+        options, ids = self.options, self.queries[first:last].unbind(1)
         tasks = self.order[self.border[first] : self.border[last]]
         target = self.row[tasks] - first, self.own[tasks]
-        excluded = Excluded(slices=None if self.known is None else self.known(*ids))
+        slices = None if self.known is None else self.known(*ids)
         if isinstance(self.score, EmbeddingScorer) and self.is_exact:
-            scorer, alone = self.score, self.shards.process_group is None
-            with self.shards.joining() as joining:
-                queries, joining.size = scorer.embed(ids, some=alone), len(scorer.candidates)
+            with options.shards.joining() as joining:
+                embedded = self.score.embed(ids, some=options.shards.process_group is None)
+                joining.size = len(self.score.candidates)
             shard = joining.shard
-            excluded = excluded._replace(columns=excluded_by(candidates, shard.total, target[1].device))
-            ranks = scorer.rank(queries, target, excluded, backend, shard)
-            table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-            return table, shard.total, 0
-        with self.shards.joining() as joining:
-            scores = score_queries(self.score, ids, self.name, self.higher_is_better)
-            joining.size = scores.shape[1]
-        shard = joining.shard
-        excluded = excluded._replace(columns=excluded_by(candidates, shard.total, scores.device))
-        compared: dict[str, Any] = {"backend": backend, "tolerance": self.tolerance}
-        if shard.is_whole:
-            ranks = rank_dense(scores, target, excluded, by_query=False, **compared)
+            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, self.own.device))
+            ranks, largest, itemsize = (
+                self.score.rank(embedded, target, excluded, options.backend, shard),
+                shard.total,
+                0,
+            )
         else:
-            ranks = rank_shard(scores, target, excluded, shard, **compared)
-        if self.best is not None:
-            self.best.keep(scores, target, excluded)
-        table = RankTable.from_ranks(ranks, side=self.name, group=relation[tasks], sample_id=tasks)
-        return table, shard.largest, scores.element_size()
+            with options.shards.joining() as joining:
+                scores = score_queries(self.score, ids, self.name, options.higher_is_better)
+                joining.size = scores.shape[1]
+            shard = joining.shard
+            excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, scores.device))
+            compared: dict[str, Any] = {"backend": options.backend, "tolerance": options.tolerance}
+            if shard.is_whole:
+                ranks = rank_dense(scores, target, excluded, by_query=False, **compared)
+            else:
+                ranks = rank_shard(scores, target, excluded, shard, **compared)
+            if self.best is not None:
+                self.best.add(scores, target, excluded)
+            largest, itemsize = shard.largest, scores.element_size()
+        table = RankTable.from_ranks(ranks, side=self.name, group=group[tasks], sample_id=tasks)
+        return table, largest, itemsize
+
+
+def sides_of(
+    scorers: tuple[Callable[..., Scores] | None, Callable[..., Scores] | None],
+    tasks: Tensor,
+    known: Any,
+    options: LoopOptions,
+    score_hrt: Callable[[Tensor], Scores] | None = None,
+    num_entities: int | None = None,
+) -> list[QuerySide]:
+    """Queries of the sides that have a scorer (tails, heads) of tasks (n, 3 or more); errors as ``rank_triples``."""
+    if score_hrt is not None:
+        if scorers != (None, None):
+            raise ValueError("score_hrt ranks both sides: score_tails and score_heads must be None beside it")
+        if num_entities is None and known is not None:
+            num_entities = known.num_entities
+        if num_entities is None:
+            raise ValueError("num_entities is needed with score_hrt if known is None")
+        scorers = both_sides(score_hrt, num_entities)
+    if scorers == (None, None):
+        raise ValueError("score_tails, score_heads and score_hrt must not all be None: pass one to rank a side")
+    if known is not None and not hasattr(known, "tails"):
+        raise TypeError(f"known must be KnownTriples of the true triples, or None; got {type(known).__name__}")
+    names: tuple[EntitySide, EntitySide] = ("tail", "head")
+    sides = []
+    for name, score in zip(names, scorers, strict=True):
+        if score is not None:
+            check_function(
+                f"score_{name}s", score, "two (B,) tensors of ids -> scores (B, N), an EmbeddingScorer or None"
+            )
+            look_up = None if known is None else getattr(known, f"{name}s")
+            sides.append(QuerySide(name, score, *split_facts(tasks, name), look_up, options))
+    return sides
+
+
+def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
+    """Rank the tasks of all sides, one side after the other; ``group`` has the group of each task of a side."""
+    total, progress = sum(len(side.queries) for side in sides), sides[0].options.progress
+    with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
+        table = RankTable.concatenate([side.rank(group, bar) for side in sides])
+    warn_of_distances(table.ranks, sides[0].options.higher_is_better)
+    return table
+
+
+def warn_of_distances(ranks: Ranks, higher_is_better: bool) -> None:
+    """Warn if the mean rank is so far worse than random that the order of the scores must be reversed."""
+    number = ranks.num_candidates
+    above = ranks.optimistic + ranks.pessimistic - number - 1  # twice what a rank is above the mean of U{1..N}
+    if ranks.flags is not None:
+        ranked = (ranks.flags & fault.NAN) == 0  # tasks with NaN rank last in any order
+        number, above = number.where(ranked, 1), above * ranked
+    surplus = float(above.sum(dtype=torch.float64)) / 2
+    if surplus <= 0:
+        return
+    number = number.double()
+    z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
+    index = -2 * surplus / float((number - 1).sum())
+    if looks_reversed(index, z):
+        question = (
+            "are these distances? Then pass higher_is_better=False"
+            if higher_is_better
+            else "are these scores, higher is better? Then leave out higher_is_better=False"
+        )
+        warn(f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): {question}")
 
 
 def _fitting(num_columns: int, itemsize: int, device: torch.device) -> int:
-    """How many queries to score at once: bounded by what a cache, or a launch, is worth, and by the free memory."""
+    """Return how many queries to score at once, at most: bounded by scores per batch and by the free memory."""
     return max(1, min(_most(num_columns, device), _free_memory(device) // (_SHARE * num_columns * itemsize)))
 
 
@@ -229,7 +312,7 @@ def _free_memory(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "cpu" and "SC_AVPHYS_PAGES" in getattr(os, "sysconf_names", {}):
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return 1 << 30  # not told by this system
+    return 1 << 30  # this system does not report it
 
 
 def _is_out_of_memory(error: BaseException) -> bool:

@@ -5,9 +5,6 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.views import looks_reversed
-from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, as_tensor, check_dense, read_scores
 from torchrankmetrics.ranking.embeddings import (
     Candidates,
@@ -27,12 +24,12 @@ from torchrankmetrics.validation import check_int
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
 
 Scores = Tensor | Array
-"""What a function that scores gives."""
+"""Scores that a function returns."""
 ScorePair = tuple[Callable[[Tensor, Tensor], Tensor], Callable[[Tensor, Tensor], Tensor]]
 
 
 def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> ScorePair:
-    """Make scorers of all tails and of all heads of a function that scores triples (m, 3) one by one."""
+    """Make scorers of all tails and of all heads from a function that scores single triples (m, 3)."""
     number = check_int("num_entities", num_entities, 1)
 
     def score(first: Tensor, second: Tensor, place: int) -> Tensor:
@@ -53,7 +50,7 @@ def both_sides(score_hrt: Callable[[Tensor], Scores], num_entities: int) -> Scor
 
 
 def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = True) -> Tensor | None:
-    """Scores as a tensor, higher is better; arrays follow to the device. None: they are neither."""
+    """Return scores as a tensor, higher is better, arrays on the device; None for what is neither."""
     if not isinstance(scores, Tensor):
         if not hasattr(scores, "__array__"):
             return None
@@ -61,57 +58,35 @@ def as_scores(scores: Scores, device: torch.device, higher_is_better: bool = Tru
     check_dense(scores, "scores")
     if higher_is_better:
         return scores
-    # of integers the complement: -x has no place for the lowest, nor for any without a sign
+    # integers by the complement: -x overflows for the lowest integer, and for unsigned ones
     return -scores if scores.is_floating_point() else torch.bitwise_not(scores)
 
 
 def score_queries(
     score: Callable[..., Scores], ids: tuple[Tensor, ...], side: str | None, higher_is_better: bool
 ) -> Tensor:
-    """Scores (B, N) of queries by columns of ids, (B,) each, on their device; higher is better."""
+    """Score queries, given as columns of ids (B,): (B, N), higher is better."""
     scores = as_scores(score(*ids), ids[0].device, higher_is_better)
     if scores is None or scores.ndim != 2 or len(scores) != len(ids[0]):
         got = "no tensor or array" if scores is None else tuple(scores.shape)
-        what = "score" if side is None else f"score_{side}s"
-        raise ValueError(f"{what} must return scores ({len(ids[0])}, N), got {got}")
+        name = "score" if side is None else f"score_{side}s"
+        raise ValueError(f"{name} must return scores ({len(ids[0])}, N), got {got}")
     return scores
 
 
-def look_for_distances(ranks: Ranks, higher_is_better: bool) -> None:
-    """Warn where the mean rank is so far worse than chance that the order of the scores must be the wrong one."""
-    number = ranks.num_candidates
-    above = ranks.optimistic + ranks.pessimistic - number - 1  # twice what a rank is above the mean of U{1..N}
-    if ranks.flags is not None:
-        ranked = (ranks.flags & fault.NAN) == 0  # the others rank last whatever the order
-        number, above = number.where(ranked, 1), above * ranked
-    surplus = float(above.sum(dtype=torch.float64)) / 2
-    if surplus <= 0:
-        return
-    number = number.double()
-    z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
-    index = -2 * surplus / float((number - 1).sum())
-    if looks_reversed(index, z):
-        question = (
-            "are these distances? Then pass higher_is_better=False"
-            if higher_is_better
-            else "are these scores, higher is better? Then leave out higher_is_better=False"
-        )
-        warn(f"the ranks are far worse than chance (AMRI {index:.2f}, its z-score {z:.1f}): {question}")
-
-
 class EmbeddingScorer:
-    """A scorer for ``rank_triples`` and its like, given by embeddings of queries and candidates.
+    """A scorer for ``rank_triples`` and similar functions, from embeddings of queries and candidates.
 
     DistMult is ``EmbeddingScorer(lambda h, r: entities[h] * relations[r], entities)``; ComplEx, RESCAL and TransE are
     in docs/scale.md. In ``rank_triples`` the candidates are ranked as ``rank_embeddings`` does, by default exactly.
 
     Args:
-        queries: (ids (B,), ...) -> (B, d) floats, of the ids that a function in its place would be given.
+        queries: (ids (B,), ...) -> (B, d) floats, with the ids that a score function takes.
         candidates: (N, d) embeddings, or ``Candidates``; one object may serve both sides. With the ``process_group`` of
-            ``rank_triples`` the slice of this process.
-        bias: as ``rank_embeddings`` takes it, like what follows.
-        similarity: as there.
-        arithmetic: as there.
+            ``rank_triples`` these are the candidates of this process.
+        bias: as in ``rank_embeddings``.
+        similarity: as in ``rank_embeddings``.
+        arithmetic: as in ``rank_embeddings``.
 
     Raises:
         TypeError, ValueError: as ``rank_embeddings``.
@@ -140,7 +115,7 @@ class EmbeddingScorer:
         self.is_exact = resolve_arithmetic(arithmetic, similarity, device) == "exact"
 
     def __call__(self, *ids: Tensor) -> Tensor:
-        """Scores (B, N) by the product."""
+        """Compute scores (B, N) by the product."""
         return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
 
     def rank(
@@ -151,7 +126,7 @@ class EmbeddingScorer:
         backend: str,
         shard: Shard,
     ) -> Ranks:
-        """Exact ranks of the answers to queries (B, d); arguments as in ``rank_scores``, but of a shard."""
+        """Rank the targets of queries (B, d) exactly."""
         return rank_exactly(
             queries,
             self.candidates,

@@ -18,7 +18,7 @@ from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.metrics.views import View, apply_view, view_slope
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.null.tails.significance import log_p_value
+from torchrankmetrics.null.p_values import log_p_value
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.validation import is_int, one_number, probability_text, shown
 

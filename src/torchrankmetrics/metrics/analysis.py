@@ -1,9 +1,9 @@
 """Samples of the rows of an evaluation, computed once and shared by all metrics."""
 
 import copy
-from collections.abc import Hashable, Iterator, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -32,11 +32,11 @@ from torchrankmetrics.validation import TASK_SIDES, shown
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
     from torchrankmetrics.queries.sample import QuerySample
-    from torchrankmetrics.table.queries import Queries
+Found = TypeVar("Found")
 
 
 class Analysis:
-    """Canonical rows, samples by side and average, base values: each computed on first use, kept while the rows stay.
+    """Canonical rows of an evaluation, with samples and values that are computed on first use and cached.
 
     Args:
         blocks: int64 (n_i, 10) blocks of rows, on any device.
@@ -44,35 +44,31 @@ class Analysis:
     Attributes:
         table_rows: all of them in canonical form, (n, 10) int64.
         rows: what metrics of ranking tasks use: as table_rows, without queries and gains, equal rows counted together.
-        has_queries: whether some query may have several answers.
+        has_queries: whether some query may have several relevant items.
 
     Raises:
         IndexError: for ids out of range that an accelerator could only flag.
-        ValueError: for ranks, weights or targets that an accelerator could only flag; and for a sample of tasks
-            that ended where something was decided, unless ``partial``: who asks then tells of it.
+        ValueError: for ranks, weights or targets that an accelerator could only flag; and for tasks of a sequential
+            evaluation, unless ``partial``.
     """
 
     def __init__(self, blocks: Sequence[Tensor], *, partial: bool = False) -> None:
-        blocks = [block for block in blocks if not block.is_meta]  # those hold no numbers
+        blocks = [block for block in blocks if not block.is_meta]  # without values
         # one copy to the host, here and nowhere before; by columns, as they are read from here on
         rows = torch.cat([block.T for block in blocks], 1).cpu().numpy().T if blocks else empty_rows().numpy()
         seen = fault.raise_faults(Columns(rows).flags)
         repeated = bool(seen & fault.REPEATED)
         if repeated:
-            rows = without_flag(rows, fault.REPEATED)  # it is of the update, and no property of the task
+            rows = without_flag(rows, fault.REPEATED)  # a property of the update, not of the task
         self.table_rows, differing = canonical_rows(rows)
-        self.table_rows.flags.writeable = False  # values of it are remembered: who hands rows out copies them
-        self._queries: Queries | None = None
+        self.table_rows.flags.writeable = False  # values of it are cached: copy rows before they leave
         self.rows = self.table_rows
         self.has_queries = bool((Columns(self.table_rows).query != ABSENT).any())
         if self.has_queries or (Columns(self.table_rows).gain_bits != ONE).any():
             self.rows = canonical_rows(without_queries(self.table_rows))[0]
             self.rows.flags.writeable = False
-        self._samples: dict[tuple[Side, Average, int], RankSample] = {}
-        self._query_samples: dict[Hashable, QuerySample] = {}
-        self.base_values: dict[Hashable, float] = {}  # what measures have asked, see ``Measure.base``
-        self.p_values: dict[Hashable, tuple[float, float]] = {}  # logarithm and standard error
-        self._warned = self._warned_of_competition = False
+        self._cache: dict[Hashable, Any] = {}
+        self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
                 f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
@@ -96,6 +92,13 @@ class Analysis:
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
 
+    def once(self, key: Hashable, compute: Callable[..., Found], *arguments: Any) -> Found:
+        """Return a result, computed at the first call with its key."""
+        if key not in self._cache:
+            self._cache[key] = compute(*arguments)
+        found: Found = self._cache[key]
+        return found
+
     @property
     def num_nan(self) -> int:
         """Number of tasks with a NaN among their scores."""
@@ -108,12 +111,12 @@ class Analysis:
 
     @property
     def num_partial(self) -> int:
-        """Number of tasks of a sample that ended where something was decided."""
+        """Number of tasks of a sequential evaluation."""
         return self._num_flagged(fault.PARTIAL)
 
     @property
     def sides(self) -> list[Side]:
-        """The sides that occur: a subset of head, tail, relation."""
+        """Sides of the rows: a subset of head, tail, relation."""
         present = np.unique(Columns(self.rows).side)
         return [name for name in TASK_SIDES if SIDE_CODES[name] in present]
 
@@ -123,50 +126,47 @@ class Analysis:
         Args:
             side: "both", "head", "tail" or "relation".
             average: "micro" or "macro".
-            min_candidates: tasks with fewer are left out, before groups are weighed.
+            min_candidates: tasks with fewer are left out before groups are weighted.
 
         Raises:
-            ValueError: if a macro average is asked for and a task has no group.
+            ValueError: for a macro average if a task has no group.
         """
-        key = (side, average, min_candidates)
-        if (sample := self._samples.get(key)) is None:
-            rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
-            if min_candidates > 1:
-                rows = rows[Columns(rows).num_candidates >= min_candidates]
-            sample = self._samples[key] = sample_of(rows, average)
-        return sample
+        return self.once(("tasks", side, average, min_candidates), self._sample, side, average, min_candidates)
+
+    def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
+        rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
+        if min_candidates > 1:
+            rows = rows[Columns(rows).num_candidates >= min_candidates]
+        return sample_of(rows, average)
 
     @property
-    def queries(self) -> "Queries":
-        """All queries with the places of their answers, equal ones as one entry.
+    def queries(self) -> "QuerySample":
+        """All queries with the places of their relevant items, equal ones as one entry.
 
         Raises:
-            ValueError: if the rows do not say them, see ``table.queries.queries_of``.
+            ValueError: if the rows do not determine the places, see ``table.queries.queries_of``.
         """
-        if self._queries is None:
-            from torchrankmetrics.table.queries import queries_of
+        from torchrankmetrics.table.queries import merged, queries_of
 
-            self._queries = queries_of(self.table_rows).merged()
-        return self._queries
+        return self.once("queries", lambda: merged(queries_of(self.table_rows)))
 
     def query_sample(
         self, definition: "QueryDefinition", side: Side = "both", average: Average = "micro"
     ) -> "QuerySample":
-        """Queries of a side on which a metric has a value, with weights that sum to one per group if it is macro.
+        """Queries of a side on which a metric is defined; with macro average their weights sum to one per group.
 
         Raises:
-            ValueError: as ``queries``; and if a macro average is asked for and a query has no group.
+            ValueError: as ``queries``, and for a macro average if a query has no group.
         """
         used = self.used_queries(definition, side)
-        key = (average, used.tobytes())
-        if key not in self._query_samples:
-            self._query_samples[key] = query_sample_of(self.queries.take(used), average)
-        return self._query_samples[key]
+        return self.once((average, used.tobytes()), lambda: query_sample_of(self.queries.take(used), average))
 
     def used_queries(self, definition: "QueryDefinition", side: Side = "both") -> npt.NDArray[np.bool_]:
-        """Which of the queries are of a side and have a value of a metric."""
+        """Which queries are of a side and have a value of a metric."""
+        from torchrankmetrics.table.queries import of_side
+
         queries = self.queries
-        return definition.has_value(queries.num_candidates, queries.num_answers) & queries.of_side(side)
+        return definition.has_value(queries.num_candidates, queries.num_answers) & of_side(queries, side)
 
     @property
     def group(self) -> IntArray:
@@ -177,31 +177,27 @@ class Analysis:
         return group
 
     def by_group(self) -> Iterator[tuple[int, "Analysis"]]:
-        """The tasks of each group apart, by ascending id.
+        """Yield the rows of each group, by ascending id.
 
         Raises:
             ValueError: if a task has no group.
         """
-        group = self.group
-        order = np.argsort(group, kind="stable")
-        ids, first = np.unique(group[order], return_index=True)
-        with_queries = self.table_rows[np.argsort(Columns(self.table_rows).group, kind="stable")]
-        ends = np.searchsorted(Columns(with_queries).group, ids, side="right").tolist()
-        for i, (one, left) in enumerate(zip(ids.tolist(), first.tolist(), strict=True)):
+        ids = np.unique(self.group).tolist()
+        both = [part[np.argsort(Columns(part).group, kind="stable")] for part in (self.rows, self.table_rows)]
+        ends = [[np.searchsorted(Columns(part).group, ids, side=side) for side in ("left", "right")] for part in both]
+        for i, group in enumerate(ids):
             part = copy.copy(self)
-            vars(part).pop("num_competing", None)
-            right = first[i + 1] if i + 1 < len(ids) else len(order)
-            part.rows, part._samples, part.base_values = self.rows[order[left:right]], {}, {}
-            part.p_values = {}
-            part.table_rows, part._queries, part._query_samples = with_queries[([0, *ends][i]) : ends[i]], None, {}
-            yield one, part
+            part._cache = {}
+            part.rows, part.table_rows = (
+                rows[first[i] : last[i]] for rows, (first, last) in zip(both, ends, strict=True)
+            )
+            yield group, part
 
     def _num_flagged(self, flag: int) -> int:
         rows = Columns(self.rows)
         return int(rows.count[rows.flags & flag > 0].sum())
 
-    @cached_property
-    def num_competing(self) -> dict[Side, int]:
+    def _num_competing(self) -> dict[Side, int]:
         """Number of queries by side ("both": all) whose relevant items are candidates of each other's ranking tasks."""
         columns = Columns(self.table_rows)
         rows = Columns(self.table_rows[columns.query != ABSENT])
@@ -217,12 +213,11 @@ class Analysis:
         return {**number, "both": int(competing.sum())}
 
     def warn_of_competition(self, name: str, key: str, side: Side) -> None:
-        """Warn once of a metric of tasks that has a counterpart of queries, where relevant items of a query compete."""
-        if self._warned_of_competition or not self.has_queries or not (number := self.num_competing.get(side, 0)):
+        """Warn once if relevant items of a query compete and a query metric has the same name in retrieval."""
+        instead = query_counterpart(name) if self.has_queries and "competition" not in self._warned else None
+        if instead is None or not (number := self.once("competing", self._num_competing).get(side, 0)):
             return
-        if (instead := query_counterpart(name)) is None:
-            return
-        self._warned_of_competition = True
+        self._warned.add("competition")
         warn(
             f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
             f"{shown(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
@@ -231,9 +226,9 @@ class Analysis:
         )
 
     def warn_undefined(self, key: str) -> None:
-        """Tell once that a view is NaN because chance leaves it no room."""
-        if not self._warned:
-            self._warned = True
+        """Warn once that a view is NaN for zero variance under the null."""
+        if "undefined" not in self._warned:
+            self._warned.add("undefined")
             warn(
                 f"{key} is undefined (NaN): under random ranking its value is a constant, for example because every "
                 "task has a single candidate, or k is not below any number of candidates"
@@ -248,17 +243,13 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
 
 
-def query_sample_of(queries: "Queries", average: Average = "micro") -> "QuerySample":
-    """Read queries as a sample of them."""
-    from torchrankmetrics.queries.sample import QuerySample
-
-    weight = in_range(_averaged(queries.weight, queries.count, queries.group, average))
-    blocks = (queries.optimistic, queries.pessimistic, queries.answers)
-    return QuerySample(queries.starts, *blocks, queries.num_candidates, weight, queries.count)
+def query_sample_of(queries: "QuerySample", average: Average = "micro") -> "QuerySample":
+    """Scale the weights of queries for an average."""
+    return replace(queries, weight=in_range(_averaged(queries.weight, queries.count, queries.group, average)))
 
 
 def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Average) -> FloatArray:
-    """Weights as they are, or scaled so that those of every group sum to one."""
+    """Return the weights, or for macro scale them so that they sum to one per group."""
     if average == "micro":
         return weight
     if (group == ABSENT).any():
@@ -266,7 +257,7 @@ def _averaged(weight: FloatArray, count: IntArray, group: IntArray, average: Ave
     _, index = np.unique(group, return_inverse=True)
     largest = np.zeros(index.max(initial=-1) + 1)
     np.maximum.at(largest, index, weight)
-    weight = by_power_of_two(weight, largest[index])  # else the sum of a group may overflow, or round
+    weight = by_power_of_two(weight, largest[index])  # the sum of a group could overflow or round
     return np.asarray(weight / np.bincount(index, weight * count)[index])
 
 

@@ -2,19 +2,20 @@
 
 import gc
 import math
-from collections.abc import Hashable, Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows, in_range, tally
+from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform, known
-from torchrankmetrics.metrics.analysis import Analysis, Side, sample_of
+from torchrankmetrics.metrics.analysis import Analysis, sample_of
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.summary import sampled_notes
 from torchrankmetrics.metrics.views import offset_and_scale
@@ -24,116 +25,7 @@ from torchrankmetrics.rendering.tabular import Names, name_of
 from torchrankmetrics.table.columns import used
 from torchrankmetrics.validation import check_choice
 
-
-@dataclass(frozen=True, eq=False)
-class GroupedSample:
-    """A sample of ranks, and the group of each entry.
-
-    Attributes:
-        sample: of all groups.
-        group: (m,) int64, ascending, from 0 to below ``size``; a group may have no entry.
-        size: how many groups there are.
-    """
-
-    sample: RankSample
-    group: IntArray
-    size: int
-    _histograms: dict[tuple[RankType, bool], "_Histograms"] = field(default_factory=dict, init=False)
-
-    @cached_property
-    def num_tasks(self) -> IntArray:
-        """Number of tasks of each group, (size,) int64."""
-        return Runs(self.group, self.size).whole_sums(self.sample.count)
-
-    @cached_property
-    def scales_weights(self) -> bool:
-        """Whether some weights are so large or small that a group alone would scale its own."""
-        return in_range(self.sample.weight) is not self.sample.weight
-
-    def base_values(self, definition: RankDefinition, rank_type: RankType) -> FloatArray | None:
-        """Base value of each group, (size,), NaN where it has no tasks; None: it has to be asked group by group.
-
-        Raises:
-            ValueError: if f or g is not finite.
-        """
-        p, a = definition.exponents
-        power_mean = abs(p) != 1 and p != 0 and a == 1 / p
-        if definition.aggregation != "mean" or rank_type == "expected" or power_mean or self.scales_weights:
-            return None
-        histogram = self._histogram(rank_type, definition.uses_candidates)
-        x = apply_transform(definition.f, histogram.rank, num_candidates=histogram.num_candidates)
-        means = histogram.runs.sums(histogram.mass * x) / histogram.total
-        values = np.full(self.size, np.nan)
-        values[histogram.runs.present] = apply_transform(definition.g, means, "g")
-        return values
-
-    def moments(self, definition: RankDefinition) -> tuple[FloatArray, FloatArray] | None:
-        """Null mean and variance of each group, (size,) twice; None: they have to be asked group by group."""
-        f = known(definition.f)
-        if not (definition.is_mean_of_f and definition.has_null and f.closed_moments) or self.scales_weights:
-            return None
-        counts = self._candidate_counts
-        found = np.zeros((2, self.size))
-        mean, variance = (part[counts.index] for part in f.null_moments(counts.distinct))
-        found[0, counts.runs.present] = counts.runs.sums(counts.share * mean)
-        found[1, counts.runs.present] = counts.runs.sums(counts.share * counts.weight * variance)
-        return found[0], found[1]
-
-    def _histogram(self, rank_type: RankType, by_candidates: bool) -> "_Histograms":
-        key = (rank_type, by_candidates)
-        if key not in self._histograms:
-            self._histograms[key] = self._count_ranks(*key)
-        return self._histograms[key]
-
-    def _count_ranks(self, rank_type: RankType, by_candidates: bool) -> "_Histograms":
-        sample, num_candidates, mass = self.sample, None, self.sample.mass
-        ranks = {"optimistic": 2 * sample.optimistic, "pessimistic": 2 * sample.pessimistic}
-        doubled = ranks.get(rank_type, sample.optimistic + sample.pessimistic)
-        if by_candidates:
-            columns = (self.group, doubled, sample.known_candidates, sample.weight)
-            (group, doubled, num_candidates, weight), count = distinct_rows(columns, sample.count)
-            mass = np.asarray(weight * count, dtype=np.float64)
-        else:
-            group, doubled, mass = _tally(self.group, doubled, mass)
-        runs = Runs(group, self.size)
-        return _Histograms(runs, doubled / 2.0, mass, runs.sums(mass), num_candidates)
-
-    @cached_property
-    def _candidate_counts(self) -> "_Counts":
-        """What ``CandidateCounts`` of each group has."""
-        N, weight, count = self.sample.known_candidates, self.sample.weight, self.sample.count
-        if weight.min() == weight.max():
-            group, N, tasks = _tally(self.group, N, count)
-            runs, count = Runs(group, self.size), tasks.astype(np.int64)
-            weight = 1.0 / self.num_tasks[group]
-        else:
-            (group, N, weight), count = distinct_rows((self.group, N, weight), count)
-            runs = Runs(group, self.size)
-            alike = np.zeros(self.size, dtype=bool)
-            alike[runs.present] = runs.over(np.minimum, weight) == runs.over(np.maximum, weight)
-            total = np.zeros(self.size)
-            total[runs.present] = runs.sums(weight * count)
-            weight = np.where(alike[group], 1.0 / self.num_tasks[group], weight / total[group])
-        distinct, _ = tally(N, np.ones(len(N)))
-        return _Counts(runs, distinct, np.searchsorted(distinct, N), weight, count * weight)
-
-
-@dataclass(frozen=True, eq=False)
-class _Histograms:
-    runs: "Runs"
-    rank: FloatArray
-    mass: FloatArray
-    total: FloatArray
-    num_candidates: IntArray | None
-
-
-@dataclass(frozen=True, eq=False)
-class _Counts:
-    runs: "Runs"
-    distinct: IntArray
-    index: IntArray
-    weight: FloatArray
-    share: FloatArray
+Found = TypeVar("Found")
 
 
 class Runs:
@@ -144,7 +36,7 @@ class Runs:
         size: more than the largest.
 
     Attributes:
-        present: the groups that have entries, ascending: what sums are given for.
+        present: the groups that have entries, ascending.
     """
 
     def __init__(self, group: IntArray, size: int) -> None:
@@ -161,19 +53,19 @@ class Runs:
         """Sum the values (m,) of each run, to the bits of their ``sum()`` alone."""
         padded = np.zeros(len(values) + len(self.starts))
         padded[self._places] = values
-        return self.over(np.add, padded, self._zeros)
+        return np.add.reduceat(padded, self._zeros) if len(values) else np.zeros(0)
 
     def whole_sums(self, values: IntArray) -> IntArray:
-        """Sum integers (m,) of every group, also of those without entries, (size,)."""
+        """Sum integers (m,) of every group, also of groups without entries, (size,)."""
         found = np.zeros(self.size, dtype=np.int64)
         found[self.present] = np.add.reduceat(values, self.starts) if len(values) else 0
         return found
 
-    def over(self, function: np.ufunc, values: FloatArray, starts: IntArray | None = None) -> FloatArray:
-        """Reduce the values of each run."""
-        if not len(values):
-            return np.zeros(0)
-        return np.asarray(function.reduceat(values, self.starts if starts is None else starts))
+    def filled(self, values: FloatArray, fill: float) -> FloatArray:
+        """Values of all groups, (size,), from those of the groups that have entries."""
+        found = np.full(self.size, fill)
+        found[self.present] = values
+        return found
 
 
 def _tally(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
@@ -190,7 +82,7 @@ def _tally(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[I
 
 
 class Groups:
-    """The groups of an analysis, by ascending id.
+    """The groups of an analysis, by ascending id; samples, histograms and values are computed once.
 
     Attributes:
         ids: (g,) int64.
@@ -207,57 +99,119 @@ class Groups:
         first = np.diff(group, prepend=group[:1] - 1) != 0
         self.ids, self.index = group[first], np.cumsum(first) - 1
         self.analysis = analysis
-        self._samples: dict[tuple[Side, int], GroupedSample] = {}
-        self._base: dict[Hashable, FloatArray | None] = {}
-        self._moments: dict[Hashable, tuple[FloatArray, FloatArray] | None] = {}
+        self._found: dict[Hashable, Any] = {}
+
+    def _once(self, function: Callable[..., Found], *arguments: Hashable) -> Found:
+        key = (function, *arguments)
+        if key not in self._found:
+            self._found[key] = function(*arguments)
+        found: Found = self._found[key]
+        return found
 
     @property
     def num_tasks(self) -> IntArray:
         """Number of tasks of each group, (g,) int64."""
-        return self.sample("both", 1).num_tasks
-
-    def sample(self, side: Side, min_candidates: int) -> GroupedSample:
-        """The tasks of a side with so many candidates or more, group after group."""
-        key = (side, min_candidates)
-        if key not in self._samples:
-            kept = used(self.rows, side, min_candidates)
-            whole: tuple[Side, int] = ("both", 1)
-            if key != whole and kept.all():
-                self._samples[key] = self.sample(*whole)
-            else:
-                self._samples[key] = GroupedSample(sample_of(self.rows.T[:, kept].T), self.index[kept], len(self.ids))
-        return self._samples[key]
+        sample, group = self._once(self._sample, "both", 1)
+        return Runs(group, len(self.ids)).whole_sums(sample.count)
 
     def values(self, measure: Measure) -> FloatArray:
-        """Value of a measure in each group, (g,); NaN where it is undefined or nobody can tell chance."""
+        """Value of a measure in each group, (g,); NaN where it is undefined or has no expectation."""
         found = self._at_once(measure)
         return np.array([measure.value_or_nan(part) for part in self._parts]) if found is None else found
 
+    @cached_property
+    def _parts(self) -> list[Analysis]:
+        return [part for _, part in self.analysis.by_group()]
+
     def _at_once(self, measure: Measure) -> FloatArray | None:
+        """Values of all groups; None if each group must be computed separately."""
         definition = measure.definition.of_tasks
         if definition is None or not len(self.ids):
             return None
-        sample = self.sample(measure.side, definition.min_candidates)
-        key = (definition, measure.rank_type, measure.side)
-        if key not in self._base:
-            self._base[key] = sample.base_values(definition, measure.rank_type)
-        base = self._base[key]
+        base = self._once(self._base, definition, measure.rank_type, measure.side)
         if base is None or measure.view == "base":
             return base
         if type(measure.expectation) is not ExactExpectation or measure.view == "p_value":
             return None
-        if (definition, measure.side) not in self._moments:
-            self._moments[definition, measure.side] = sample.moments(definition)
-        moments = self._moments[definition, measure.side]
+        moments = self._once(self._moments, definition, measure.side)
         if moments is None:
             return None
         offset, scale = offset_and_scale(definition, measure.view, *moments, definition.optimum)
         with np.errstate(all="ignore"):
             return np.where(scale == 0, math.nan, (base - offset) / scale + 0.0)
 
-    @cached_property
-    def _parts(self) -> list[Analysis]:
-        return [part for _, part in self.analysis.by_group()]
+    def _sample(self, side: Side, min_candidates: int) -> tuple[RankSample, IntArray]:
+        """Tasks of a side with at least so many candidates, group after group, and their groups, from 0."""
+        kept = used(self.rows, side, min_candidates)
+        if (side, min_candidates) != ("both", 1) and kept.all():
+            return self._once(self._sample, "both", 1)
+        return sample_of(self.rows.T[:, kept].T), self.index[kept]
+
+    def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
+        """Base value of each group, NaN without tasks; None if each group must be computed separately.
+
+        Raises:
+            ValueError: if f or g is not finite.
+        """
+        p, a = definition.exponents
+        power_mean = abs(p) != 1 and p != 0 and a == 1 / p
+        if definition.aggregation != "mean" or rank_type == "expected" or power_mean:
+            return None
+        place = side, definition.min_candidates
+        if self._once(self._scales_weights, *place):
+            return None
+        runs, rank, mass, num_candidates = self._once(self._histogram, *place, rank_type, definition.uses_candidates)
+        x = apply_transform(definition.f, rank, num_candidates=num_candidates)
+        means = runs.sums(mass * x) / runs.sums(mass)
+        return runs.filled(apply_transform(definition.g, means, "g"), math.nan)
+
+    def _moments(self, definition: RankDefinition, side: Side) -> tuple[FloatArray, FloatArray] | None:
+        """Null mean and variance of each group; None if each group must be computed separately."""
+        f, place = known(definition.f), (side, definition.min_candidates)
+        if not (definition.is_mean_of_f and definition.has_null and f.closed_moments):
+            return None
+        if self._once(self._scales_weights, *place):
+            return None
+        runs, N, weight, count = self._once(self._counts, *place)
+        distinct, _ = tally(N, np.ones(len(N)))
+        mean, variance = (part[np.searchsorted(distinct, N)] for part in f.null_moments(distinct))
+        share = count * weight
+        return runs.filled(runs.sums(share * mean), 0.0), runs.filled(runs.sums(share * weight * variance), 0.0)
+
+    def _scales_weights(self, side: Side, min_candidates: int) -> bool:
+        """Whether weights are so far apart that ``RankSample`` would scale a group alone differently."""
+        weight = self._once(self._sample, side, min_candidates)[0].weight
+        return in_range(weight) is not weight
+
+    def _histogram(
+        self, side: Side, min_candidates: int, rank_type: RankType, by_candidates: bool
+    ) -> tuple[Runs, FloatArray, FloatArray, IntArray | None]:
+        """``RankSample.histogram`` of each group, group after group."""
+        sample, group = self._once(self._sample, side, min_candidates)
+        num_candidates, mass = None, sample.mass
+        ranks = {"optimistic": 2 * sample.optimistic, "pessimistic": 2 * sample.pessimistic}
+        doubled = ranks.get(rank_type, sample.optimistic + sample.pessimistic)
+        if by_candidates:
+            columns = (group, doubled, sample.known_candidates, sample.weight)
+            (group, doubled, num_candidates, weight), count = distinct_rows(columns, sample.count)
+            mass = np.asarray(weight * count, dtype=np.float64)
+        else:
+            group, doubled, mass = _tally(group, doubled, mass)
+        return Runs(group, len(self.ids)), doubled / 2.0, mass, num_candidates
+
+    def _counts(self, side: Side, min_candidates: int) -> tuple[Runs, IntArray, FloatArray, IntArray]:
+        """``CandidateCounts`` of each group, group after group: candidate counts, weights, numbers of tasks."""
+        sample, group = self._once(self._sample, side, min_candidates)
+        N, weight, count = sample.known_candidates, sample.weight, sample.count
+        num_tasks = Runs(group, len(self.ids)).whole_sums(count)
+        if weight.min() == weight.max():
+            group, N, tasks = _tally(group, N, count)
+            return Runs(group, len(self.ids)), N, 1.0 / num_tasks[group], tasks.astype(np.int64)
+        (group, N, weight), count = distinct_rows((group, N, weight), count)
+        runs = Runs(group, len(self.ids))
+        alike = runs.filled(np.minimum.reduceat(weight, runs.starts) == np.maximum.reduceat(weight, runs.starts), 0.0)
+        total = runs.filled(runs.sums(weight * count), 0.0)
+        return runs, N, np.where(alike[group] > 0, 1.0 / num_tasks[group], weight / total[group]), count
 
 
 Cell = int | float | str
@@ -292,10 +246,10 @@ class Breakdown(Rendered):
             ValueError: if there is no such column.
         """
         index = self._index(column)
-        missing = [row for row in self.rows if _is_nan(row[index])]
-        there: list[Any] = [row for row in self.rows if not _is_nan(row[index])]
-        there.sort(key=lambda row: row[index], reverse=descending)
-        return replace(self, rows=(*there, *missing))
+        present = [row for row in self.rows if row[index] == row[index]]  # NaN differs from itself
+        missing = [row for row in self.rows if row[index] != row[index]]
+        present.sort(key=lambda row: row[index], reverse=descending)
+        return replace(self, rows=(*present, *missing))
 
     def tabular(self) -> Tabular:
         """The table, before it is written."""
@@ -326,15 +280,11 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
 
 
 def _rows(cells: list[list[Cell]]) -> tuple[tuple[Cell, ...], ...]:
-    """Rows of columns. A million of them would set off the search for cycles often, and hold none."""
-    searching = gc.isenabled()
+    """Rows of columns; a million tuples would start the search for reference cycles often (3 times slower)."""
+    enabled = gc.isenabled()
     gc.disable()
     try:
         return tuple(zip(*cells, strict=True))
     finally:
-        if searching:
+        if enabled:
             gc.enable()
-
-
-def _is_nan(cell: object) -> bool:
-    return isinstance(cell, float) and math.isnan(cell)

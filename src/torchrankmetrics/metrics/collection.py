@@ -1,36 +1,51 @@
-"""`RankCollection`: many metrics with one state, one pass over the scores and one gather."""
+"""`RankCollection`: many metrics with one buffer of rows, one pass over the scores and one gather."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, TypedDict, Unpack, cast
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, Unpack, cast
+from weakref import ref
 
 import torch
 from torch import Tensor
 from torchmetrics import MetricCollection
-from torchmetrics.utilities.distributed import gather_all_tensors
+from torchmetrics.utilities.exceptions import TorchMetricsUserError
 
+from torchrankmetrics.definitions.protocol import Average, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.inference.intervals import Cluster, Intervals, confidence_intervals
-from torchrankmetrics.inference.standard_errors import Method
-from torchrankmetrics.metrics.analysis import Average
-from torchrankmetrics.metrics.breakdown import Breakdown, break_down
-from torchrankmetrics.metrics.held import HoldingCollection
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage
+from torchrankmetrics.metrics.metric import HostOptions, RankMetric, Storage, values_of_last
 from torchrankmetrics.metrics.registry import MetricLike, all_names, parse_name
 from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Metrics, Selection
-from torchrankmetrics.metrics.store import RowStore, as_values
-from torchrankmetrics.metrics.summary import Summary, summarize
-from torchrankmetrics.metrics.views import View
+from torchrankmetrics.metrics.state import KEY, LOCK, RowBuffer, as_values, checked_block, loaded, note_writer
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.rendering.tabular import Names
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shown
+from torchrankmetrics.ranking.arrays import Integers
+from torchrankmetrics.table.columns import HasRows
+from torchrankmetrics.validation import TaskSide, shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.inference.intervals import Cluster, Intervals
+    from torchrankmetrics.inference.standard_errors import Method
+    from torchrankmetrics.metrics.breakdown import Breakdown
+    from torchrankmetrics.metrics.summary import Summary
+    from torchrankmetrics.rendering.tabular import Names
+    from torchrankmetrics.table.rank_table import RankTable
 
 One = MetricLike | MetricCollection
 Several = Metrics | MetricCollection | Sequence[One]
+# attributes that are the same in members that synchronize alike
+_SYNC_SETTINGS = itemgetter(
+    "dist_sync_fn",
+    "process_group",
+    "distributed_available_fn",
+    "_to_sync",
+    "_is_synced",
+    "_device",
+    "compute_with_cache",
+)
 
 
 class Monitor(TypedDict):
@@ -40,33 +55,34 @@ class Monitor(TypedDict):
     mode: Literal["max", "min"]
 
 
-class RankCollection(HoldingCollection):
-    """A ``MetricCollection`` of rank metrics that rank each batch once and keep one store of rows for all.
+class RankCollection(MetricCollection):
+    """A ``MetricCollection`` of rank metrics that ranks each batch once and stores its rows once for all metrics.
 
     Args:
         metrics: names (any synonym), ``RankMetric`` instances, or a dict of key -> name or instance; None: mrr, mr,
-            hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they say
-            their own; instances and dict entries are taken as they are.
-        *additional_metrics: more of them, unless metrics is a dict.
-        views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; pairs without a meaning
+            hits_at_1/3/10, amri, adjusted_mrr, z_mrr. Names multiply with views, rank_types and sides unless they
+            contain their own; instances and dict entries stay as they are.
+        *additional_metrics: more metrics, unless metrics is a dict.
+        views: one or several of "base", "normalized", "adjusted_index", "z_score", "p_value"; undefined combinations
             are left out.
         rank_types: of "realistic", "optimistic", "pessimistic", "expected". p-values are computed from pessimistic
             ranks, whatever the rank type.
         sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update. Or two labels of your own that stand for head and tail, ("i2t", "t2i") say, and maybe "both".
-        average: "micro" or "macro", of names that do not say theirs.
-        expectation: what gives null moments; None: exact.
+            in update. Or two labels of your own that stand for head and tail, for example ("i2t", "t2i"), with or
+            without "both".
+        average: "micro" or "macro", for names without their own.
+        expectation: computes null moments; None: exact.
         storage: "ranks" or "counts", as in ``RankMetric``.
-        prefix: put before every key, for example "val/".
-        postfix: put behind every key.
-        compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, and without effect: there is one
-            group always, for all members share one store of rows, whatever they compute.
+        prefix: before every key, for example "val/".
+        postfix: after every key.
+        compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, without effect: all members are one
+            group, because they share one buffer of rows.
         **kwargs: those of ``torchmetrics.Metric``, for every member.
 
     Raises:
         TypeError: if metrics are of another kind.
-        ValueError: for unknown names (with the nearest) or options, keys that a logger would refuse, and combinations
-            without a meaning that are asked for by name.
+        ValueError: for unknown names (with the nearest) or options, keys that a logger would not accept, and undefined
+            combinations that are requested by name.
 
     Example:
         >>> import torch
@@ -76,6 +92,13 @@ class RankCollection(HoldingCollection):
         >>> collection.compute()
         {'val/mrr': tensor(0.7500, dtype=torch.float64), 'val/amri': tensor(0.5000, dtype=torch.float64)}
     """
+
+    # TorchScript compiles all other properties of a module
+    __jit_unused_properties__: ClassVar[list[str]] = [
+        *MetricCollection.__jit_unused_properties__,
+        "measures",
+        "_first",
+    ]
 
     def __init__(
         self,
@@ -97,10 +120,12 @@ class RankCollection(HoldingCollection):
         self._selection = Selection(
             views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
         )
+        super().__init__({}, prefix=prefix, postfix=postfix)
         self._options: dict[str, Any] = {"storage": storage, **kwargs}
         self.storage = storage
-        super().__init__(prefix, postfix)
-        self._labels = self._selection.labels
+        self.is_released = False  # whether other collections may have taken the members, to update them
+        self._persistent_rows = False
+        self._buffer = RowBuffer(merges=storage == "counts")
         if metrics is None and additional_metrics:
             raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
@@ -108,11 +133,13 @@ class RankCollection(HoldingCollection):
             if key not in self._modules:
                 raise ValueError(f"compute_groups must hold lists of {', '.join(self._modules)}; got {key!r}")
 
+    # --- members
+
     def add_metrics(  # type: ignore[override]  # names are metrics here
         self, metrics: Several, *additional_metrics: One
     ) -> None:
         """Add metrics, as the constructor takes them; they see all rows so far."""
-        if not hasattr(self, "_persistent_rows"):  # torchmetrics calls this before the store exists
+        if "_buffer" not in vars(self):  # the constructor of torchmetrics calls it
             return
         if additional_metrics:
             if isinstance(metrics, Mapping):
@@ -133,7 +160,22 @@ class RankCollection(HoldingCollection):
             members[key] = member
         if not self._modules and not members:
             raise ValueError("metrics is empty: pass at least one metric, or None for the default ones")
-        self._hold(members)
+        self._share()
+        for key, member in members.items():
+            if (other := member.rows.collection) is not None:
+                other.is_released = True
+            member.persistent(False)
+            vars(member)["_rows"] = self._buffer
+            self[key] = member
+        self._enable_compute_groups = self._groups_checked = True
+        self._groups = {0: [str(key) for key in self._modules]}
+        members_now = self._members()
+        self._has_queries = any(member._has_queries for member in members_now)
+        # an update checks the first member and the first that needs a side or group: its cost is independent of the
+        # number of members
+        strictest = {(m.measure.side == "both", m.measure.average): m for m in reversed(members_now)}
+        others = [member for member in strictest.values() if member is not members_now[0]]
+        self._checked = (members_now[0], *others)
 
     def _entries(
         self, metrics: Metrics | MetricCollection | Sequence[MetricLike | MetricCollection]
@@ -146,30 +188,111 @@ class RankCollection(HoldingCollection):
             return
         yield from cast("Iterator[tuple[str, Measure | RankMetric]]", self._selection.entries(cast("Metrics", metrics)))
 
+    def _members(self) -> list[RankMetric]:
+        return list(self._modules.values())  # type: ignore[arg-type]
+
+    @property
+    def _first(self) -> RankMetric:
+        return next(iter(self._modules.values()))  # type: ignore[return-value]
+
+    def _share(self) -> None:
+        """Let all members refer to the buffer; raise if another collection took or updated one in the meantime."""
+        for member in self._members():
+            rows, other = member.rows, member.rows.collection
+            # _from_collection: torchmetrics sets it on metrics that come with a collection
+            if getattr(member, "_from_collection", False) if other is None else other is not self:
+                raise TorchMetricsUserError(
+                    f"{member.key!r} was taken over by another collection: update that one, or give it a clone()"
+                )
+            if rows and rows is not self._buffer and rows.content is not self._buffer.content:
+                raise TorchMetricsUserError(
+                    f"{member.key!r} was updated apart from its RankCollection: reset the collection, or update a clone"
+                )
+        for member in self._members():
+            vars(member)["_rows"] = self._buffer
+        self._buffer.owner = ref(self)
+        self.is_released = False
+
+    # --- update, compute, forward, reset
+
+    update = RankMetric.update  # it calls the next two methods
+
+    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
+        if side is not None:
+            side = self._selection.labels.get(side, side)
+        for member in self._checked:
+            member._validate_update(preds, side, group)
+        if self.is_released:
+            self._share()
+        return side  # type: ignore[return-value]  # checked with the rows
+
+    def _append(self, block: Tensor, updates: int = 1) -> None:
+        block = checked_block(block, self._has_queries, self._checked[0].compute_on_cpu)
+        with LOCK:
+            self._buffer.add(block, updates)
+
+    @eager
+    def compute(self) -> dict[str, Tensor]:
+        """Values of all metrics, 0-d float64, after one gather across processes."""
+        members = self._members()
+        states = list(map(vars, members))
+        rows, settings = self._buffer, _SYNC_SETTINGS(states[0])
+        alike = all(
+            state["_rows"] is rows and type(member).compute is RankMetric.compute and _SYNC_SETTINGS(state) == settings
+            for member, state in zip(members, states, strict=True)
+        )
+        if not alike or not rows.updates or members[0]._computed is not None:
+            return super().compute()
+        # without the wrappers of torchmetrics, which take longer than the values
+        analysis = self._synced_analysis()
+        values = as_values([member.measure.value(analysis) for member in members], members[0]._value_device)
+        if members[0].compute_with_cache:
+            for state, value in zip(states, values, strict=True):
+                state["_value"] = value, rows.content
+        return dict(zip(map(str, self.keys()), values, strict=True))
+
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> dict[str, Tensor]:
-        """Update with a batch and give the values of that batch alone."""
+        """Update with a batch and return the values of this batch alone."""
         self.update(*args, **kwargs)
-        leader = self._leader
-        batch = RowStore(leader.rows[-1:])
-        if leader.dist_sync_on_step and leader.distributed_available_fn():
-            gather = leader.dist_sync_fn or gather_all_tensors
-            batch = batch.gathered(lambda: batch[0], leader.device, gather, leader.process_group)
-        analysis = batch.analysis()
-        values = as_values([member.measure.value(analysis) for member in self._members()], leader._value_device)
-        for member, value in zip(self._members(), values, strict=True):
+        members = self._members()
+        values = values_of_last(members)
+        for member, value in zip(members, values, strict=True):
             member._forward_cache = value
         return dict(zip(map(str, self.keys()), values, strict=True))
 
+    def reset(self) -> None:
+        """Remove all ranking tasks."""
+        super().reset()
+        self._buffer.empty()  # which is that of no member if other collections updated all of them
+
+    def merge_state(self, other: "RankCollection") -> None:
+        """Add the rows of another collection, as if its updates had been made here."""
+        if not isinstance(other, RankCollection):
+            raise TypeError(f"other must be a RankCollection, got {type(other).__name__}")
+        rows = other._first.rows
+        block = rows.as_one(self._first.device)
+        self._validate(HasRows(block), None, None)
+        self._append(block, rows.updates)
+
+    def _synced_analysis(self) -> Analysis:
+        first = self._first
+        with first.sync_context(
+            dist_sync_fn=first.dist_sync_fn, should_sync=first._to_sync, should_unsync=first._should_unsync
+        ):
+            return first.rows.analysis()
+
+    # --- names, tables and statistics
+
     @staticmethod
     def names() -> list[str]:
-        """Canonical names of all metrics, ``<k>`` and ``<p>`` standing for numbers; a view goes before: ``z_mrr``."""
+        """Canonical names of all metrics, with ``<k>`` and ``<p>`` for numbers; a view is a prefix: ``z_mrr``."""
         return list(all_names())
 
     @property
     def measures(self) -> dict[str, Measure]:
-        """What each key stands for, in the order of the keys."""
+        """The measure of each key, in the order of the keys."""
         return {str(key): member.measure for key, member in zip(self.keys(), self._members(), strict=True)}
 
     def monitor(self, metric: str) -> Monitor:
@@ -195,44 +318,52 @@ class RankCollection(HoldingCollection):
         """Return the direction of a metric: "max" if higher is better, else "min"; arguments of ``monitor``."""
         return self.monitor(metric)["mode"]
 
-    def table(self) -> RankTable:
+    def table(self) -> "RankTable":
         """All rows of all processes, sorted, distinct and counted, on the CPU."""
+        from torchrankmetrics.table.rank_table import RankTable
+
         return RankTable(torch.from_numpy(self._synced_analysis().table_rows.copy(order="K")))
 
-    def local_table(self) -> RankTable:
-        """The rows of this process, in the order they came (merged with storage="counts"); nothing is synchronised."""
-        return RankTable(self._leader.rows.as_one(self._leader.device))
+    def local_table(self) -> "RankTable":
+        """The rows of this process in the order of the updates (merged with storage="counts"), not synchronized."""
+        from torchrankmetrics.table.rank_table import RankTable
 
-    def summary(self) -> Summary:
+        return RankTable(self._first.rows.as_one(self._first.device))
+
+    def summary(self) -> "Summary":
         """Base value, adjusted index and z-score of every metric, by side: print it, or read ``rows``."""
+        from torchrankmetrics.metrics.summary import summarize
+
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Standard error of every p-value asked for, from simulating it; 0.0 where the law is at hand. Synchronises."""
+        """Standard error of every requested p-value: of its simulation, 0.0 if it is computed. Synchronizes."""
         analysis = self._synced_analysis()
         return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 
-    def breakdown(self, names: Names = None) -> Breakdown:
-        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronises."""
+    def breakdown(self, names: "Names" = None) -> "Breakdown":
+        """Tabulate count, base value, adjusted index and z-score by group; names: id -> name. Synchronizes."""
+        from torchrankmetrics.metrics.breakdown import break_down
+
         return break_down(self._synced_analysis(), self.measures.values(), names)
 
     def confidence_intervals(
         self,
         confidence_level: float = 0.95,
-        method: Method = "normal",
-        cluster: Cluster | None = None,
+        method: "Method" = "normal",
+        cluster: "Cluster | None" = None,
         *,
         n_resamples: int = 2000,
         seed: int = 0,
-    ) -> Intervals:
-        """Intervals of every metric: what it would be on other tasks of the same kind. Synchronises like ``compute``.
+    ) -> "Intervals":
+        """Intervals of the values that every metric has on other tasks of the same kind. Synchronizes.
 
         Args:
             confidence_level: in (0, 1).
-            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentised for means of f,
-                percentiles for all else); Wilson's for hits with both. The median has a bootstrap only, extremes none.
-            cluster: what is drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned with
-                the rows of ``table()``; None: every task is on its own.
+            method: "normal" (means of f, corrected for skewness) or "bootstrap" (studentized for means of f,
+                percentiles for others); Wilson's for hits with both. The median has a bootstrap only, extremes none.
+            cluster: rows that are drawn together: "group", "sample_id" (both sides of a triple), or int64 keys aligned
+                with the rows of ``table()``; None: every task is independent.
             n_resamples: number of bootstrap samples.
             seed: of the bootstrap.
 
@@ -240,8 +371,46 @@ class RankCollection(HoldingCollection):
             TypeError, ValueError: for bad options, keys that do not fit, and fewer than two tasks or clusters.
 
         Views are affine: their moments, given by the candidate counts, stay fixed. p-values and counts are left out.
-        Warns of intervals whose error rests on fewer than 5 tasks or clusters: they may well miss.
+        Warns of intervals that rest on fewer than 5 effective tasks or clusters: their coverage is unreliable.
         """
-        return confidence_intervals(
-            self._synced_analysis(), self.measures, confidence_level, method, cluster, n_resamples, seed
+        from torchrankmetrics.inference.intervals import confidence_intervals
+
+        analysis = self._synced_analysis()
+        return confidence_intervals(analysis, self.measures, confidence_level, method, cluster, n_resamples, seed)
+
+    # --- overrides of torchmetrics
+
+    def items(self, keep_base: bool = False, copy_state: bool = True) -> Iterable[tuple[str, RankMetric]]:  # type: ignore[override]
+        """Keys and metrics, as of any ``MetricCollection``."""
+        self.is_released |= (
+            copy_state  # a plain MetricCollection takes members over through this call, and updates them
         )
+        return super().items(keep_base, copy_state)  # type: ignore[return-value]
+
+    def _compute_groups_create_state_ref(self, copy: bool = False) -> None:
+        """Do nothing: members refer to one buffer, and copies of it would miss later updates."""
+
+    def persistent(self, mode: bool = True) -> None:
+        """Choose whether rows are saved in the ``state_dict``: once for the collection, not once per metric."""
+        self._persistent_rows = mode
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        if not self.is_released:
+            self._buffer.owner = ref(self)  # a copy owns its buffer
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._persistent_rows:  # a MetricCollection has no state of its own
+            destination[prefix + KEY] = self._first.rows.as_one(self._first.device)
+            note_writer(destination, prefix)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        if (rows := loaded(state_dict, prefix, metadata, lists[-1], self._has_queries)) is not None:
+            updates = max(self._first.update_count, 1)
+            self.reset()
+            self._share()
+            self._append(rows.to(self._first.device), updates)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)

@@ -1,7 +1,7 @@
 """Measure: a metric with its view, rank type, side and average, applied to an analysis."""
 
 import math
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard, get_args
 
@@ -16,7 +16,7 @@ from torchrankmetrics.validation import check_choice, shown
 
 SIDES: tuple[Side, ...] = get_args(Side)
 AVERAGES: tuple[Average, ...] = get_args(Average)
-# how a key writes a view; the mean rank has words of its own
+# prefixes of keys; the mean rank has its own names
 VIEW_PREFIXES: dict[View, str] = {
     "base": "",
     "normalized": "normalized_",
@@ -29,22 +29,21 @@ _OWN_WORDS: dict[tuple[str, View], str] = {("mr", "normalized"): "amr", ("mr", "
 
 @dataclass(frozen=True)
 class Measure:
-    """A metric, and how it is seen: in which view, with which ranks, on which side, averaged how, against what chance.
+    """A metric with its view, rank type, side, average and expectation.
 
     Args:
-        definition: the mathematics, of tasks or of queries.
+        definition: a metric of ranking tasks or of queries.
         view: "base", "normalized", "adjusted_index", "z_score" or "p_value".
-        rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for metrics of queries realistic is expected.
+        rank_type: "realistic", "optimistic", "pessimistic" or "expected"; for query metrics realistic means expected.
             p-values are computed from pessimistic ranks whatever the rank type.
         side: "head", "tail", or "both" for the union of the tasks.
         average: "micro" (every task weighs the same) or "macro" (every group does).
-        expectation: what gives moments by chance; those of metrics of queries are exact whatever it is.
-        side_names: what keys call head and tail.
+        expectation: provider of null moments; moments of query metrics are always exact.
+        side_names: names of head and tail in keys.
 
     Raises:
         TypeError: if the definition or the expectation is of another type.
-        ValueError: for an unknown option, or a combination without a meaning or without an expectation; the message
-            says what would work.
+        ValueError: for an unknown option, or an undefined combination.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> Measure(MEAN_RANK, "adjusted_index", side="head").key
@@ -64,7 +63,9 @@ class Measure:
         if not isinstance(definition, MetricDefinition):
             got = type(definition).__name__
             raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
-        if not isinstance(self.expectation, ExactExpectation | ExpectationProvider):  # a protocol alone is slow to ask
+        if not isinstance(
+            self.expectation, ExactExpectation | ExpectationProvider
+        ):  # isinstance of a protocol alone is slow
             raise TypeError(
                 f"expectation must have a method moments(definition, counts, weight), got {shown(self.expectation)}"
             )
@@ -89,13 +90,13 @@ class Measure:
 
     @property
     def side_name(self) -> str:
-        """What the side is called."""
+        """Name of the side in keys."""
         head, tail = self.side_names
         return {"head": head, "tail": tail}.get(self.side, self.side)
 
     @property
     def higher_is_better(self) -> bool | None:
-        """Direction of the value in its view; None for dispersion, counts and the tie rate."""
+        """Direction of the value in the view; None for dispersion, counts and the tie rate."""
         return self.definition.direction(self.view)
 
     @property
@@ -119,9 +120,7 @@ class Measure:
     def base(self, analysis: Analysis) -> float:
         """Base value, NaN without tasks; computed once for all measures that differ in view or expectation alone."""
         key = self.definition, self.rank_type, self.side, self.average
-        if (value := analysis.base_values.get(key)) is None:
-            value = analysis.base_values[key] = self.definition.value(self.sample(analysis), self.rank_type)
-        return value
+        return analysis.once(key, lambda: self.definition.value(self.sample(analysis), self.rank_type))
 
     def value(self, analysis: Analysis) -> float:
         """Value in the view; NaN without tasks and, with one warning per analysis, for zero variance under the null."""
@@ -139,14 +138,12 @@ class Measure:
         return self._p_value(analysis)[0]
 
     def p_value_error(self, analysis: Analysis) -> float:
-        """Standard error of a simulated p-value; 0 where it is computed."""
+        """Standard error of a simulated p-value; else by how much it may be too large, 0 if that is below 0.1%."""
         return self._p_value(analysis)[1]
 
     def _p_value(self, analysis: Analysis) -> tuple[float, float]:
-        key: Hashable = (self.definition, self.side, self.average)
-        if key not in analysis.p_values:
-            analysis.p_values[key] = self.definition.log_p_value(self.sample(analysis))
-        return analysis.p_values[key]
+        key = self.definition, self.side, self.average
+        return analysis.once(key, lambda: self.definition.log_p_value(self.sample(analysis)))
 
     def _in_view(self, base: float, analysis: Analysis) -> float:
         if self.view == "base":
@@ -179,16 +176,16 @@ class Measure:
 
 
 class Measured(Protocol):
-    """A ``RankMetric``, as far as what it measures goes."""
+    """An object with a measure, such as a ``RankMetric``."""
 
     measure: Measure
 
 
 def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
-    """Whether an entry is a measure or holds one.
+    """Whether an entry is a measure or has one.
 
     Raises:
-        TypeError: for a class of metrics: which of them is meant, it does not say.
+        TypeError: for a class of metrics instead of an instance.
     """
     found = isinstance(entry, Measure) or isinstance(getattr(entry, "measure", None), Measure)
     if found and isinstance(entry, type):
@@ -197,5 +194,5 @@ def has_measure(entry: object) -> TypeGuard[Measure | Measured]:
 
 
 def measure_of(entry: Measure | Measured) -> Measure:
-    """The measure of an entry: a metric holds one."""
+    """Return the measure of an entry."""
     return entry if isinstance(entry, Measure) else entry.measure

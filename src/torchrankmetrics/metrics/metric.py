@@ -1,57 +1,50 @@
-"""`RankMetric`: one metric as a torchmetrics Metric; its attributes follow from its measure."""
+"""`RankMetric`: one metric as a torchmetrics Metric, with `update` for it and for collections."""
 
-from collections.abc import Callable
-from typing import Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, cast, get_args, overload
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from lightning_utilities import apply_to_collection
 from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities.distributed import gather_all_tensors
 from torchmetrics.utilities.exceptions import TorchMetricsUserError
+from torchmetrics.wrappers import BootStrapper
 
 from torchrankmetrics.definitions.candidates import Moments
-from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.metrics.analysis import Analysis, Average, Side
+from torchrankmetrics.errors import told
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
-from torchrankmetrics.metrics.state import RowState, checked
-from torchrankmetrics.metrics.store import REWRITING, Gather, TakesBatches, as_values
-from torchrankmetrics.metrics.views import View
+from torchrankmetrics.metrics.state import (
+    KEY,
+    LOCK,
+    Gather,
+    RowBuffer,
+    as_values,
+    checked_block,
+    loaded,
+    note_writer,
+    validated,
+)
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
-from torchrankmetrics.ranking.arrays import Integers, as_array
-from torchrankmetrics.table.blocks import Preds
-from torchrankmetrics.table.canonical import canonical_rows
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.ranking.arrays import Integers, Numbers, as_array
+from torchrankmetrics.ranking.exclude import Exclude
+from torchrankmetrics.ranking.tasks import Target
+from torchrankmetrics.ranking.tolerance import Tolerance
+from torchrankmetrics.table.blocks import Preds, make_block
+from torchrankmetrics.table.columns import HasRows, empty_rows
 from torchrankmetrics.validation import TaskSide, check_choice
 
-Fact = TypeVar("Fact")
-
-
-class OfMeasure(Generic[Fact]):
-    """An attribute of a metric and of its class; None on a class whose measure is open.
-
-    Args:
-        read: gives it from the measure.
-    """
-
-    def __init__(self, read: Callable[[Measure], Fact]) -> None:
-        self._read = read
-
-    @overload
-    def __get__(self, metric: None, owner: type) -> Fact | None: ...
-    @overload
-    def __get__(self, metric: object, owner: type) -> Fact: ...
-    def __get__(self, metric: Any, owner: type) -> Fact | None:
-        measure = getattr(owner if metric is None else metric, "measure", None)
-        return None if measure is None else self._read(measure)
-
-    def __set__(self, metric: Any, value: Any) -> None:
-        raise AttributeError("what a metric measures is said when it is made: build another one")
-
+if TYPE_CHECKING:
+    from torchrankmetrics.metrics.collection import RankCollection
 
 Storage = Literal["ranks", "counts"]
 
@@ -68,10 +61,34 @@ class HostOptions(TypedDict, total=False):
     compute_with_cache: bool
 
 
-_COMPACT_FROM = 1 << 16
+Value = TypeVar("Value")
+_FRAMES = 16  # from ``update`` to the wrapper, with arithmetic of metrics between
+_IN_STEP = (Tensor, int, float, type(None))
 
 
-class RankMetric(TakesBatches, RowState):
+class MeasureAttribute(Generic[Value]):
+    """An attribute of a metric and of its class, computed from the measure; None on a class without a measure.
+
+    Args:
+        read: from the measure to the attribute.
+    """
+
+    def __init__(self, read: Callable[[Measure], Value]) -> None:
+        self._read = read
+
+    @overload
+    def __get__(self, metric: None, owner: type) -> Value | None: ...
+    @overload
+    def __get__(self, metric: object, owner: type) -> Value: ...
+    def __get__(self, metric: Any, owner: type) -> Value | None:
+        measure = getattr(owner if metric is None else metric, "measure", None)
+        return None if measure is None else self._read(measure)
+
+    def __set__(self, metric: Any, value: Any) -> None:
+        raise AttributeError("the measure of a metric is fixed at construction; create a new metric instead")
+
+
+class RankMetric(Metric):
     """Any rank metric as a stateful, distributed ``torchmetrics.Metric`` with a 0-d float64 value.
 
     Args:
@@ -89,8 +106,8 @@ class RankMetric(TakesBatches, RowState):
 
     Raises:
         TypeError: if the definition is neither.
-        ValueError: for an unknown name (with the nearest) or option, an option that differs from what the name says,
-            or a combination without a meaning or without an expectation.
+        ValueError: for an unknown name (with the nearest) or option, an option that differs from the name's,
+            or a combination that is undefined or has no expectation.
 
     Example:
         >>> import torch
@@ -110,22 +127,24 @@ class RankMetric(TakesBatches, RowState):
         *Metric.__jit_unused_properties__,
         "rows",
         "dtype",
+        "update_called",
+        "update_count",
         "_computed",
+        "_update_count",
         "_value_device",
-        "_keeps_counts",
     ]
     __jit_ignored_attributes__: ClassVar[list[str]] = [*Metric.__jit_ignored_attributes__, "measure"]
     measure: Measure
-    definition: OfMeasure[Definition] = OfMeasure(lambda measure: measure.definition)
-    view: OfMeasure[View] = OfMeasure(lambda measure: measure.view)
-    rank_type: OfMeasure[RankType] = OfMeasure(lambda measure: measure.rank_type)
-    side: OfMeasure[Side] = OfMeasure(lambda measure: measure.side)
-    average: OfMeasure[Average] = OfMeasure(lambda measure: measure.average)
-    expectation: OfMeasure[ExpectationProvider] = OfMeasure(lambda measure: measure.expectation)
-    key: OfMeasure[str] = OfMeasure(lambda measure: measure.key)
-    higher_is_better: OfMeasure[bool | None] = OfMeasure(lambda measure: measure.higher_is_better)
-    plot_lower_bound: OfMeasure[float | None] = OfMeasure(lambda measure: measure.bounds[0])
-    plot_upper_bound: OfMeasure[float | None] = OfMeasure(lambda measure: measure.bounds[1])
+    definition: MeasureAttribute[Definition] = MeasureAttribute(lambda measure: measure.definition)
+    view: MeasureAttribute[View] = MeasureAttribute(lambda measure: measure.view)
+    rank_type: MeasureAttribute[RankType] = MeasureAttribute(lambda measure: measure.rank_type)
+    side: MeasureAttribute[Side] = MeasureAttribute(lambda measure: measure.side)
+    average: MeasureAttribute[Average] = MeasureAttribute(lambda measure: measure.average)
+    expectation: MeasureAttribute[ExpectationProvider] = MeasureAttribute(lambda measure: measure.expectation)
+    key: MeasureAttribute[str] = MeasureAttribute(lambda measure: measure.key)
+    higher_is_better: MeasureAttribute[bool | None] = MeasureAttribute(lambda measure: measure.higher_is_better)
+    plot_lower_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[0])
+    plot_upper_bound: MeasureAttribute[float | None] = MeasureAttribute(lambda measure: measure.bounds[1])
     _forward_cache: Any
 
     def __init__(
@@ -142,47 +161,175 @@ class RankMetric(TakesBatches, RowState):
     ) -> None:
         measure = as_measure(definition, expectation, view=view, rank_type=rank_type, side=side, average=average)
         check_choice("storage", storage, get_args(Storage))
+        vars(self).update(_rows=RowBuffer(merges=storage == "counts"), _value=None)  # which torchmetrics initializes
         super().__init__(**kwargs)
         self.measure = measure
-        self._has_queries = measure.definition.of_tasks is None
         self.storage = storage
-        self._holder = None
-        self.add_state("rows", [], dist_reduce_fx="cat")
+        self._has_queries = measure.definition.of_tasks is None
+        self.add_state(KEY, [], dist_reduce_fx="cat")
+
+    # --- what torchmetrics stores with each metric, here stored with the rows that several metrics share
+
+    @property
+    def rows(self) -> RowBuffer:
+        """The blocks of rows, the state of the metric."""
+        buffer: RowBuffer = self.__dict__["_rows"]  # read in every update; vars() takes twice as long
+        return buffer
+
+    @rows.setter
+    def rows(self, blocks: Iterable[Tensor]) -> None:
+        if not isinstance(blocks, RowBuffer):
+            blocks = RowBuffer(blocks, self.rows.updates, self.rows.merges)
+        elif blocks.collection is None and (blocks.owner is None or blocks.owner() is not self):
+            blocks.owner = None  # torchmetrics shares it within a compute group
+        vars(self)["_rows"] = blocks
+
+    @property
+    def _update_count(self) -> int:
+        return self.rows.updates
+
+    @_update_count.setter
+    def _update_count(self, count: int) -> None:
+        self.rows.updates = count
+
+    @property
+    def _computed(self) -> Any:
+        value, content = self.__dict__["_value"] or (None, None)
+        return value if content is self.rows.content else None
+
+    @_computed.setter
+    def _computed(self, value: Any) -> None:
+        vars(self)["_value"] = None if value is None else (value, self.rows.content)
 
     @property
     def dtype(self) -> torch.dtype:
         """float64, that of the value, whatever the metric was cast to; rows are int64."""
         return torch.float64
 
+    @property
+    def _value_device(self) -> torch.device:
+        # a metric built on the meta device may be updated with real scores
+        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
+
+    # --- update, compute, forward, reset
+
+    @eager
+    @told
+    def update(
+        self: "RankMetric | RankCollection",
+        preds: Preds,
+        target: Target | None = None,
+        *,
+        exclude: Exclude = None,
+        side: TaskSide | str | None = None,
+        group: Integers | None = None,
+        query: Integers | None = None,
+        weight: Numbers | None = None,
+        sample_id: Integers | None = None,
+        indexes: Integers | None = None,
+        backend: str = "auto",
+        tolerance: float | Tolerance = 0.0,
+    ) -> None:
+        """Rank a batch and store the ranks, or store existing ranks.
+
+        Args:
+            preds: (B, N) scores, a tensor or an array, higher is better, never modified; or a ``Ranks``, then without
+                target and exclude; or a ``RankTable``, then alone. A metric of one side, or a macro average, reads the
+                side or group of all rows of the table, which synchronizes with an accelerator. With ``indexes``, (T,)
+                scores.
+            target: as in ``rank_scores``, several relevant items per row too; bool (T,) with ``indexes``.
+            exclude: as in ``rank_scores``, padding too; bool (T,) with ``indexes``.
+            side: "head", "tail" or "relation", the predicted side.
+            group: (tasks,) integers, or one int; with labels (B, N) or lists (B,), one per row; (T,) with ``indexes``.
+            query: (B,) integers >= 0 or one; (tasks,) with ranks, (T,) with ``indexes``. The relevant items of one
+                query may be spread over several updates. In that case ``exclude`` must list all of them (including the
+                target) or none. None: the relevant items of a row are a whole query.
+            weight: numbers >= 0, or one, of the shape of group; a ranking task of weight zero is dropped.
+            sample_id: (tasks,) integers, (T,) with ``indexes``; repeats of (side, sample id) count once.
+            indexes: (T,) integers, the query of each flat score, as in torchmetrics' retrieval; each query is whole.
+            backend: as in ``rank_scores``.
+            tolerance: as in ``rank_scores``; not with ranks or ``indexes``.
+
+        Raises:
+            TypeError, ValueError, IndexError: for bad input, before the state changes.
+        """
+        task_side = self._validate(preds, side, group)
+        if isinstance(self, Metric):  # the only kind that a BootStrapper holds
+            _check_resampling(preds, target, exclude, group, weight, sample_id, query, indexes)
+        if isinstance(preds, Tensor) and preds.is_meta:  # a tensor without values has no ranks, as in torchmetrics
+            self._append(empty_rows(preds.device))
+            return
+        block = make_block(
+            preds,
+            target,
+            exclude,
+            indexes=indexes,
+            backend=backend,
+            tolerance=tolerance,
+            side=task_side,
+            group=group,
+            weight=weight,
+            sample_id=sample_id,
+            query=query,
+        )
+        self._append(block)
+
     @eager
     def compute(self) -> Tensor:
         """Value of the metric in its view over all tasks so far: 0-d float64, NaN without tasks or where undefined."""
-        return self._as_value(self.rows.analysis())
+        return as_values([self.measure.value(self.rows.analysis())], self._value_device)[0]
 
+    # torchmetrics resets before it updates, so that an error loses earlier rows, and copies all blocks
     @torch.jit.unused
     @eager
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Update with a batch and give the value of that batch alone."""
-        self._check_free()
-        before = dict(vars(self))
-        self.rows.shared = True
-        try:
-            value: Tensor = super().forward(*args, **kwargs)
-        except BaseException:
-            vars(self).update(before)  # torchmetrics resets before it updates
-            raise
-        self._bound()
+        """Update with a batch and return the value of this batch alone."""
+        self.update(*args, **kwargs)
+        (value,) = values_of_last([self])
+        self._forward_cache = value
         return value
+
+    def reset(self) -> None:
+        """Remove all ranking tasks; for a member of a RankCollection, those of the whole collection."""
+        rows: Any = self._cache[KEY] if self._is_synced and self._cache else self.rows
+        if rows.collection is not None:
+            rows.empty()
+        else:  # others may refer to the old one
+            rows = RowBuffer(merges=self.storage == "counts")
+        vars(self)["_rows"] = rows
+        super().reset()
+
+    def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
+        """Add the rows of another metric, as if its updates had been made here.
+
+        Args:
+            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
+
+        Raises:
+            TypeError, ValueError, IndexError: for another metric, and rows that an update would not accept.
+        """
+        updates = 1
+        if isinstance(incoming_state, RankMetric):
+            if self.key != incoming_state.key:
+                raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
+            rows, updates = incoming_state.rows.as_one(self.device), incoming_state.update_count
+        elif isinstance(incoming_state, dict) and KEY in incoming_state:
+            rows = validated(incoming_state[KEY], self._has_queries).to(self.device)
+        else:
+            super().merge_state(incoming_state)  # raises
+            return
+        self._validate(HasRows(rows), None, None)
+        self._append(rows, updates)
 
     def moments(
         self, num_candidates: npt.ArrayLike, *, weight: npt.ArrayLike | None = None, num_answers: npt.ArrayLike = 1
     ) -> Moments:
-        """Mean and variance of the base value under random ranking; needs no data.
+        """Return mean and variance of the base value under random ranking; needs no data.
 
         Args:
             num_candidates: (tasks,) integers >= 1, or (queries,).
             weight: numbers >= 0 of that shape; None: equal.
-            num_answers: (queries,) integers from 1 to num_candidates, or one; for metrics of queries alone.
+            num_answers: (queries,) integers from 1 to num_candidates, or one; for query metrics only.
         """
         given: dict[str, Any] = {"num_candidates": num_candidates, "weight": weight, "num_answers": num_answers}
         num_candidates, weight, num_answers = (
@@ -192,117 +339,136 @@ class RankMetric(TakesBatches, RowState):
         measure = self.measure
         return measure.definition.moments_of_counts(num_candidates, num_answers, weight, measure.expectation)
 
-    def merge_state(self, incoming_state: "dict[str, Any] | Metric") -> None:
-        """Take over the rows of another metric, as if its updates had been made here.
-
-        Args:
-            incoming_state: the same metric, or a dict with its ``rows``, a list of int64 (n, 10) tensors.
-
-        Raises:
-            TypeError, ValueError, IndexError: for another metric, and rows that an update would refuse.
-        """
-        self._check_free()
-        if isinstance(incoming_state, RankMetric):
-            if self.key != incoming_state.key:
-                raise ValueError(f"incoming_state must be the same metric, {self.key!r}; got {incoming_state.key!r}")
-            self._check_update(RankTable(incoming_state.rows.as_one(self.device)), None, None)
-        elif isinstance(incoming_state, dict) and "rows" in incoming_state:
-            incoming_state = {"rows": [checked(incoming_state["rows"], self._has_queries).to(self.device)]}
-            self._check_update(RankTable(incoming_state["rows"][0]), None, None)
-        super().merge_state(incoming_state)
-        self._update_count += max(getattr(incoming_state, "_update_count", 1), 0)
-        self._bound()
-
-    def reset(self) -> None:
-        """Forget all tasks; a RankCollection that holds the metric has one list of them, and forgets them, too."""
-        holder = self._holding()
-        for metric in [self] if holder is None or not self.rows else holder._members():
-            metric.rows = []  # a new list: others may hold the old one
-            RowState.reset(metric)
-
     def plot(self, val: Any = None, ax: Any = None) -> Any:
         """Plot one or several values; returns ``(fig, ax)``. Needs matplotlib."""
         return self._plot(val, ax)
-
-    def set_dtype(self, dst_type: str | torch.dtype) -> "RankMetric":
-        """Do nothing: rows are int64 and values float64, whatever the model's dtype."""
-        return self
 
     def extra_repr(self) -> str:
         """Show the key in ``print(metric)``."""
         return self.measure.key
 
-    def _as_value(self, analysis: Analysis) -> Tensor:
-        return as_values([self.measure.value(analysis)], self._value_device)[0]
-
-    def _check_free(self) -> None:
-        if self._holding() is not None:
+    def _validate(self, preds: Any, side: str | None, group: Integers | None) -> TaskSide | None:
+        """Raise for an update that does not fit, before anything is ranked; return the side under its stored name."""
+        collection = self.rows.collection
+        if collection is not None and not collection.is_released:
             raise TorchMetricsUserError(
-                f"{self.key!r} is held by a RankCollection, which ranks once for all its metrics: update the collection"
+                f"{self.key!r} is in a RankCollection, which ranks once for all its metrics: update the collection"
             )
+        self._validate_update(preds, side, group)
+        return side  # type: ignore[return-value]  # checked with the rows
 
-    def _admit(self, preds: Preds, side: str | None, group: Integers | None) -> TaskSide | None:
-        if self._holder is not None:
-            self._check_free()
-        self._check_update(preds, side, group)
-        return cast("TaskSide | None", side)
-
-    def _keep(self, block: Tensor) -> None:
-        if self._has_queries:
-            from torchrankmetrics.table.queries import check_queries
-
-            check_queries(block)
-        if self.storage == "counts":  # its own: who is updated is free
-            self._bound()
-        with REWRITING:
-            if self.rows.shared:
-                self.rows = list(self.rows)
-            self.rows.append(block)
-
-    def _check_update(self, preds: Preds, side: str | None, group: Integers | None) -> None:
+    def _validate_update(self, preds: Any, side: str | None, group: Integers | None) -> None:
         if self._is_synced:
             raise TorchMetricsUserError("update of a synced metric would be lost by unsync(); call unsync() first")
         measure = self.measure
-        if measure.side != "both" and side is None and not (isinstance(preds, RankTable) and preds.has_sides()):
+        if measure.side != "both" and side is None and not (isinstance(preds, HasRows) and preds.has_sides()):
             known = ", ".join(map(repr, measure.side_names))
             raise ValueError(
-                f"side must be passed to update ({known} or 'relation'), or stand in every row of its RankTable: "
-                f"{self.key!r} counts one side only"
+                f"side must be passed to update ({known} or 'relation'), or be in every row of its RankTable: "
+                f"{self.key!r} uses the ranking tasks of one side only"
             )
-        if measure.average == "macro" and group is None and not (isinstance(preds, RankTable) and preds.has_groups()):
+        if measure.average == "macro" and group is None and not (isinstance(preds, HasRows) and preds.has_groups()):
             raise ValueError(
-                "group must be passed to update, or stand in every row of its RankTable: average='macro' weighs every "
-                "group the same"
+                "group must be passed to update, or be in every row of its RankTable: average='macro' gives every "
+                "group the same weight"
             )
 
-    def _holding(self) -> Any:
-        """The RankCollection that holds this metric, or None."""
-        return None if self._holder is None else self._holder()
+    def _append(self, block: Tensor, updates: int = 1) -> None:
+        block = checked_block(block, self._has_queries, self.compute_on_cpu)
+        with LOCK:
+            rows = self.rows
+            if rows.owner is None or rows.owner() is not self:
+                rows = vars(self)["_rows"] = RowBuffer(rows, rows.updates, self.storage == "counts")
+                rows.owner = ref(self)
+            rows.add(block, updates)
 
-    @property
-    def _keeps_counts(self) -> bool:
-        storage: Storage = (self._holding() or self).storage  # rows of a collection are kept its way
-        return storage == "counts"
+    # --- overrides of torchmetrics
 
-    def _bound(self) -> None:
-        """Merge equal rows where only their counts are kept; rarely: each time the rows have doubled."""
-        if self._keeps_counts and len(self.rows) > 1:
-            first, *later = map(len, self.rows)
-            if sum(later) >= max(_COMPACT_FROM, first):
-                self._compact()
+    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
+        return update  # torchmetrics counts an update, and drops the cached value, before it knows that the input fits
 
-    def _compact(self) -> None:
-        store = self.rows
-        with REWRITING, torch.inference_mode(False):  # what is kept outlives inference mode
-            blocks = list(store)  # other threads may append to the store meanwhile
-            rows, _ = canonical_rows(torch.cat(blocks).cpu().numpy(), drop_repeats=False)
-            store.rewrite([torch.from_numpy(rows).to(blocks[0].device)], len(blocks))
-
-    def _local_rows(self) -> Tensor:
-        if self._keeps_counts and len(self.rows) > 1:
-            self._compact()
-        return self.rows.as_one(self.device)
+    @contextmanager
+    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
+        """Synchronize inside, and restore the rows of this process afterwards even after an error."""
+        self.sync(*args, **kwargs)
+        try:
+            yield
+        finally:  # torchmetrics leaves the rows of all processes after an error
+            self.unsync(should_unsync=self._is_synced and should_unsync)
 
     def _sync_dist(self, dist_sync_fn: Gather = gather_all_tensors, process_group: Any = None) -> None:
-        group = process_group or self.process_group
-        self.rows = self.rows.gathered(self._local_rows, self.device, dist_sync_fn, group)
+        # torchmetrics gathers once per metric, and sends float32 without data
+        self.rows = self.rows.gathered(dist_sync_fn, process_group or self.process_group, self.device)
+
+    def _copy_state_dict(self) -> dict[str, Any]:
+        return {KEY: self.rows}  # torchmetrics copies blocks, which are never written in place
+
+    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RankMetric":
+        values = self._computed, self._forward_cache
+        super()._apply(fn, (*exclude_state, KEY))
+        if not self.compute_on_cpu:
+            self.rows.move(self.device)
+        # torchmetrics casts values to the dtype of the model, too
+        moved = [apply_to_collection(value, Tensor, Tensor.to, self._value_device) for value in values]
+        self._computed, self._forward_cache = moved
+        return self
+
+    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        if self._persistent[KEY]:
+            note_writer(destination, prefix)
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
+    ) -> None:
+        # torchmetrics takes any object as a state, and loads the rows of one process on all
+        if (rows := loaded(state_dict, prefix, metadata, lists[-1], self._has_queries)) is not None:
+            if (collection := self.rows.collection) is not None:
+                collection.is_released = True  # whose next update finds the difference
+            vars(self)["_rows"] = RowBuffer([rows.to(self.device)], max(self._update_count, 1), self.rows.merges)
+        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
+
+
+def values_of_last(metrics: Sequence[RankMetric]) -> tuple[Tensor, ...]:
+    """Values of metrics that share their rows, for the last update alone."""
+    first = metrics[0]
+    batch = RowBuffer(first.rows[-1:])
+    if first.dist_sync_on_step and first.distributed_available_fn():
+        batch = batch.gathered(first.dist_sync_fn or gather_all_tensors, first.process_group, first.device)
+    analysis = batch.analysis()
+    return as_values([metric.measure.value(analysis) for metric in metrics], first._value_device)
+
+
+def _check_resampling(
+    preds: Any, target: Any, exclude: Any, group: Any, weight: Any, sample_id: Any, query: Any, indexes: Any
+) -> None:
+    """Raise inside torchmetrics' ``BootStrapper`` for arguments whose first dimension is not the ranking task.
+
+    Raises:
+        ValueError: naming the argument. Pairs of two rows would be resampled like scores, and give a wrong number.
+    """
+    if not isinstance(preds, Tensor):
+        wrong = "preds"
+    elif not isinstance(target, Tensor) or (target.ndim != 1 and target.dtype != torch.bool):
+        wrong = "target"
+    elif query is not None or indexes is not None:  # a query that is drawn twice would have its relevant items twice
+        wrong = "query" if indexes is None else "indexes"
+    elif exclude is not None and not (
+        isinstance(exclude, Tensor) and exclude.dtype == torch.bool and exclude.ndim == 2
+    ):
+        wrong = "exclude"
+    elif not (isinstance(group, _IN_STEP) and isinstance(weight, _IN_STEP) and isinstance(sample_id, _IN_STEP)):
+        wrong = "arguments for single tasks (group, weight, sample_id)"
+    else:
+        return
+    frame, code = sys._getframe(1), BootStrapper.update.__code__
+    for _ in range(_FRAMES):  # the wrapper leaves no other trace on the metric
+        if frame.f_code is code:
+            raise ValueError(
+                f"{wrong} cannot be resampled by BootStrapper, which draws along the first dimension of tensors: pass "
+                "preds (B, N), target (B,), exclude as bool (B, N) and the rest as (B,) tensors, or use "
+                "RankCollection.confidence_intervals, which needs none of this"
+            )
+        if frame.f_back is None:
+            return
+        frame = frame.f_back

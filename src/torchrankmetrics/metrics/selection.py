@@ -18,22 +18,22 @@ Metrics = MetricLike | Sequence[MetricLike] | Mapping[str, MetricLike]
 """One, several, or by keys of one's own."""
 _KEY = re.compile(r"[a-z][a-z0-9_]*")
 _LABEL = re.compile(r"[a-z][a-z0-9]*")
-# what names say before the metric
+# qualifiers of names
 _WORDS = {*VIEWS, *RANK_TYPES, "micro", "macro", "z", "p", "adjusted", "normalized", "left", "right"}
 
 
 class Selection:
-    """How names become measures.
+    """Options that turn names into measures.
 
     Args:
-        views: multiply names that say no view; one string or several, as of the next two.
-        rank_types: multiply names that say no rank type.
-        sides: multiply names that say no side; two labels of one's own stand for head and tail.
-        expectation: of all of them.
-        average: of names that do not say their own.
+        views: applied to names without a view; one string or several, also for the next two.
+        rank_types: applied to names without a rank type.
+        sides: applied to names without a side; two other labels stand for head and tail.
+        expectation: provider of null moments for all.
+        average: for names without an average.
 
     Raises:
-        ValueError: if one of them is empty or holds an unknown entry.
+        ValueError: if one of them is empty or has an unknown entry.
     """
 
     def __init__(
@@ -52,12 +52,12 @@ class Selection:
         self.average = average
 
     def entries(self, metrics: Metrics) -> Iterator[tuple[str, Measure | Measured]]:
-        """Give keys with a ``Measure`` for each name, and what holds a measure as it is, in the order asked for.
+        """Yield keys with measures for names, and entries that have a measure unchanged, in the given order.
 
-        What a product and a name both ask for comes once.
+        Duplicates are dropped.
 
         Args:
-            metrics: a name, a definition, a ``Measure`` or what has a ``measure``; several; or a dict of key -> one.
+            metrics: a name, a definition, a ``Measure`` or an object with a ``measure``; several; or a dict of them.
 
         Raises:
             TypeError, ValueError: as ``RankCollection``.
@@ -84,7 +84,7 @@ class Selection:
                 if measure.key not in seen:
                     seen.add(measure.key)
                     yield measure.key, measure
-        if metrics and not seen:  # nothing was left of the products: the first of them says why
+        if metrics and not seen:  # every combination is undefined: raise the reason of the first
             self._parsed(metrics[0]).measure(view=self.views[0], rank_type=self.rank_types[0])
 
     def measures(self, metrics: Metrics) -> dict[str, Measure]:
@@ -99,10 +99,10 @@ class Selection:
         views = self.views if name.view is None else (name.view,)
         rank_types = self.rank_types if name.rank_type is None else (name.rank_type,)
         sides = self.sides if name.side is None else (name.side,)
-        # what the name itself says must have a meaning; what the products add to it is left out if it has none
-        said = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
+        # a name that is undefined raises; undefined combinations with options are left out
+        defined = name.definition.why_undefined(name.view or "base", name.rank_type or "realistic") is None
         for side, rank_type, view in itertools.product(sides, rank_types, views):
-            if said and name.definition.why_undefined(view, rank_type):
+            if defined and name.definition.why_undefined(view, rank_type):
                 continue
             average = name.average or self.average
             yield Measure(name.definition, view, rank_type, side, average, self.expectation, self.side_names)
@@ -110,7 +110,7 @@ class Selection:
     def _parsed(self, entry: MetricLike) -> MetricName:
         if isinstance(entry, MetricDefinition):
             return MetricName(entry)
-        text = cast("str", entry)  # parse_name refuses what is no name
+        text = cast("str", entry)  # parse_name raises for other types
         own = {} if self.side_names == ("head", "tail") else self.labels
         for label, side in own.items():
             if isinstance(text, str) and text.startswith((f"{label}_", f"{label}.")):
@@ -119,7 +119,7 @@ class Selection:
 
 
 def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, str]]:
-    """Sides, and what head and tail are called: as they are, or by two labels in the places of theirs."""
+    """Sides, and the names of head and tail, which two labels may replace."""
     values = [given] if isinstance(given, str) or not isinstance(given, Collection) else list(given)
     own = [value for value in values if isinstance(value, str) and value not in SIDES]
     if len(own) < 2:
@@ -137,7 +137,7 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
 
 def _listed(values: Choice | Collection[Choice], name: str, choices: tuple[Choice, ...]) -> tuple[Choice, ...]:
     listed: object = [values] if isinstance(values, str) else values
-    if isinstance(listed, Set):  # in an order that is the same on every process
+    if isinstance(listed, Set):  # the same order on every process
         listed = sorted(listed, key=str)
     if not isinstance(listed, Sequence) or not listed:
         raise ValueError(f"{name} must be a string or several, not none; got {shown(values)}")

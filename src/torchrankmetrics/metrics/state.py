@@ -1,173 +1,230 @@
-"""The row state of a metric for torchmetrics: reset, sync, casts and `state_dict`."""
+"""`RowBuffer`: the rows of a metric or a collection, with their analysis, gather, and checks of saved rows."""
 
-import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
+import numpy as np
 import torch
-from lightning_utilities import apply_to_collection
 from torch import Tensor
-from torchmetrics import Metric
+from torchmetrics import MetricCollection
+from torchmetrics.utilities.distributed import gather_all_tensors
 
-from torchrankmetrics.metrics.store import REWRITING, RowStore
-from torchrankmetrics.table.queries import check_queries
-from torchrankmetrics.table.rank_table import RankTable
+from torchrankmetrics.errors import warn
+from torchrankmetrics.metrics.analysis import Analysis
+from torchrankmetrics.ranking.shards import group_device
+from torchrankmetrics.table.canonical import canonical_rows
+from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
 
-KEY = "rows"
+if TYPE_CHECKING:
+    from torchrankmetrics.metrics.collection import RankCollection
+
+Gather = Callable[..., list[Tensor]]
+KEY = "rows"  # of the state in a state_dict
 _WRITER = "process"
+_COMPACT_FROM = 1 << 16
+# Held while blocks are appended or replaced. One for all buffers, so that buffers can be pickled.
+LOCK = threading.Lock()
+if hasattr(os, "register_at_fork"):  # not on Windows
+    os.register_at_fork(before=LOCK.acquire, after_in_parent=LOCK.release, after_in_child=LOCK.release)
 
 
-def sign(state_dict: Any, prefix: str) -> None:
-    """Note beside the state which process writes its rows."""
-    metadata = getattr(state_dict, "_metadata", {})
-    metadata.setdefault(prefix[:-1], {})[_WRITER] = _place()[0]
+class Content:
+    """Identity of the rows of a buffer, with the results computed from them.
+
+    Copies of a buffer share it. A pickled buffer and pickled values keep the identity without the results.
+    """
+
+    def __init__(self) -> None:
+        self.analysis: Analysis | None = None
+        self.gathered: list[tuple[Gather, Any, RowBuffer]] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Content":
+        return self
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Content, ()
 
 
-def checked(rows: Tensor | Sequence[Tensor], has_queries: bool) -> Tensor:
-    """Give rows from outside as one (n, 10) tensor on the CPU; ``has_queries``: for metrics of queries.
+class RowBuffer(list[Tensor]):
+    """Blocks of rows, int64 (n_i, 10), that are never written in place: a list state, which torchmetrics can share.
+
+    Args:
+        blocks: the first blocks.
+        updates: number of updates that the blocks come from.
+        merges: whether equal rows are merged into their count.
+    """
+
+    def __init__(self, blocks: Iterable[Tensor] = (), updates: int = 0, merges: bool = False) -> None:
+        super().__init__(blocks)
+        self.updates = updates
+        self.merges = merges
+        self.owner: ref[Any] | None = None  # who may append; any other metric appends to a copy
+        self._seen: tuple[int, Tensor | None, Content] | None = None
+
+    @property
+    def collection(self) -> "RankCollection | None":
+        """The RankCollection that owns the buffer, or None."""
+        owner = None if self.owner is None else self.owner()
+        return owner if isinstance(owner, MetricCollection) else None  # type: ignore[return-value]
+
+    @property
+    def content(self) -> Content:
+        """Identity of the rows: another one after every change of the number of blocks or of the last block."""
+        last = self[-1] if self else None
+        if self._seen is None or self._seen[0] != len(self) or self._seen[1] is not last:
+            self._seen = len(self), last, Content()
+        return self._seen[2]
+
+    def add(self, block: Tensor, updates: int = 1) -> None:
+        """Append the rows of an update; the caller holds ``LOCK``. The last block is always that of the last update."""
+        if self.merges:
+            self._merge_equal(_COMPACT_FROM)
+        self.append(block)
+        self.updates += updates
+
+    def empty(self) -> None:
+        """Remove all rows, for every metric that refers to the buffer."""
+        self.clear()
+        self.updates, self._seen = 0, None
+
+    def move(self, device: torch.device) -> None:
+        """Move the blocks to a device."""
+        if any(block.device != device for block in self):
+            with LOCK, torch.inference_mode(False):  # rows outlive inference mode
+                self._rewrite([block.to(device) for block in self])
+
+    def as_one(self, device: torch.device) -> Tensor:
+        """Return the rows as one (n, 10) tensor, also without data."""
+        if self.merges:
+            with LOCK:
+                self._merge_equal(0)
+        return torch.cat(list(self)) if self else empty_rows(device)
+
+    def analysis(self) -> Analysis:
+        """Analyze the rows, once for all that refer to the buffer or copied it."""
+        content = self.content
+        if content.analysis is None:
+            content.analysis = Analysis(list(self))
+        return content.analysis
+
+    def gathered(self, gather: Gather, group: Any, device: torch.device) -> "RowBuffer":
+        """Return the rows of all processes, gathered once for all members of a RankCollection.
+
+        Between two gathers every process updates or resets, or none does: like every torchmetrics metric, a process
+        that gathers waits for the others.
+
+        Args:
+            gather: ``gather_all_tensors`` or a replacement: (tensor, group=...) -> list of tensors.
+            group: the process group.
+            device: of the metric, of the same kind on every process; the blocks may be on another one.
+        """
+        gathered = self.content.gathered
+        for known_gather, known_group, rows in gathered:
+            if known_gather is gather and known_group is group:
+                return rows
+        mine = self.as_one(device)
+        if gather is gather_all_tensors:
+            mine = mine.to(group_device(group, device))
+        parts = list(gather(mine.contiguous(), group=group))
+        rows = RowBuffer([torch.cat(parts)], self.updates)
+        if len(parts) > 1 and (Columns(rows[0]).sample_id == ABSENT).any():
+            warn(  # the same text in every epoch, so that Python shows it once
+                f"ranking tasks from {len(parts)} processes have no sample_id: samples that a sampler repeats count "
+                "twice, and torch's DistributedSampler repeats some unless their number is divisible by the number of "
+                "processes or drop_last is True; pass sample_id= to update"
+            )
+        # Metrics outside of a RankCollection gather one by one: a plain MetricCollection lets metrics share a buffer
+        # only after they have seen data, and a process without data must gather as often as the others.
+        if self.collection is not None and not self.collection.is_released:
+            gathered.append((gather, group, rows))
+        return rows
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "RowBuffer":
+        return _restored(list(self), self.updates, self.merges, self.content)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _restored, (list(self), self.updates, self.merges, self.content)
+
+    def _merge_equal(self, least: int) -> None:
+        """Merge equal rows if at least so many, and as many as in the first block, were added since the last time."""
+        if len(self) > 1 and sum(map(len, self[1:])) >= max(least, len(self[0]) if least else 0):
+            with torch.inference_mode(False):  # rows outlive inference mode
+                rows, _ = canonical_rows(torch.cat(list(self)).cpu().numpy(), drop_repeats=False)
+                self._rewrite([torch.from_numpy(rows).to(self[0].device)])
+
+    def _rewrite(self, blocks: list[Tensor]) -> None:
+        """Replace the blocks by others with the same ranking tasks."""
+        content = self.content
+        self[:] = blocks
+        self._seen = len(self), self[-1] if self else None, content
+
+
+def _restored(blocks: list[Tensor], updates: int, merges: bool, content: Content) -> RowBuffer:
+    buffer = RowBuffer(blocks, updates, merges)
+    buffer._seen = len(buffer), buffer[-1] if buffer else None, content
+    return buffer
+
+
+def as_values(numbers: Sequence[float], device: torch.device) -> tuple[Tensor, ...]:
+    """Return numbers as 0-d float64 tensors on the device of their metrics, on the CPU for MPS (it has no float64)."""
+    device = torch.device("cpu") if device.type == "mps" else device
+    return torch.from_numpy(np.array(numbers, dtype=np.float64)).to(device).unbind()  # torch reads lists slowly
+
+
+def checked_block(block: Tensor, has_queries: bool, on_cpu: bool) -> Tensor:
+    """Return the rows of an update, on the CPU with on_cpu; has_queries: check the places of relevant items."""
+    if has_queries:
+        from torchrankmetrics.table.queries import check_queries
+
+        check_queries(block)
+    if on_cpu and not block.is_cpu:
+        with torch.inference_mode(False):  # rows outlive inference mode
+            block = block.cpu()
+    return block
+
+
+def validated(rows: Tensor | Sequence[Tensor], has_queries: bool) -> Tensor:
+    """Return rows from a file or another program as one (n, 10) tensor on the CPU; has_queries: for query metrics.
 
     Raises:
         TypeError: if they are not int64 tensors.
-        ValueError, IndexError: if they are not (n, 10), (n, 9) or (n, 8), or hold what no update keeps.
+        ValueError, IndexError: if they are not (n, 10), (n, 9) or (n, 8), or could not come from an update.
     """
+    from torchrankmetrics.table.rank_table import RankTable
+
     tables = [RankTable(block) for block in ([rows] if isinstance(rows, Tensor) else rows)]
-    checked_rows = RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows
-    if has_queries:
-        check_queries(checked_rows)
-    return checked_rows
+    return checked_block(RankTable.from_numpy(RankTable.concatenate(tables).to_numpy()).rows, has_queries, False)
+
+
+def note_writer(state_dict: Any, prefix: str) -> None:
+    """Store the rank of the process that writes the rows in the metadata of a ``state_dict``."""
+    metadata = getattr(state_dict, "_metadata", {})
+    metadata.setdefault(prefix[:-1], {})[_WRITER] = _rank_and_world()[0]
 
 
 def loaded(
     state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str], has_queries: bool
 ) -> Tensor | None:
-    """Take the rows out of a state; None if there are none, or if they are refused, which is added to the errors.
+    """Take the rows out of a ``state_dict``; None without rows, and for invalid ones, which are added to the errors.
 
-    Of several processes that load one checkpoint, the one that wrote it takes the rows and the others start without:
-    they come back once.
+    Of several processes that load one checkpoint, the process that wrote it gets the rows and the others get none: each
+    ranking task is loaded once.
     """
     if prefix + KEY not in state_dict:
         return None
     try:
-        rows = checked(state_dict.pop(prefix + KEY), has_queries)
+        rows = validated(state_dict.pop(prefix + KEY), has_queries)
     except (TypeError, ValueError, IndexError) as error:
         errors.append(f"{prefix}{KEY}: {error}")
         return None
-    rank, world = _place()
+    rank, world = _rank_and_world()
     return rows if metadata.get(_WRITER, 0) % world == rank else rows[:0]
 
 
-def _place() -> tuple[int, int]:
-    """Rank of this process, and how many there are."""
+def _rank_and_world() -> tuple[int, int]:
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank(), torch.distributed.get_world_size()
     return 0, 1
-
-
-class RowState(Metric):
-    """A metric whose one state is ``rows``, a list of int64 (n_i, 10) blocks."""
-
-    _holder: ref[Any] | None
-    _has_queries: bool
-
-    @property
-    def rows(self) -> RowStore:
-        """The blocks of rows, the state of the metric."""
-        store: RowStore = self.__dict__["_rows"]  # asked in every update; vars() takes twice as long
-        return store
-
-    @rows.setter
-    def rows(self, blocks: Iterable[Tensor]) -> None:
-        if isinstance(blocks, RowStore):
-            blocks.shared = True  # so torchmetrics ties the metrics of a compute group
-        vars(self)["_rows"] = blocks if isinstance(blocks, RowStore) else RowStore(blocks)
-
-    @property
-    def _computed(self) -> Any:
-        """What ``compute`` gave for these rows: an update need not tell each metric that shares them."""
-        value, version = vars(self)["_answer"]
-        return value if version is self.rows.version else None
-
-    @_computed.setter
-    def _computed(self, value: Any) -> None:
-        vars(self)["_answer"] = (value, None if value is None else self.rows.version)
-
-    @property
-    def _value_device(self) -> torch.device:
-        if self.device.type == "mps":
-            return torch.device("cpu")  # MPS has no float64
-        # a metric built on the meta device may be updated with real scores
-        return self.rows[-1].device if self.device.type == "meta" and self.rows else self.device
-
-    @contextmanager
-    def sync_context(self, *args: Any, should_unsync: bool = True, **kwargs: Any) -> Iterator[None]:
-        """Synchronise inside, and restore the rows of this process afterwards even if something raises."""
-        self.sync(*args, **kwargs)
-        try:
-            yield
-        finally:
-            self.unsync(should_unsync=self._is_synced and should_unsync)
-
-    def _wrap_update(self, update: Callable[..., None]) -> Callable[..., None]:
-        counted = super()._wrap_update(update)
-
-        @functools.wraps(update)
-        def wrapped(*args: Any, **kwargs: Any) -> None:
-            count = self._update_count
-            try:
-                counted(*args, **kwargs)
-            except Exception:
-                self._update_count = count  # torchmetrics counts before it calls
-                raise
-
-        return wrapped
-
-    def _copy_state_dict(self) -> dict[str, Any]:
-        return {"rows": self.rows}  # the list itself: blocks are never written in place
-
-    def _apply(self, fn: Callable[..., Any], exclude_state: Sequence[str] = "") -> "RowState":
-        values = self._computed, self._forward_cache
-        self._computed = self._forward_cache = None
-        super()._apply(fn, (*exclude_state, "rows"))
-        # rows and values follow the device and no dtype
-        if not self.compute_on_cpu and any(block.device != self.device for block in self.rows):
-            with torch.inference_mode(False):
-                self.rows.rewrite([block.to(self.device) for block in self.rows])
-        moved = [apply_to_collection(value, Tensor, Tensor.to, self._value_device) for value in values]
-        self._computed, self._forward_cache = moved
-        return self
-
-    def _move_list_states_to_cpu(self) -> None:
-        # only what is not there yet, in place: a new list per update would be quadratic and untie members
-        with REWRITING:
-            for i in range(len(self.rows) - 1, -1, -1):
-                if self.rows[i].is_cpu:
-                    break
-                self.rows[i] = self.rows[i].cpu()
-
-    def __getstate__(self) -> dict[str, Any]:
-        # a copy is free, for a copied collection takes its own again, and a BootStrapper holds copies
-        return {**super().__getstate__(), "_holder": None, "_is_resampled": True}
-
-    def _save_to_state_dict(self, destination: Any, prefix: str, keep_vars: bool) -> None:
-        super()._save_to_state_dict(destination, prefix, keep_vars)
-        if self._persistent["rows"]:
-            sign(destination, prefix)
-
-    def _load_from_state_dict(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], strict: bool, *lists: list[str]
-    ) -> None:
-        self._take_in(state_dict, prefix, metadata, lists[-1], self._has_queries)
-        super()._load_from_state_dict(state_dict, prefix, metadata, strict, *lists)
-
-    def _take_in(
-        self, state_dict: dict[str, Any], prefix: str, metadata: dict[str, Any], errors: list[str], has_queries: bool
-    ) -> bool:
-        """Take the rows out of a saved state, and say whether there were some."""
-        rows = loaded(state_dict, prefix, metadata, errors, has_queries)
-        if rows is None:
-            return False
-        self.rows = [rows.to(self.device)]
-        self._update_count = max(self._update_count, 1)
-        return True

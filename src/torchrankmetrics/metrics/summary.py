@@ -16,7 +16,7 @@ REVERSED = "the ranks are far worse than chance: are the scores distances? Of sc
 
 @dataclass(frozen=True)
 class SummaryRow:
-    """One metric on one side; ``index`` and ``z`` are NaN where they have no meaning or no expectation."""
+    """One metric on one side; ``index`` and ``z`` are NaN if undefined or without an expectation."""
 
     side: str
     metric: str
@@ -50,10 +50,10 @@ class Summary(Rendered):
 
 
 def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
-    """Tabulate the metrics of the measures for each side and all of them, as far as the rows tell sides apart."""
+    """Tabulate the metrics of the measures for each side of the rows and for both together."""
     present = analysis.sides
     sides: list[Side] = [*present, "both"] if len(present) > 1 else ["both"]
-    # what is asked in several views or on several sides is one line of each side
+    # one line per side for a metric in several views or sides
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
     for side in sides:
@@ -67,13 +67,13 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
 
 
 def tasks_note(sample: RankSample) -> str:
-    """How many tasks there are, among how many candidates."""
+    """Number of tasks, and range of the numbers of candidates."""
     counts = sample.candidate_counts.num_candidates
     return f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
 
 
 def sampled_notes(analysis: Analysis) -> list[str]:
-    """What must be said of ranks among sampled candidates, and of samples of the tasks, if there are any."""
+    """Notes on ranks among sampled candidates, and on rows of a sequential evaluation."""
     partial = []
     if analysis.num_partial:
         partial = [
@@ -91,12 +91,12 @@ def sampled_notes(analysis: Analysis) -> list[str]:
 
 
 def _queries_note(analysis: Analysis) -> list[str]:
-    """What a mean over answers is beside one over queries, where queries have several answers."""
+    """Note that task metrics average over relevant items, for queries with several."""
     if not analysis.has_queries:
         return []
     try:
         number = int(analysis.queries.count.sum())
-    except ValueError:  # who asks for a metric of queries is told
+    except ValueError:  # query metrics raise it
         return []
     return [f"{number} queries: mrr, mr and hits are means over all their answers, rr and success look at the first"]
 
@@ -121,7 +121,7 @@ def _notes(analysis: Analysis) -> list[str]:
 
 
 def is_reversed(analysis: Analysis) -> bool:
-    """Whether ranks are so far worse than chance that scores must be distances; not asked where some are NaN."""
+    """Whether ranks are so much worse than random that scores must be distances; False with NaN scores."""
     if analysis.num_nan:
         return False
     index = Measure(MEAN_RANK, "adjusted_index").value_or_nan(analysis)

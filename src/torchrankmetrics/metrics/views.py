@@ -12,22 +12,22 @@ Number = TypeVar("Number", float, FloatArray)
 
 
 def looks_reversed(index: float, z: float) -> bool:
-    """Whether AMRI and its z-score are so far below chance that the order of the scores must be the wrong one.
+    """Whether AMRI and its z-score are so low that the scores must be in reverse order.
 
-    A z-score of -6 is not reached by chance, nor with a dozen triples; an untrained model of few relations has a low z
-    too, but no such index.
+    Random ranking does not reach a z-score of -6. An untrained model of few relations has a low z-score too, but not
+    such an index.
     """
     return z < -6.0 and index < -0.25
 
 
 def apply_view(definition: Definition, view: View, value: float, moments: Moments) -> float:
-    """Put a base value into a view: an affine map of the value, NaN where it is undefined.
+    """Put a base value into a view: an affine map of the value, NaN if it is undefined.
 
-    normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), turned so that larger is
-    better. The last two are NaN where the null has no variance, which is exact: there is nothing to adjust by.
+    normalized M / E; adjusted index (M - E) / (optimum - E); z-score +-(M - E) / sqrt(V), signed so that larger is
+    better. The last two are NaN if the variance under the null is zero.
 
     Raises:
-        ValueError: for the p-value, which is no affine map: see ``significance.p_value``.
+        ValueError: for the p-value, which is not an affine map.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; for z of a decreasing metric the sign is that of PyKEEN.
 
@@ -42,10 +42,10 @@ def apply_view(definition: Definition, view: View, value: float, moments: Moment
 
 
 def view_slope(definition: Definition, view: View, moments: Moments) -> float:
-    """Slope of an affine view: what an error of the base value is multiplied by; NaN where the view is undefined.
+    """Slope of an affine view: factor of errors of the base value; NaN if the view is undefined.
 
     Raises:
-        ValueError: for the p-value, which is no affine map.
+        ValueError: for the p-value, which is not an affine map.
     """
     if view == "base":
         return 1.0

@@ -11,13 +11,13 @@ from torchrankmetrics.definitions.kinds import AUC, IDENTITY, AtMost, Power
 from torchrankmetrics.definitions.sums import panel_means
 from torchrankmetrics.definitions.transforms import KnownTransform
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.laws import Law, common_span
+from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.distributions import (
-    first_law,
+    first_distribution,
     first_places,
-    hit_law,
-    rank_sum_law,
-    success_law,
+    hit_distribution,
+    rank_sum_distribution,
+    success_distribution,
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind, place_means
 from torchrankmetrics.queries.sample import QuerySample
@@ -27,12 +27,12 @@ _TABLED = 1 << 10
 
 @dataclass(frozen=True)
 class AveragePrecision(QueryKind):
-    """(1/m) sum of i / r_(i) over the answers with r_(i) <= k: divided by m with a cut too, as trec_eval does."""
+    """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
 
     k: int | None = None
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``: a place i of a block holds an answer with t - 1 others spread over the rest of it.
+        """The relevant item at a place of a block has t - 1 others, spread evenly over the rest of it.
 
         Source: McSherry and Najork 2008 (doi:10.1007/978-3-540-78646-7_38), section 3.
         """
@@ -48,16 +48,13 @@ class AveragePrecision(QueryKind):
         return np.asarray(sample.sums(t * (share * (n / b))) / sample.num_answers)
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
-        """See ``QueryKind``."""
         return np.ones(len(m)) if self.k is None else np.minimum(m, self.k) / m
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return (Power(-1) if self.k is None else Cut(Power(-1), self.k)), 1.0
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         T = N if self.k is None else np.minimum(N, self.k)
         H, H2 = harmonic(T)
         n, x = N.astype(np.float64), m.astype(np.float64)
@@ -70,7 +67,7 @@ class AveragePrecision(QueryKind):
 
 
 def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
-    """Variance over r = 1..N of the share of one answer, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)).
+    """Variance over r = 1..N of the part of one relevant item, g(r) = [r <= T] ((1 - c) / r + c (1 + H_T - H_r)).
 
     c = (m - 1) / (N - 2) <= 1 while m < N. Both parts decrease in r: their covariance is positive.
     """
@@ -83,7 +80,7 @@ def _linear_variance(n: FloatArray, m: FloatArray, T: IntArray, H: FloatArray, H
 
 
 def _pair_variance(n: FloatArray, T: IntArray, H: FloatArray, H2: FloatArray) -> FloatArray:
-    """Mean square over the pairs of places of what h has beside its linear part; 0 for N <= 3."""
+    """Mean square over pairs of places of h without its linear part; 0 for N <= 3."""
     pairs = np.maximum(n * (n - 1) / 2, 1)
     alone = (5 * T - 5 * H - 2 * H**2 + 2 * H2) / n - (2 * (T - H) / n) ** 2
     rest = (H - H2) / pairs - ((T - H) / pairs) ** 2 - 2 * alone / np.maximum((n - 1) * (n - 2), 1)
@@ -109,7 +106,7 @@ class MeanOf(QueryKind):
     f: KnownTransform
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``: every answer of a block has the block's mean of f."""
+        """Every relevant item of a block has the block's mean of f."""
         N = sample.num_candidates[sample.query]
         means, used = np.full(len(N), np.nan), self.f.min_candidates <= N
         means[used] = place_means(self.f, *(x[used] for x in (sample.optimistic, sample.pessimistic, N)))
@@ -117,25 +114,22 @@ class MeanOf(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return self.f, 1 / float(self.divisor(np.ones(1, dtype=np.int64))[0])
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
-        """See ``QueryKind``: of hits it is hypergeometric."""
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+        """Hypergeometric for hits."""
         if isinstance(self.f, AtMost):
-            return hit_law(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
-        return super().law(N, m, most)
+            return hit_distribution(N, m, self.f.k, float(self.divisor(np.array([m]))[0]), most)
+        return super().distribution(N, m, most)
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """See ``QueryKind``."""
         return np.asarray(self.f.min_candidates <= N)
 
     def divisor(self, m: IntArray) -> FloatArray:
-        """What the sum over m answers is divided by."""
+        """Divisor of the sum over m relevant items."""
         return m.astype(np.float64)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         mean, variance = np.full(len(N), np.nan), np.zeros(len(N))
         used = self.has_value(N, m)
         distinct, index = np.unique(N[used], return_inverse=True)
@@ -153,18 +147,16 @@ class Precision(MeanOf):
     f: AtMost
 
     def divisor(self, m: IntArray) -> FloatArray:
-        """See ``MeanOf``."""
         return np.full(len(m), float(self.f.k))
 
 
 @dataclass(frozen=True)
 class NormalizedDCG(MeanOf):
-    """Sum of the discounts of the answers up to k, over that of the perfect ranking."""
+    """Sum of the discounts of the relevant items up to k, over the sum for the perfect ranking."""
 
     f: Discount | Cut
 
     def divisor(self, m: IntArray) -> FloatArray:
-        """See ``MeanOf``."""
         first = np.ones_like(m)
         return m * place_means(self.f, first, m)
 
@@ -174,39 +166,35 @@ class RPrecision(QueryKind):
     """#{r_i <= m} / m."""
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         inside = np.clip(sample.num_answers[sample.query] - sample.optimistic + 1, 0, sample.size) / sample.size
         return np.asarray(sample.sums(sample.answers * inside) / sample.num_answers)
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return AtMost(1), 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
-        return hit_law(N, m, m, m, most)
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
+        return hit_distribution(N, m, m, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``: hypergeometric."""
+        """Hypergeometric."""
         share, rest = m / N, (N - m) / N
         return share, share * rest * ((N - m) / (np.maximum(N - 1, 1) * m.astype(np.float64)))
 
 
 @dataclass(frozen=True)
 class AreaUnderCurve(QueryKind):
-    """The share of pairs of an answer and another candidate in the right order; none where all are answers.
+    """The share of pairs of a relevant and another item in the right order; undefined if all are relevant.
 
-    1 - sum of (r_(i) - i) / (m (N - m)), ties at half credit; by chance Mann and Whitney's statistic (1947,
+    1 - sum of (r_(i) - i) / (m (N - m)), ties count half; under the null Mann and Whitney's statistic (1947,
     doi:10.1214/aoms/1177730491).
     """
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """See ``QueryKind``: none where all are answers."""
+        """Undefined if all candidates are relevant."""
         return np.asarray(m < N)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         N, m = sample.num_candidates, sample.num_answers
         after = m[sample.query] - sample.before - sample.answers
         below = N[sample.query] - sample.pessimistic - after  # other candidates behind the block
@@ -215,15 +203,12 @@ class AreaUnderCurve(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return AUC, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
-        """See ``QueryKind``."""
-        return rank_sum_law(N, m, most)
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+        return rank_sum_distribution(N, m, most)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         x = N.astype(np.float64)
         variance = _where_some_are_false(x + 1, 12.0 * m * (x - m))
         return np.where(m < N, 0.5, np.nan), np.where(m < N, variance, 0.0)
@@ -233,7 +218,7 @@ def _where_some_are_false(part: FloatArray, whole: FloatArray) -> FloatArray:
     return np.asarray(np.divide(part, whole, out=np.full(len(part), np.nan), where=whole > 0))
 
 
-_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is nothing beside P(X <= x)
+_NEGLIGIBLE = 60.0  # P(X > x) <= exp(-t x / b): e^-60 is negligible relative to P(X <= x)
 
 
 @dataclass(frozen=True)
@@ -244,12 +229,10 @@ class Success(QueryKind):
     is_share = True
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         o, b, t = _first_blocks(sample)
         return _within(b, t, np.clip(self.k - o + 1, 0, b))
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         top = np.minimum(self.k, N)
         hit = _within(N, m, top)
         miss = np.where(m == 1, (N - top) / N, np.exp(log_miss(N, m, top)))
@@ -257,12 +240,10 @@ class Success(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return AtMost(self.k), 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
-        return success_law(N, m, self.k)
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
+        return success_distribution(N, m, self.k)
 
 
 @dataclass(frozen=True)
@@ -277,7 +258,6 @@ class FirstReciprocal(QueryKind):
         return Power(-1) if self.k is None else Cut(Power(-1), self.k)
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``."""
         o, b, t = _first_blocks(sample)
         one = (t == 1) | (t == b)  # the place is uniform, or known
         result = np.empty(len(o))
@@ -286,7 +266,7 @@ class FirstReciprocal(QueryKind):
         return result
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``; squares are added about the mean, so that nothing cancels."""
+        """Squares are added about the mean, so that nothing cancels."""
         mean, variance = np.empty(len(N)), np.zeros(len(N))
         one = m == 1
         distinct, index = np.unique(N[one], return_inverse=True)
@@ -302,12 +282,10 @@ class FirstReciprocal(QueryKind):
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return self.f, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
-        return first_law(N, m, self.k, most)
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
+        return first_distribution(N, m, self.k, most)
 
     def _means(self, o: IntArray, b: IntArray, t: IntArray) -> FloatArray:
         return self._sums(o, b, t, self._top(o, b, t))
@@ -341,28 +319,25 @@ class FirstRank(QueryKind):
     """r_(1)."""
 
     def values(self, sample: QuerySample) -> FloatArray:
-        """See ``QueryKind``: E of the least of t places among b is (b + 1) / (t + 1)."""
+        """E of the least of t places among b is (b + 1) / (t + 1)."""
         o, b, t = _first_blocks(sample)
         return (o - 1) + (b + 1) / (t + 1)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``QueryKind``."""
         n, x = N.astype(np.float64), m.astype(np.float64)
         return (n + 1) / (x + 1), x / (x + 1) * ((n - x) / (x + 1)) * ((n + 1) / (x + 2))
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """See ``QueryKind``."""
         return IDENTITY, 1.0
 
-    def law(self, N: int, m: int, most: int) -> Law:
-        """See ``QueryKind``."""
+    def distribution(self, N: int, m: int, most: int) -> Atoms:
         place, probability = first_places(N, m, N - m + 1, most)
-        return Law(place, probability, common_span(np.diff(place)))
+        return place, probability
 
 
 def _first_blocks(sample: QuerySample) -> tuple[IntArray, IntArray, IntArray]:
-    """First place, size and answers of the first block of every query."""
+    """First place, size and number of relevant items of the first block of every query."""
     first = sample.starts[:-1]
     return sample.optimistic[first], sample.size[first], sample.answers[first]
 

@@ -4,17 +4,17 @@ import functools
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray, Moments, distinct_rows, in_range
-from torchrankmetrics.definitions.kinds import IDENTITY, AtMost
+from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.protocol import Average, Bounds, Found, MetricDefinition, SampleSource, Side, View
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
-from torchrankmetrics.definitions.transforms import RankTransform, Transform, apply_transform, known
+from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
     AveragePrecision,
@@ -36,18 +36,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QueryDefinition(MetricDefinition[QuerySample]):
-    """A metric of one query with m true candidates of N, averaged over queries.
+    """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
         name: canonical name, ``[a-z][a-z0-9_]*``.
-        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as that of a
-            ``RankDefinition``: the metric is the mean of f over the answers of a query.
-        kind: what else a metric may be, instead of f.
+        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as for
+            ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        kind: a metric of another form, instead of f.
         higher_is_better: direction; by default read off f at ranks 1 and 2^20.
         aggregation: how the values of queries become one number; the median is that of first ranks.
 
     Raises:
-        ValueError: if the name is no key, not one of ``f`` and ``kind`` is given, or the direction cannot be derived.
+        ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
 
     >>> import torch
     >>> dcg = QueryDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r))
@@ -60,12 +60,6 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     kind: QueryKind | None = None
     higher_is_better: bool | None = None
     aggregation: Literal["mean", "median"] = "mean"
-    g: ClassVar[Transform] = IDENTITY  # type: ignore[assignment, misc]
-    uses_candidates: ClassVar[bool] = True  # type: ignore[misc]
-    has_null: ClassVar[bool] = True  # type: ignore[misc]
-    has_optimum: ClassVar[bool] = True  # type: ignore[misc]
-    is_estimate: ClassVar[bool] = True  # type: ignore[misc]
-    of_tasks: ClassVar[None] = None  # type: ignore[misc]
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
@@ -94,12 +88,12 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return hash(self.name)
 
     def values(self, sample: QuerySample, rank_type: QueryRankType = "expected") -> FloatArray:
-        """Value of every query, (Q,) float64; NaN where the metric is undefined (``auc`` if all are answers).
+        """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
 
         Args:
             sample: the queries.
             rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with the answers of a block first or last in it.
+                doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
 
         Raises:
             ValueError: for another rank type, or if f is not finite.
@@ -108,11 +102,11 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return self.query_kind.values(placed) if len(sample) else np.empty(0)
 
     def has_value(self, num_candidates: IntArray, num_answers: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined for queries of so many candidates and answers, (Q,) bool."""
+        """Whether the metric is defined for queries with these numbers, (Q,) bool."""
         return self.query_kind.has_value(num_candidates, num_answers)
 
     def moments(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of one query by chance, when the places of its answers are a uniform m-subset of 1..N.
+        """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
 
         Args:
             num_candidates: (Q,) integers N.
@@ -132,7 +126,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         return mean[index], variance[index]
 
     def optimum(self, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike) -> FloatArray:
-        """Value of the ranking that has the answers first, (Q,) float64; arguments and errors of ``moments``."""
+        """Value of the ranking that starts with the relevant items, (Q,) float64. Arguments as for ``moments``."""
         (N, m), index = _distinct(*check_pairs(num_candidates, num_answers))
         return self.query_kind.optimum(N, m)[index] if len(N) else np.empty(0)
 
@@ -238,15 +232,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Whether the value is a mean over queries."""
         return self.aggregation == "mean"
 
-    @property
-    def has_expected(self) -> bool:  # type: ignore[override]
-        """Whether the expectation over tie orders is known: of means over queries."""
-        return self.is_mean_of_f
-
-    @property
-    def has_p_value(self) -> bool:  # type: ignore[override]
-        """Whether the null distribution is known: of means over queries."""
-        return self.is_mean_of_f
+    has_expected = has_p_value = is_mean_of_f
 
     @property
     def is_share(self) -> bool:  # type: ignore[override]
@@ -279,17 +265,17 @@ def precision_at(k: int) -> QueryDefinition:
 
 
 def success_at(k: int) -> QueryDefinition:
-    """Define success at k, whether an answer is among the first k. Raises as ``hits_at``."""
+    """Define success at k, whether a relevant item is among the first k. Raises as ``hits_at``."""
     return QueryDefinition(f"success_at_{_places(k)}", kind=Success(k))
 
 
 def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
-    """Define the reciprocal rank of the first answer, 0 where that is beyond k. Raises as ``hits_at``."""
+    """Define the reciprocal rank of the first relevant item, 0 if it is beyond k. Raises as ``hits_at``."""
     return QueryDefinition(_cut_name("rr", k), kind=FirstReciprocal(k))
 
 
 def average_precision(k: int | None = None) -> QueryDefinition:
-    """Define average precision, (1/m) sum of i / r_(i) over the answers up to k. Raises as ``hits_at``."""
+    """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``."""
     return QueryDefinition(_cut_name("ap", k), kind=AveragePrecision(k))
 
 

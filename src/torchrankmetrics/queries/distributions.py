@@ -7,15 +7,15 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.null.hypergeometric import log_miss
-from torchrankmetrics.null.tails.laws import Law, common_span
+from torchrankmetrics.null.tails.distribution import Atoms
 
 _FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
-_LEAST = 1e-300  # what is kept of the probability of an atom that must not vanish
+_LEAST = 1e-300  # least probability of an atom
 _MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
 
 
-def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
-    """Law of #{answers within the first k} / divisor, hypergeometric.
+def hit_distribution(N: int, m: int, k: int, divisor: float, most: int) -> Atoms:
+    """Null distribution of #{relevant items within the first k} / divisor, hypergeometric.
 
     Its ratios P(j + 1) / P(j) = (k - j)(m - j) / ((j + 1)(N - k - m + j + 1)) are exact to rounding for any size.
     """
@@ -30,11 +30,11 @@ def hit_law(N: int, m: int, k: int, divisor: float, most: int) -> Law:
     probability = np.exp(log_p - log_p.max())
     probability /= probability.sum()
     hits = np.arange(first, last + 1)
-    if last < high:  # the best value has its place, however unlikely
+    if last < high:  # the best value is an atom, however unlikely
         hits, probability = np.r_[hits, high], np.r_[probability, _LEAST]
-    # what is less likely than a float can say is more likely
+    # clamp probabilities that underflow float64
     values, probability = _merged(hits / divisor, np.maximum(probability, _LEAST), most)
-    return Law(values, probability, 1 / divisor)
+    return values, probability
 
 
 def first_places(N: int, m: int, last: int, most: int) -> tuple[FloatArray, FloatArray]:
@@ -50,29 +50,29 @@ def first_places(N: int, m: int, last: int, most: int) -> tuple[FloatArray, Floa
     return x[kept].astype(np.float64), probability[kept]
 
 
-def first_law(N: int, m: int, k: int | None, most: int) -> Law:
+def first_distribution(N: int, m: int, k: int | None, most: int) -> Atoms:
     """Distribution of 1 / r_(1), 0 beyond k."""
     last = N - m + 1 if k is None else min(k, N - m + 1)
     place, probability = first_places(N, m, last, most)
     values, probability = 1.0 / place[::-1], probability[::-1]
     if last < N - m + 1 and (beyond := math.exp(float(log_miss(np.array([N]), np.array([m]), np.array([last]))[0]))):
         values, probability = np.r_[0.0, values], np.r_[beyond, probability]
-    return Law(values, probability, common_span(np.diff(values)))
+    return values, probability
 
 
-def success_law(N: int, m: int, k: int) -> Law:
-    """Law of [r_(1) <= k]."""
+def success_distribution(N: int, m: int, k: int) -> Atoms:
+    """Null distribution of [r_(1) <= k]."""
     log_no_hit = float(log_miss(np.array([N]), np.array([m]), np.array([min(k, N)]))[0])
     values, probability = np.array([0.0, 1.0]), np.array([math.exp(log_no_hit), -math.expm1(log_no_hit)])
     possible = probability > 0
-    return Law(values[possible], probability[possible], 1.0)
+    return values[possible], probability[possible]
 
 
 @functools.lru_cache(maxsize=512)
-def rank_sum_law(N: int, m: int, most: int) -> Law | None:
-    """Law of AUC, the share u / (m n) of n = N - m others behind the answers; None where the recurrence is long.
+def rank_sum_distribution(N: int, m: int, most: int) -> Atoms | None:
+    """Null distribution of AUC, u / (m n) with n = N - m other items; None if the recurrence is long.
 
-    The last place holds an answer with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
+    The last place has a relevant item with probability m / N: P(u; m, n) = m/N P(u; m - 1, n) + n/N P(u - m; m, n - 1).
 
     Source: Mann and Whitney 1947 (doi:10.1214/aoms/1177730491), section 4.
     """
@@ -89,7 +89,7 @@ def rank_sum_law(N: int, m: int, most: int) -> Law | None:
             both[i:] += j / (i + j) * new[j - 1]
             new.append(both)
         rows = new
-    return Law(np.arange(m * n + 1) / (m * n), rows[n], 1 / (m * n))
+    return np.arange(m * n + 1) / (m * n), rows[n]
 
 
 def _merged(values: FloatArray, probability: FloatArray, most: int) -> tuple[FloatArray, FloatArray]:

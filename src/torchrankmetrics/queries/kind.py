@@ -12,18 +12,18 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform
-from torchrankmetrics.null.tails.laws import Law
+from torchrankmetrics.null.tails.distribution import Atoms
 from torchrankmetrics.queries.sample import QuerySample
 
-_ENUMERATED = 1 << 12  # choices of the places of the answers
+_ENUMERATED = 1 << 12  # choices of the places of the relevant items
 
 
 @dataclass(frozen=True)
 class QueryKind:
-    """A kind of metric of one query; the mean over queries is taken elsewhere.
+    """A metric of one query; ``QueryDefinition`` averages over queries.
 
-    By chance the places of the m answers are a uniform m-subset of 1..N. So a block of ties is a small query by chance,
-    and a constant scorer has the null mean.
+    Under random ranking the places of the m relevant items are a uniform m-subset of 1..N. A block of ties is a small
+    query under random ranking, so a constant scorer has the null mean.
 
     Attributes:
         is_share: its mean is a share of queries.
@@ -36,33 +36,33 @@ class QueryKind:
         raise NotImplementedError
 
     def has_value(self, N: IntArray, m: IntArray) -> npt.NDArray[np.bool_]:
-        """Whether the metric is defined with m answers of N candidates, (u,) bool."""
+        """Whether the metric is defined with m relevant items among N candidates, (u,) bool."""
         return np.ones(len(N), dtype=bool)
 
     def null_moments(self, N: IntArray, m: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance >= 0 by chance: (u,) int64 twice in, sorted by N, then m; (u,) float64 twice out."""
+        """Null mean and variance >= 0, (u,) float64 twice, for (u,) int64 twice, sorted by N, then m."""
         raise NotImplementedError
 
     def optimum(self, N: IntArray, m: IntArray) -> FloatArray:
-        """Value of the ranking whose first m candidates are the answers, (u,) float64."""
+        """Value of the ranking whose first m candidates are the relevant items, (u,) float64."""
         return self.values(QuerySample.tied(m, m, N))
 
     @property
     def of_one_answer(self) -> tuple[KnownTransform, float]:
-        """The f and the factor s with which a query of one answer has the value s f(r)."""
+        """The f and s for which a query with one relevant item at rank r has the value s f(r)."""
         raise NotImplementedError
 
-    def law(self, N: int, m: int, most: int) -> Law | None:
-        """Law of one query by chance, with about ``most`` atoms, rounded to the better side where it has more.
+    def distribution(self, N: int, m: int, most: int) -> Atoms | None:
+        """Null distribution of one query with about ``most`` atoms, rounded to the better side if it has more.
 
-        None where it is not at hand: here, where too many choices would have to be listed.
+        None if it is unavailable: here, if there are too many choices of places to list.
         """
         few = min(m, N - m)
         if 2**few > _ENUMERATED or (choices := math.comb(N, few)) > min(_ENUMERATED, most):
             return None
         ranks = np.array(list(itertools.combinations(range(1, N + 1), m)), dtype=np.int64)
         values, count = np.unique(self.values(QuerySample.ranked(ranks, N)), return_counts=True)
-        return Law(values, count / choices)
+        return values, count / choices
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,6 @@ class Discount(KnownTransform):
     smooth = True
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
         return (1 + x).log2().reciprocal()
 
 
@@ -88,22 +87,19 @@ class Cut(KnownTransform):
 
     @property
     def constant_from(self) -> int:  # type: ignore[override]
-        """See ``KnownTransform``."""
         return self.k + 1
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Apply elementwise."""
         return torch.where(x <= self.k, self.f(x), torch.zeros_like(x))
 
     def null_moments(self, N: IntArray) -> tuple[FloatArray, FloatArray]:
-        """See ``KnownTransform``: the moments over 1..min(k, N), and zeros."""
+        """The moments over 1..min(k, N), and zeros."""
         top, index = np.unique(np.minimum(N, self.k), return_inverse=True)
         mean, variance = (moment[index] for moment in self.f.null_moments(top))
         share, rest = top[index] / N, (N - top[index]) / N
         return share * mean, share * (variance + rest * mean**2)
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
-        """See ``KnownTransform``."""
         inside = np.clip(self.k - low + 1, 0, high - low + 1)
         kept = inside > 0
         means = np.zeros(len(low))

@@ -1,6 +1,6 @@
 """Ranks of the relevant items of queries, as blocks of tied candidates."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,21 +15,27 @@ QueryRankType = Literal["expected", "optimistic", "pessimistic"]
 QUERY_RANK_TYPES: tuple[QueryRankType, ...] = ("expected", "optimistic", "pessimistic")
 
 
+def _unknown() -> IntArray:
+    return np.empty(0, dtype=np.int64)
+
+
 @dataclass(frozen=True, eq=False)
 class QuerySample(Sample):
-    """Queries as blocks of tied answers: what a metric of queries sees.
+    """Queries as blocks of tied candidates that contain relevant items: the input of query metrics.
 
-    Ranks are raw: the other answers of a query stay among its candidates. Some answers of a block are true; which of
-    its places they hold is open, every choice equally likely. Every query has a block.
+    Ranks are raw: the other relevant items of a query stay among its candidates. Which places of a block the relevant
+    items have is open, every choice equally likely. Every query has a block.
 
     Attributes:
         starts: (Q + 1,) int64; the blocks of query q are ``starts[q]:starts[q + 1]``, ascending.
         optimistic: (blocks,) int64, the first place of a block.
         pessimistic: (blocks,) int64, the last one.
-        answers: (blocks,) int64 >= 1, true candidates among those of the block.
-        num_candidates: (Q,) int64, N, all answers included.
+        answers: (blocks,) int64 >= 1, number of relevant items in the block.
+        num_candidates: (Q,) int64, N, all relevant items included.
         weight: (Q,) float64 >= 0, of ONE query.
-        count: (Q,) int64 > 0, how many equal queries this one stands for.
+        count: (Q,) int64 > 0, number of equal queries of the entry.
+        side, group: (Q,) int64, as the columns of rows; empty if unknown.
+        row: (Q,) int64, index of the row of a relevant item among the rows that the queries were read from; or empty.
     """
 
     starts: IntArray
@@ -39,10 +45,13 @@ class QuerySample(Sample):
     num_candidates: IntArray
     weight: FloatArray
     count: IntArray
+    side: IntArray = field(default_factory=_unknown)
+    group: IntArray = field(default_factory=_unknown)
+    row: IntArray = field(default_factory=_unknown)
 
     @classmethod
     def tied(cls, places: IntArray, num_answers: IntArray, num_candidates: IntArray) -> "QuerySample":
-        """Queries whose answers are anywhere among their first places: a constant scorer, or the perfect one."""
+        """Queries whose relevant items are anywhere among the first places: a constant scorer, or the perfect one."""
         size = len(places)
         ones = np.ones(size, dtype=np.int64)
         return cls(np.arange(size + 1), ones, places, num_answers, num_candidates, np.ones(size), ones)
@@ -51,7 +60,7 @@ class QuerySample(Sample):
     def of_counts(
         cls, num_candidates: npt.ArrayLike, num_answers: npt.ArrayLike, weight: npt.ArrayLike | None = None
     ) -> "QuerySample":
-        """Queries of which only N, m and the weight are known, (Q,) each: what chance depends on.
+        """Queries of which only N, m and the weight are known, (Q,) each: input of null moments.
 
         Raises:
             ValueError: unless 1 <= m <= N < 2^62, or for weights that are negative, infinite or NaN.
@@ -64,14 +73,14 @@ class QuerySample(Sample):
 
     @classmethod
     def ranked(cls, ranks: IntArray, num_candidates: int) -> "QuerySample":
-        """Queries with as many answers and candidates each, at ranks (Q, m), ascending, without ties."""
+        """Queries with equal m and N, from ranks (Q, m), ascending, without ties."""
         size, m = ranks.shape
         one, flat = np.ones(size, dtype=np.int64), ranks.ravel()
         starts = np.arange(size + 1) * m
         return cls(starts, flat, flat, np.ones(size * m, dtype=np.int64), one * num_candidates, np.ones(size), one)
 
     def placed(self, rank_type: QueryRankType) -> "QuerySample":
-        """The queries with the answers of every block first, last, or (expected) anywhere in it.
+        """The queries with the relevant items of every block first, last, or (expected) anywhere in it.
 
         Raises:
             ValueError: for another rank type.
@@ -81,6 +90,16 @@ class QuerySample(Sample):
         if rank_type == "pessimistic":
             return replace(self, optimistic=self.pessimistic - self.answers + 1)
         return self
+
+    def take(self, index: npt.NDArray[Any]) -> "QuerySample":
+        """The queries of an index or a mask, in its order; side, group and row must be known."""
+        index = np.flatnonzero(index) if index.dtype == bool else index
+        blocks = np.diff(self.starts)[index]
+        starts = np.append(0, np.cumsum(blocks))
+        inside = np.repeat(self.starts[index] - starts[:-1], blocks) + np.arange(starts[-1])
+        of_blocks = (column[inside] for column in (self.optimistic, self.pessimistic, self.answers))
+        of_queries = (self.num_candidates, self.weight, self.count, self.side, self.group, self.row)
+        return QuerySample(starts, *of_blocks, *(column[index] for column in of_queries))
 
     @cached_property
     def first_ranks(self) -> RankSample:
@@ -94,7 +113,7 @@ class QuerySample(Sample):
 
     @cached_property
     def num_answers(self) -> IntArray:
-        """Number m of true candidates of every query, (Q,) int64."""
+        """Number m of relevant items of every query, (Q,) int64."""
         return self.sums(self.answers)
 
     @cached_property
@@ -109,12 +128,12 @@ class QuerySample(Sample):
 
     @cached_property
     def before(self) -> IntArray:
-        """Answers of the query in its earlier blocks, (blocks,) int64."""
+        """Number of relevant items in the earlier blocks of the query, (blocks,) int64."""
         passed = np.cumsum(self.answers) - self.answers
         return passed - passed[self.starts[:-1]][self.query]
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Add what blocks have, (blocks,), up for every query, (Q,)."""
+        """Sum values of blocks, (blocks,), for every query, (Q,)."""
         result: npt.NDArray[Any] = np.add.reduceat(values, self.starts[:-1]) if len(self) else values[:0]
         return result
 

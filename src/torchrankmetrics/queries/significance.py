@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, distinct_rows, in_range
 from torchrankmetrics.definitions.tasks import RankDefinition
-from torchrankmetrics.null.tails.joint import JointLaw
-from torchrankmetrics.null.tails.laws import Law, ListedSumLaw, SumLaw
-from torchrankmetrics.null.tails.significance import log_p_value, sum_law
+from torchrankmetrics.null.p_values import log_p_value
+from torchrankmetrics.null.tails.distribution import Atoms, ListedSummands
 from torchrankmetrics.null.tails.upper import log_upper_tail
 from torchrankmetrics.queries.kind import QueryKind
 from torchrankmetrics.queries.sample import QuerySample
@@ -77,7 +76,7 @@ def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> In
     return ranks
 
 
-_MOST_LAWS = 1 << 14  # distinct pairs of N and m
+_MOST_PAIRS = 1 << 14  # distinct pairs of N and m
 _MOST_ATOMS = 1 << 19  # of all laws together
 _MOST_VALUES = 1 << 17  # of all atoms: laws of one weight share them
 _ATOMS = 128, 2048  # of one law, at least and at most
@@ -149,19 +148,16 @@ def query_p_value(
         return QueryPValue(log_p_value(task, value / scale, CandidateCounts.of(N, weight, count)))
     share = weight / float((weight * count).sum())
     slack = _TOLERANCE * abs(value - moments.mean) + _ROUNDING * abs(value)
-    laws = _laws(definition, N, m, len(np.unique(weight)))
-    if laws is None:
+    lists = _distributions(definition, N, m, len(np.unique(weight)))
+    if lists is None:
         least = better * value - slack
         reached, drawn = simulated_tail(kind, N, m, better * share, count, least, samples, seed)
         return QueryPValue(math.log((1 + reached) / (1 + drawn)), drawn)
-    one = m == 1
-    singles = CandidateCounts(N[one], share[one] * scale, count[one])
-
-    def law(sign: int) -> SumLaw:
-        several = ListedSumLaw(laws, share[~one], count[~one], sign)
-        return JointLaw([sum_law(f, singles, sign), several]) if one.any() else several
-
-    return QueryPValue(log_upper_tail(law(better), law(-better), better * value, slack))
+    if better < 0:
+        turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in lists}
+        lists = [turned[id(one)] for one in lists]
+    sums = ListedSummands(lists, share, count.astype(np.float64))
+    return QueryPValue(min(log_upper_tail(sums, better * value, slack)[1], 0.0))
 
 
 def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[tuple[npt.NDArray[Any], ...], IntArray]:
@@ -171,17 +167,17 @@ def _merged(definition: "QueryDefinition", sample: QuerySample) -> tuple[tuple[n
     return distinct_rows((N, m, in_range(sample.weight[used])), sample.count[used])
 
 
-def _laws(definition: "QueryDefinition", N: IntArray, m: IntArray, weights: int) -> Sequence[Law] | None:
-    """Laws of the queries of several answers; None if one is not at hand, or they are too many."""
-    pairs = [pair for pair in zip(N.tolist(), m.tolist(), strict=True) if pair[1] > 1]
+def _distributions(definition: "QueryDefinition", N: IntArray, m: IntArray, weights: int) -> Sequence[Atoms] | None:
+    """Distributions of the queries; None if one is not known, or they are too many."""
+    pairs = list(zip(N.tolist(), m.tolist(), strict=True))
     distinct = dict.fromkeys(pairs)
-    if len(pairs) > _MOST_LAWS:
+    if len(pairs) > _MOST_PAIRS:
         return None
     most = min(max(min(_MOST_ATOMS // len(pairs), _MOST_VALUES // weights), _ATOMS[0]), _ATOMS[1])
-    laws: dict[tuple[int, int], Law] = {}
+    found: dict[tuple[int, int], Atoms] = {}
     for pair in distinct:
-        law = definition.query_kind.law(*pair, most)
-        if law is None:
+        atoms = definition.query_kind.distribution(*pair, most)
+        if atoms is None:
             return None
-        laws[pair] = law
-    return [laws[pair] for pair in pairs]
+        found[pair] = atoms
+    return [found[pair] for pair in pairs]

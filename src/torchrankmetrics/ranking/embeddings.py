@@ -140,16 +140,16 @@ def rank_embeddings(
         else:
             given, is_reused = read_scores(candidates, "candidates", "embeddings"), False
         check_embeddings(queries, given, some=process_group is None)
-        held = read_candidates(candidates if isinstance(candidates, Candidates) else given, bias)
-        check_similarity(similarity, held.bias)
+        prepared = read_candidates(candidates if isinstance(candidates, Candidates) else given, bias)
+        check_similarity(similarity, prepared.bias)
         if chunk_size is not None:
             check_int("chunk_size", chunk_size, 1)
-        arithmetic, joining.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(held)
+        arithmetic, joining.size = resolve_arithmetic(arithmetic, similarity, queries.device), len(prepared)
         joining.settings = {"arithmetic": arithmetic, "similarity": similarity, "the device": queries.device.type}
     options: dict[str, Any] = {"similarity": similarity, "chunk_size": chunk_size, "backend": backend}
     if arithmetic == "exact":
-        return rank_exactly(queries, held, target, exclude, joining.shard, is_reused=is_reused, **options)
-    return _rank_by_product(queries, held, target, exclude, joining.shard, **options)
+        return rank_exactly(queries, prepared, target, exclude, joining.shard, is_reused=is_reused, **options)
+    return _rank_by_product(queries, prepared, target, exclude, joining.shard, **options)
 
 
 def rank_exactly(

@@ -18,10 +18,9 @@ RAW = 2048
 QUERY = 4096
 PARTIAL = 8192
 
-# NAN is a warning (the ranks are right: NaN never helps), REPEATED one too (the id came before in the same update),
-# SAMPLED a note in the summary, and PARTIAL (of a sample of the tasks that ended where something was decided) leaves no
-# value under the name of a full one; FILTERED and RAW say whether the ranks of the other answers of the query leave
-# this one out or in; the others are errors
+# NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the summary, PARTIAL marks
+# a sequential evaluation, whose values have other names; FILTERED and RAW: the target is excluded from the other tasks
+# of its query, or is a candidate there. The others are errors.
 ERRORS = {
     TARGET_RANGE: (IndexError, "target must lie in [0, N) for scores (B, N), its rows in [0, B)"),
     EXCLUDE_RANGE: (IndexError, "exclude must hold rows in [0, B) and columns in [0, N) for scores (B, N)"),
@@ -35,17 +34,17 @@ ERRORS = {
 
 
 def of_answers(filtered: bool) -> int:
-    """Flag of a task whose query may have other answers: whether their ranks leave it out, or in."""
+    """Flag of a task: its target is excluded from the other tasks of its query, or is a candidate there."""
     return FILTERED if filtered else RAW
 
 
 def raise_faults(flags: npt.NDArray[np.int64]) -> int:
-    """Raise the first error that an accelerator could only flag; else give all flags that (rows,) have."""
+    """Raise the first error that an accelerator could only flag; otherwise return the union of the flags (rows,)."""
     seen = int(np.bitwise_or.reduce(flags)) if len(flags) else 0
     for kind, (error, text) in ERRORS.items():
         if seen & kind:
             number = int((flags & kind > 0).sum())
-            raise error(f"{text}; {number} ranking tasks broke this in an update on an accelerator (told at compute)")
+            raise error(f"{text}; {number} ranking tasks of an accelerator violate this (reported at compute)")
     if seen >= 2 * PARTIAL:
         raise ValueError(f"rows must have known flags in side_and_flags, got {seen:#x}: a later version wrote them")
     return seen

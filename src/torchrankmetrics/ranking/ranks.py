@@ -27,11 +27,11 @@ class Ranks:
         optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
         pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
         num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks.
-        filtered: of queries with several answers: True, the other answers are no candidates of a task; False, they are,
-            as in a list of results. None: not said, and metrics of queries refuse several answers.
+        filtered: for queries with several relevant items: True, the others are excluded from a task; False, they are
+            candidates, as in a list of results. None: unknown; metrics of queries raise for several relevant items.
 
     Raises:
-        TypeError: if anything is not integer, or filtered is no bool.
+        TypeError: if anything is not integer, or filtered is not a bool.
         ValueError: if shapes or devices differ, a rank is below 1 or above num_candidates, optimistic > pessimistic, or
             num_candidates is not below 2^62. On an accelerator the values are checked at ``compute``, without a
             synchronisation here.

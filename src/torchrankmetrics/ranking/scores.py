@@ -28,8 +28,8 @@ def rank_scores(
 ) -> Ranks:
     """Rank the true candidates of a batch among all columns that are not excluded.
 
-    optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The own column is left out by
-    index. A NaN never helps: a NaN true score ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
+    optimistic = 1 + #{j a candidate, j != target : s_j > s_target}; pessimistic with >=. The target is excluded by
+    index. NaN never helps: a NaN target score ranks last, a NaN candidate counts as better. +-inf are ordinary scores.
 
     Args:
         scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole. An array is taken

@@ -43,13 +43,15 @@ class Rendered(ABC):
         """Give the table of machine formats."""
         return self.tabular()
 
-    def marked(self, baseline: str | None = None, stars: bool = False) -> Self:
-        """Give the table with marks of significance."""
+    def marked(self, baseline: str | None = None, stars: bool = False, name: str | None = None) -> Self:
+        """Give the table with marks of significance; ``name``: of the baseline in the legend."""
         raise ValueError("baseline and stars need models by datasets, as RankStudy.table returns them")
 
     def _styled(self, baseline: str | None = None, stars: bool = False, **style: object) -> writers.Styling:
-        table = self.marked(baseline, stars) if baseline is not None or stars else self
-        return table.tabular(), {"labels": {}} | style
+        style = {"labels": {}} | style
+        name = dict(style["labels"]).get(baseline)  # type: ignore[call-overload]
+        table = self.marked(baseline, stars, name) if baseline is not None or stars else self
+        return table.tabular(), style
 
     def __str__(self) -> str:
         return self.to_text()

@@ -12,9 +12,9 @@ from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.exclude import Exclude
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.sequential.hypothesis import Question
+from torchrankmetrics.sequential.hypothesis import Hypothesis
 from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.testing import Looks, Ranked
+from torchrankmetrics.sequential.testing import Ranked, SequentialTest
 from torchrankmetrics.table.blocks import Preds, make_block
 from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
@@ -25,30 +25,31 @@ if TYPE_CHECKING:  # torch may be built without
 
 
 class SequentialEvaluation:
-    """Decide which of two models is better, or how good one is, from as few queries as it takes.
+    """Test which of two models is better, or estimate the metric of one, from as few queries as necessary.
 
-    ``batches`` gives tasks in a random order, ``update`` takes their ranks and looks; both go on until it is decided.
-    However often one looks, an answer differs from that of all tasks with probability alpha at most, for models that do
-    not depend on the order; the best so far, chosen on it, depends on it a little (docs/sequential.md). Queries are
-    drawn without replacement, each with the odds of its number of tasks, and bounded by betting.
+    ``batches`` yields tasks in a random order; ``update`` adds their ranks and tests the hypothesis. The test is
+    anytime-valid: the answer differs from that of all tasks with probability at most alpha, however often it is tested,
+    for models that do not depend on the order. A model that was selected on the same order depends on it a little
+    (docs/sequential.md). Queries are drawn without replacement, in proportion to their number of tasks; bounds are
+    those of betting.
 
     Args:
-        query: (n,) integers, the query of each task; tasks of one query are ranked together. Or n: each is its own.
-        baseline: ranks of the other model, whose sample ids are the indices of the tasks; a sample serves as far as it
-            goes in this order. None: the question is about one model.
+        query: (n,) integers, the query of each task; tasks of one query are ranked together. Or n: one query per task.
+        baseline: ranks of the other model, whose sample ids are the indices of the tasks; a sample of the tasks is used
+            as far as it covers this order. None: the hypothesis is about one model.
         metric: a mean of f over tasks, in its base view: a name, a ``RankDefinition`` or a ``RankMetric``. f must be
-            bounded, as that of "mrr", "hits@10" and "auc" is.
-        alpha: probability of a wrong answer to this one question, at most.
-        threshold: whether the value, or beside ``baseline`` the difference, is so much; None there: whether the model
-            is better.
-        half_width: half the width of an interval for the value, or the difference, that is narrow enough.
-        seed: of the order, which is that of all models of a training run.
-        num_candidates: the most that a task has, for an f that is bounded on its candidates only, as that of "mr" is;
-            None: as many as in ``baseline``, if that has all tasks.
-        process_group: the processes that share the work, each of which updates equally often. None: this one alone.
+            bounded, as it is for "mrr", "hits@10" and "auc".
+        alpha: largest probability of a wrong answer to this hypothesis.
+        threshold: test whether the value, or with ``baseline`` the difference, is at least this; None with
+            ``baseline``: test whether the model is better.
+        half_width: stop when the interval of the value, or of the difference, has at most this half width.
+        seed: random seed of the order.
+        num_candidates: largest number of candidates of a task, for an f that is bounded only by it, such as "mr"; None:
+            that of ``baseline``, if it has all tasks.
+        process_group: processes that share the work and call ``update`` equally often. None: this process only.
 
     Raises:
-        TypeError, ValueError: for bad options, metrics that no part of the tasks can bound, and other tasks.
+        TypeError, ValueError: for invalid options, unbounded metrics, and a baseline with other tasks.
 
     >>> from torchrankmetrics import Ranks
     >>> until = SequentialEvaluation(1000, metric="hits@1", threshold=0.5)
@@ -76,29 +77,29 @@ class SequentialEvaluation:
             raise ValueError(f"query must be (n,) with n > 0, or n > 0; got {query if is_int(query) else own.shape}")
         other = None if baseline is None else Ranked.of(baseline, len(own))
         most = other.most_candidates if num_candidates is None and other is not None else num_candidates
-        question = Question.of(metric, alpha, other is not None, threshold, half_width, most)
-        self._looks = Looks(own, question, other, seed, process_group)
+        hypothesis = Hypothesis.of(metric, alpha, other is not None, threshold, half_width, most)
+        self._test = SequentialTest(own, hypothesis, other, seed, process_group)
 
     @property
     def is_over(self) -> bool:
-        """Whether it is decided, or cannot be, as the ranks of the other model end here."""
-        return self._looks.is_over
+        """Whether it is decided, or the ranks of the other model end."""
+        return self._test.is_over
 
     @property
     def decision(self) -> SequentialResult:
-        """What is known now."""
-        return self._looks.decision
+        """The result so far."""
+        return self._test.decision
 
     def batches(self, batch_size: int, *, complete: bool = False) -> Iterator[Tensor]:
-        """Give indices (m,) int64 of the tasks to rank next, until it is decided; update with their ranks in between.
+        """Yield indices (m,) int64 of the tasks to rank next, until it is decided; call ``update`` with their ranks.
 
         Args:
-            batch_size: queries of a batch, dealt over the processes; each gets at least one, if need be again.
-            complete: go on to all tasks where the answer is True: the next model meets the ranks of this one.
+            batch_size: queries of a batch, sharded over the processes; each process gets at least one.
+            complete: if the answer is True, continue to all tasks, so that they can be the next baseline.
         """
-        draws = self._looks.draws
-        for places in self._looks.rounds(check_int("batch_size", batch_size, 1), complete):
-            yield torch.from_numpy(np.concatenate([draws.of(place, place + 1) for place in places]))
+        order = self._test.order
+        for places in self._test.rounds(check_int("batch_size", batch_size, 1), complete):
+            yield torch.from_numpy(np.concatenate([order.of(place, place + 1) for place in places]))
 
     def update(
         self,
@@ -112,21 +113,21 @@ class SequentialEvaluation:
         backend: str = "auto",
         tolerance: float | Tolerance = 0.0,
     ) -> None:
-        """Take the ranks of some tasks, and look; with a process group every process sees those of all.
+        """Add the ranks of some tasks, of all processes, and test the hypothesis.
 
         Args:
-            preds: as in ``RankMetric.update``, like what follows.
-            target: as there.
+            preds: as in ``RankMetric.update``.
+            target: as in ``RankMetric.update``.
             sample_id: (tasks,) integers, the indices of the tasks.
-            exclude: as there.
-            side: as there.
-            group: as there.
-            backend: as there.
-            tolerance: as there.
+            exclude: as in ``RankMetric.update``.
+            side: as in ``RankMetric.update``.
+            group: as in ``RankMetric.update``.
+            backend: as in ``RankMetric.update``.
+            tolerance: as in ``RankMetric.update``.
 
         Raises:
-            TypeError, ValueError, IndexError: as there; and if sample ids are no indices of tasks, or the tasks of the
-                other model have other candidates, sides or groups.
+            TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
+                the tasks of the other model have other candidates, sides or groups.
         """
         rows = make_block(
             preds,
@@ -138,4 +139,4 @@ class SequentialEvaluation:
             backend=backend,
             tolerance=tolerance,
         )
-        self._looks.add(Columns(rows).sample_id, rows)
+        self._test.add(Columns(rows).sample_id, rows)

@@ -20,16 +20,16 @@ _WORK = "use a mean of f that is bounded, such as 'mrr', 'hits@10' or 'auc'"
 
 
 @dataclass(frozen=True)
-class Question:
-    """Whether a mean, or the difference of two, is above a threshold, or where it is to within a width.
+class Hypothesis:
+    """A hypothesis about a mean or the difference of two: it is above a threshold, or known to within a width.
 
     Attributes:
         measure: a mean of f over tasks.
         limits: lowest and highest f.
         alpha: probability of a wrong answer, at most.
-        paired: whether it is asked of the difference from another model.
-        threshold: a threshold for the value, or for the difference; None there: 0, in the direction of the metric.
-        half_width: half the width of an interval that is narrow enough; None: the question is about a threshold.
+        paired: whether it is about the difference from another model.
+        threshold: for the value or the difference; None with ``paired``: 0, in the direction of the metric.
+        half_width: half the width of an interval that is narrow enough; None: a threshold is tested.
     """
 
     measure: Measure
@@ -48,18 +48,18 @@ class Question:
         threshold: float | None,
         half_width: float | None,
         num_candidates: int | None,
-    ) -> "Question":
-        """Check what is asked; arguments and errors as ``SequentialEvaluation``."""
+    ) -> "Hypothesis":
+        """Check the arguments of ``SequentialEvaluation``."""
         level = one_number(alpha)
         if level is None or not 0 < level < 1:
             raise ValueError(f"alpha must be in (0, 1), for example 0.05; got {shown(alpha)}")
         threshold, half_width = _finite("threshold", threshold), _finite("half_width", half_width)
         if threshold is not None and half_width is not None:
-            raise ValueError("threshold and half_width are two questions: pass one of them")
+            raise ValueError("threshold and half_width must not both be given")
         if half_width is not None and half_width <= 0:
             raise ValueError(f"half_width must be above 0, got {shown(half_width)}")
         if not paired and threshold is None and half_width is None:
-            raise ValueError("nothing is asked: pass baseline, threshold or half_width")
+            raise ValueError("one of baseline, threshold and half_width must be given")
         measure = _measure_of(metric)
         limits = limits_of(measure.definition.of_tasks, num_candidates, measure.key)
         low, high = (limits[0] - limits[1], limits[1] - limits[0]) if paired else limits
@@ -74,7 +74,7 @@ class Question:
 
     @property
     def range(self) -> tuple[float, float]:
-        """Lowest value, and highest less lowest, of what the question is about."""
+        """Lowest value of the metric or difference, and the width of its range."""
         width = self.limits[1] - self.limits[0]
         return (-width, 2 * width) if self.paired else (self.limits[0], width)
 
@@ -82,17 +82,17 @@ class Question:
         """Values f (m,) of the tasks of rows (m, 10).
 
         Raises:
-            ValueError: for weights, and where a value is none or out of the limits.
+            ValueError: for weights, and for values that are undefined or out of the limits.
         """
         columns = Columns(rows)
         if (weights(rows) != 1).any():
-            raise ValueError("tasks must have no weights: the mean that is decided on weighs all tasks the same")
+            raise ValueError("tasks must have no weights: the tested mean weighs all tasks the same")
         definition, (low, high) = self.measure.definition.of_tasks, self.limits
         assert definition is not None
         if (columns.num_candidates < definition.min_candidates).any():
             raise ValueError(
                 f"{self.measure.key!r} has no value for tasks of fewer than {definition.min_candidates} candidates: "
-                "leave them out beforehand"
+                "remove them first"
             )
         values = definition.unit_values(RankSample(*columns.ranks.T), self.measure.rank_type)
         slack = 1e-9 * (high - low)
@@ -104,20 +104,20 @@ class Question:
         return np.clip(values, low, high)
 
     def is_answered(self, drawn: Drawn) -> bool:
-        """Whether what was drawn so far, on the scale of [0, 1], answers it."""
+        """Whether the queries drawn so far, on the scale of [0, 1], decide it."""
         if self.half_width is None:
             return self.answer(drawn) is not None
         low, high = betting_interval(drawn, self.alpha)
         return bool((high - low) * self.range[1] <= 2 * self.half_width)
 
     def answer(self, drawn: Drawn) -> bool | None:
-        """Whether the model is better, or at least as good; None: not known so far, or not asked."""
+        """Whether the model is better, or reaches the threshold; None: undecided, or without a threshold."""
         low, width = self.range
         side = 0 if self.half_width is not None else side_of(drawn, ((self.threshold or 0) - low) / width, self.alpha)
         return None if side == 0 else (side > 0) == self._wants_more
 
     def answer_of(self, exact: float) -> bool | None:
-        """The answer where the value, or the difference, is known."""
+        """Return the answer for the exact value or difference."""
         if self.half_width is not None or self.threshold is not None:
             return None if self.threshold is None else exact >= self.threshold
         return exact > 0 if self._wants_more else exact < 0
@@ -131,7 +131,7 @@ def limits_of(definition: RankDefinition | None, num_candidates: int | None, key
     """Lowest and highest value of the f of a metric on all ranks among so many candidates; None: any number.
 
     Raises:
-        TypeError, ValueError: if it has none, or num_candidates is no number of them.
+        TypeError, ValueError: if it is not bounded, or num_candidates is not a positive integer.
     """
     assert definition is not None
     f = known(definition.f)
@@ -140,7 +140,7 @@ def limits_of(definition: RankDefinition | None, num_candidates: int | None, key
     if f.is_share or (f.uses_candidates and f.smooth):
         return 0.0, 1.0  # hits, and the share of candidates below
     if f.uses_candidates:
-        raise ValueError(f"nothing tells between which values {key!r} lies, whose f depends on candidates: {_WORK}")
+        raise ValueError(f"{key!r} has no known bounds, because its f depends on the number of candidates: {_WORK}")
     ends = _ends(f, num_candidates)
     if ends is None or not np.isfinite(ends).all():
         raise ValueError(
@@ -148,7 +148,7 @@ def limits_of(definition: RankDefinition | None, num_candidates: int | None, key
         )
     low, high = float(ends.min()), float(ends.max())
     if low == high:
-        raise ValueError(f"{key!r} has the same value {low:g} whatever the rank: there is nothing to decide")
+        raise ValueError(f"{key!r} has the value {low:g} for every rank, so that nothing can be tested")
     return low, high
 
 
@@ -171,10 +171,10 @@ def _measure_of(metric: MetricLike) -> Measure:
     measure = as_measure(metric)
     definition = measure.definition.of_tasks
     if definition is None or not definition.is_mean_of_f:
-        raise ValueError(f"{measure.key!r} is no mean over tasks, which a part of them could bound: {_WORK}")
+        raise ValueError(f"{measure.key!r} is not a mean over tasks: {_WORK}")
     if (measure.view, measure.average) != ("base", "micro"):
         raise ValueError(
-            f"{measure.key!r} must be asked in its base view and micro average, {definition.name!r}: which of two "
+            f"{measure.key!r} must be requested in its base view and micro average, {definition.name!r}: which of two "
             "models is better on the same tasks is the same in every view"
         )
     if measure.side != "both":

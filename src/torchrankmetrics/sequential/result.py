@@ -8,25 +8,25 @@ from torchrankmetrics.table.rank_table import RankTable
 
 @dataclass(frozen=True, eq=False)
 class SequentialResult:
-    """What the tasks ranked so far say of a metric over all tasks of the test set; ``print`` tells it in a line.
+    """Estimate and interval of a metric over all tasks of the test set, from the tasks ranked so far.
 
-    ``alpha`` bounds the probability, over the random order of these tasks, that this one comparison answers wrongly,
-    however often it looked; several comparisons have alpha each. It says nothing of other tasks.
+    ``alpha`` bounds the probability, over the random order of these tasks, that this comparison has a wrong answer,
+    however often it was tested; several comparisons have alpha each. The result does not apply to other tasks.
 
     Attributes:
         metric: canonical key.
-        answer: True if the model is better than the ``baseline``, or its value (beside ``baseline`` its
-            difference) is at least ``threshold``; False if not; None while that is not known, and for ``half_width``.
-        is_decided: whether what was asked is known.
-        estimate: of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else for the
-            eye (an order that stops where it is decided leans to the side it decides for).
-        low, high: interval of level 1 - alpha, valid whenever it is looked at; the exact value twice at the end.
+        answer: True if the model is better than the ``baseline``, or its value (with ``baseline`` its difference) is at
+            least ``threshold``; False if not; None while undecided, and for ``half_width``.
+        is_decided: whether the hypothesis is decided.
+        estimate: of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else biased
+            towards the answer by stopping at the decision.
+        low, high: anytime-valid interval with confidence level 1 - alpha; both are the exact value at the end.
         alpha: as given.
         threshold, half_width: as given.
         num_tasks, total_tasks: ranked, and in all.
         num_queries, total_queries: likewise.
         table: the ranks; a sample, and marked as one, unless all tasks are ranked.
-        baseline: those of the other model, with what was added to them; None: the question was about one model.
+        baseline: the ranks of the other model, including new ones; None: the hypothesis is about one model.
     """
 
     metric: str
@@ -47,11 +47,11 @@ class SequentialResult:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all tasks were ranked, so that nothing is left to chance."""
+        """Whether all tasks were ranked."""
         return self.num_tasks == self.total_tasks
 
     def values(self) -> dict[str, float]:
-        """What to log: the exact value under its own name, that of a sample under ``partial_`` and never under another.
+        """Return values to log; the value of a sample has the prefix ``partial_``.
 
         Keys are ``<metric>`` or ``partial_<metric>`` with ``_low`` and ``_high``, of a difference with ``difference_``
         before the metric, and ``decided_share_<metric>``, the share of the queries that was ranked.
@@ -68,7 +68,7 @@ class SequentialResult:
         what = f"difference of {self.metric}" if sign else self.metric
         known = f"{what} {self.estimate:{sign}.4f}"
         if math.isnan(self.estimate):
-            known = f"{what} not known"
+            known = f"{what} unknown"
         elif not self.is_exact:
             known += f" [{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
         ranked = f"{self.num_tasks} of {self.total_tasks} tasks ({self.num_queries} of {self.total_queries} queries)"

@@ -1,4 +1,4 @@
-"""What a part of a finite population says of its mean, however often one looks: confidence sequences.
+"""Confidence sequences: anytime-valid bounds of the mean of a finite population from a part of it.
 
 Units are drawn without replacement, each with the odds of its size among those that are left, and the mean is that of
 the values weighted by size. The derivations are in docs/mathematics.md, "Sequential evaluation".
@@ -12,9 +12,9 @@ import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray
 
-# shares of all that is at stake, bet side by side: one of them is near the best for any difference that can be seen
+# fractions of the capital that are bet in parallel: one of them is nearly optimal for any detectable difference
 FRACTIONS = 0.9 * 0.5 ** np.arange(8.0)
-_ZERO = 1e-9  # means nearer to the end of their range than sums are exact
+_ZERO = 1e-9  # tolerance for rounded sums
 _STEPS = 24
 
 
@@ -45,13 +45,13 @@ class Drawn:
 
     @property
     def certain(self) -> tuple[float, float]:
-        """Bounds of the mean that nothing undrawn can change; a little wider, for sums are rounded."""
+        """Bounds of the mean for any values of the units not drawn, widened by rounding errors."""
         seen, left = float(self.seen[-1]), float(self.left[-1])
         return max(0.0, seen / self.total - _ZERO), min(1.0, (seen + left) / self.total + _ZERO)
 
     @property
     def estimate(self) -> float:
-        """Mean of Des Raj's unbiased estimates, one per draw, each weighted as precise as it is; NaN before the first.
+        """Mean of Des Raj's unbiased estimates, one per draw, weighted by precision; NaN before the first draw.
 
         Source: Des Raj 1956 (doi:10.1080/01621459.1956.10501326).
         """
@@ -63,30 +63,30 @@ class Drawn:
 
 
 def log_capital(drawn: Drawn, mean: float, *, above: bool) -> FloatArray:
-    """Logarithm of the capital after each draw of who bets against "the mean is ``mean``", having begun with 1.
+    """Logarithm of the capital after each draw of a bet against "the mean is ``mean``", starting with capital 1.
 
-    The bettor stakes that the mean is above (or below) it. If it is not, the capital ever reaches 1 / alpha with
-    probability alpha at most; and it never increases (decreases) in ``mean``.
+    The bet is that the mean is above (or below) it. If it is not, the capital ever reaches 1 / alpha with probability
+    at most alpha. The capital never increases (decreases) in ``mean``.
 
     Source: Waudby-Smith and Ramdas 2024 (arXiv 2010.09686) for draws without replacement of equal sizes; Shekhar et al.
     2023 (arXiv 2305.06884) for draws in proportion to a size.
     """
     values, seen, left = drawn.values, drawn.seen[:-1], drawn.left[:-1]
-    if not above:  # one minus all of it
+    if not above:  # the complement
         values, seen, mean = 1 - values, drawn.total - drawn.left[:-1] - seen, 1 - mean
     expected = (drawn.total * mean - seen) / left  # of the next value, if the mean is that
     gain = values / np.maximum(expected, _ZERO) - 1
     logs = np.log1p(FRACTIONS[:, None] * gain).cumsum(axis=1)
     capital: FloatArray = np.logaddexp.reduce(logs, axis=0) - math.log(len(FRACTIONS))
-    capital[np.logical_or.accumulate(expected < -_ZERO)] = np.inf  # more was seen than there would be
+    capital[np.logical_or.accumulate(expected < -_ZERO)] = np.inf  # more was seen than this mean allows
     return capital
 
 
 def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
-    """Where the mean of all lies, 1 above ``mean``, -1 below it, 0 while neither is known.
+    """Return 1 if the mean of all is above ``mean``, -1 if it is below, 0 while undecided.
 
-    Over all looks, of which each draw is one, an answer is wrong with probability alpha at most; any but 0 is wrong
-    where the mean of all is ``mean`` itself.
+    With a test after each draw, the answer is wrong with probability at most alpha; if the mean of all is ``mean``
+    itself, every answer except 0 is wrong.
     """
     if not 0 <= mean <= 1 or not len(drawn.values):
         return int(mean < 0) - int(mean > 1)
@@ -100,7 +100,7 @@ def side_of(drawn: Drawn, mean: float, alpha: float) -> int:
 
 
 def betting_interval(drawn: Drawn, alpha: float) -> tuple[float, float]:
-    """The means that no bet has refuted at any draw so far; over all looks it misses with probability alpha at most."""
+    """Return the means that no bet has refuted at any draw so far: an anytime-valid interval of level 1 - alpha."""
     low, high = drawn.certain
     if not len(drawn.values):
         return low, high

@@ -14,7 +14,7 @@ from torchrankmetrics.inference.pairing import check_same_tasks
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.shards import Communicator
-from torchrankmetrics.sequential.hypothesis import Question
+from torchrankmetrics.sequential.hypothesis import Hypothesis
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.sequences import Drawn, betting_interval
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows, without_flag
@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
 
 
-class Draws:
+class QueryOrder:
     """Queries drawn without replacement, each in proportion to its tasks among those left, and their tasks in a row.
 
     Args:
@@ -40,7 +40,7 @@ class Draws:
 
     def __init__(self, query: IntArray, seed: int) -> None:
         _, of_task, number = np.unique(query, return_inverse=True, return_counts=True)
-        # the first of independent clocks rings with the odds of their rates, and so does the next of those left
+        # exponential races: the smallest of independent exponentials is drawn in proportion to its rate
         self.queries = np.argsort(np.random.default_rng(seed).exponential(size=len(number)) / number, kind="stable")
         place = np.empty(len(number), dtype=np.int64)
         place[self.queries] = np.arange(len(number))
@@ -93,7 +93,7 @@ class Ranked:
         rows = table.compact().rows.cpu().numpy()
         columns = Columns(rows)
         if (columns.sample_id == ABSENT).any():
-            raise ValueError("against must have a sample_id for every task: nothing else tells which they are")
+            raise ValueError("baseline must have a sample_id for every task")
         index = columns.sample_id
         if begin is not None:
             if not set(columns.side.tolist()) <= set(begin):
@@ -130,55 +130,55 @@ class Ranked:
         return RankTable(torch.from_numpy(rows))
 
 
-class Looks:
-    """A question, the tasks drawn for it, and their ranks so far.
+class SequentialTest:
+    """A hypothesis, the tasks drawn to test it, and their ranks so far.
 
     Args:
         query: (n,) int64, the query of each task.
-        question: what is asked.
-        baseline: ranks of the other model; None: the question is about one.
+        hypothesis: the hypothesis.
+        baseline: ranks of the other model; None: the hypothesis is about one model.
         seed: of the order.
         process_group: the processes that share the work; None: this one alone.
-        extends: whether ``baseline`` gets more ranks where it ends.
+        extends: whether the other model ranks the queries that ``baseline`` lacks.
     """
 
     def __init__(
         self,
         query: IntArray,
-        question: Question,
+        hypothesis: Hypothesis,
         baseline: Ranked | None,
         seed: int,
         process_group: "ProcessGroup | None",
         extends: bool = False,
     ) -> None:
-        self.draws = Draws(query, check_int("seed", seed, 0))
-        self.ranked, self.baseline, self.question = Ranked.none(len(query)), baseline, question
+        self.order = QueryOrder(query, check_int("seed", seed, 0))
+        self.ranked, self.baseline, self.hypothesis = Ranked.none(len(query)), baseline, hypothesis
         self._communicator, self._extends = None if process_group is None else Communicator(process_group), extends
         self._values: FloatArray = np.empty(0)  # of the drawn queries, in [0, 1]
         self._is_decided = False
 
     @property
     def num_queries(self) -> int:
-        """How many queries were drawn and ranked, by both models if there are two."""
+        """Number of queries that were drawn and ranked, by both models if there are two."""
         return len(self._values)
 
     @property
     def is_over(self) -> bool:
-        """Whether it is decided, or cannot be, as the ranks of the other model end here."""
+        """Whether it is decided, or the ranks of the other model end."""
         if self._is_decided or self.baseline is None or self._extends:
             return self._is_decided
-        following = self.draws.of(self.num_queries, self.num_queries + 1)
+        following = self.order.of(self.num_queries, self.num_queries + 1)
         return not self.baseline.there[following].all()
 
     def rounds(self, batch_size: int, complete: bool = False) -> Iterator[list[int]]:
-        """Places among the draws of queries for this process to rank next; at least one, if need be again."""
+        """Yield indices of drawn queries that this process ranks next: at least one, even if it was ranked before."""
         first, rank, size = self.num_queries, 0, 1
         if self._communicator is not None:
             rank, size = self._communicator.rank, len(self._communicator)
-        while first < len(self.draws):  # a loader may ask ahead of the updates
-            if self.is_over and not (complete and self.question.answer(self._drawn)):
+        while first < len(self.order):  # a loader may ask ahead of the updates
+            if self.is_over and not (complete and self.hypothesis.answer(self._drawn)):
                 break
-            last = min(first + batch_size, len(self.draws))
+            last = min(first + batch_size, len(self.order))
             yield list(range(first, last))[rank::size] or [first]
             first = last
 
@@ -188,12 +188,12 @@ class Looks:
         if self.baseline is not None:
             both = self.baseline.there[task]
             check_same_tasks(self.baseline.rows[task[both]], found[both], "baseline", "the new ranks")
-        new = ~self.ranked.there[task]  # what was looked at stays
+        new = ~self.ranked.there[task]  # rows that were tested stay
         self.ranked.put(task[new], found[new])
-        self._look()
+        self._advance()
 
-    def add_against(self, index: Tensor, rows: Tensor) -> None:
-        """Take more rows of the other model."""
+    def add_baseline(self, index: Tensor, rows: Tensor) -> None:
+        """Add rows of the other model."""
         assert self.baseline is not None
         self.baseline.put(*self._gathered(index, rows))
 
@@ -207,58 +207,58 @@ class Looks:
         total = len(self.ranked.there)
         if len(task) and not 0 <= task[0] <= task[-1] < total:
             wrong = task[0] if task[0] < 0 else task[-1]
-            told = "none" if wrong == ABSENT else wrong
-            raise ValueError(f"sample_id must hold the indices of tasks, from 0 to {total - 1}; got {told}")
-        self.question.values(found)  # raises for those that are none
+            found_id = "none" if wrong == ABSENT else wrong
+            raise ValueError(f"sample_id must hold the indices of tasks, from 0 to {total - 1}; got {found_id}")
+        self.hypothesis.values(found)  # raises for invalid values
         return task, found
 
-    def _look(self) -> None:
+    def _advance(self) -> None:
         there = self.ranked.there if self.baseline is None else self.ranked.there & self.baseline.there
-        begin, missing = self.num_queries, np.flatnonzero(~there[self.draws.tasks])
-        end = len(self.draws)
+        begin, missing = self.num_queries, np.flatnonzero(~there[self.order.tasks])
+        end = len(self.order)
         if len(missing):
-            end = int(np.searchsorted(self.draws.border, missing[0], side="right")) - 1
+            end = int(np.searchsorted(self.order.border, missing[0], side="right")) - 1
         if end == begin:
             return
-        tasks, border = self.draws.of(begin, end), self.draws.border[begin : end + 1]
-        values = self.question.values(self.ranked.rows[tasks])
+        tasks, border = self.order.of(begin, end), self.order.border[begin : end + 1]
+        values = self.hypothesis.values(self.ranked.rows[tasks])
         if self.baseline is not None:
-            values = values - self.question.values(self.baseline.rows[tasks])
-        low, width = self.question.range
+            values = values - self.hypothesis.values(self.baseline.rows[tasks])
+        low, width = self.hypothesis.range
         means = np.add.reduceat((values - low) / width, border[:-1] - border[0]) / np.diff(border)
         self._values = np.concatenate([self._values, np.clip(means, 0, 1)])
-        self._is_decided = self._is_decided or end == len(self.draws) or self.question.is_answered(self._drawn)
+        self._is_decided = self._is_decided or end == len(self.order) or self.hypothesis.is_answered(self._drawn)
 
     @property
     def _drawn(self) -> Drawn:
         """The queries ranked so far, on the scale of [0, 1]."""
-        return Drawn(self._values, self.draws.sizes(self.num_queries), float(len(self.ranked.there)))
+        return Drawn(self._values, self.order.sizes(self.num_queries), float(len(self.ranked.there)))
 
     @property
     def decision(self) -> SequentialResult:
-        """What is known now."""
-        question, drawn = self.question, self._drawn
-        if self.num_queries == len(self.draws):
+        """The result so far."""
+        hypothesis, drawn = self.hypothesis, self._drawn
+        if self.num_queries == len(self.order):
             estimate = low = high = self._exact()
-            answer = question.answer_of(estimate)
+            answer = hypothesis.answer_of(estimate)
         else:
-            least, width = question.range
-            low, high = (least + width * end for end in betting_interval(drawn, question.alpha))
-            estimate, answer = least + width * drawn.estimate, question.answer(drawn)
+            least, width = hypothesis.range
+            low, high = (least + width * end for end in betting_interval(drawn, hypothesis.alpha))
+            estimate, answer = least + width * drawn.estimate, hypothesis.answer(drawn)
         return SequentialResult(
-            metric=question.measure.key,
+            metric=hypothesis.measure.key,
             answer=answer,
             is_decided=self._is_decided,
             estimate=estimate,
             low=low,
             high=high,
-            alpha=question.alpha,
-            threshold=question.threshold,
-            half_width=question.half_width,
-            num_tasks=int(self.draws.border[self.num_queries]),
+            alpha=hypothesis.alpha,
+            threshold=hypothesis.threshold,
+            half_width=hypothesis.half_width,
+            num_tasks=int(self.order.border[self.num_queries]),
             total_tasks=len(self.ranked.there),
             num_queries=self.num_queries,
-            total_queries=len(self.draws),
+            total_queries=len(self.order),
             table=self.ranked.table(),
             baseline=None if self.baseline is None else self.baseline.table(),
         )
@@ -266,5 +266,5 @@ class Looks:
     def _exact(self) -> float:
         """The value, or the difference, of all tasks, to the last bit what ``evaluate`` gives."""
         models = [self.ranked] if self.baseline is None else [self.ranked, self.baseline]
-        values = [self.question.measure.base(Analysis([model.table().rows])) for model in models]
+        values = [self.hypothesis.measure.base(Analysis([model.table().rows])) for model in models]
         return values[0] if len(values) == 1 else values[0] - values[1]

@@ -10,15 +10,15 @@ from tqdm.auto import tqdm
 
 from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.kg.loop import QuerySide
-from torchrankmetrics.kg.scorers import Scores, look_for_distances
-from torchrankmetrics.kg.triples import ScoreFunction, sides_of
+from torchrankmetrics.kg.loop import LoopOptions, QuerySide, sides_of, warn_of_distances
+from torchrankmetrics.kg.scorers import Scores
+from torchrankmetrics.kg.triples import ScoreFunction
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.ranking.tolerance import Tolerance
-from torchrankmetrics.sequential.hypothesis import Question
+from torchrankmetrics.sequential.hypothesis import Hypothesis
 from torchrankmetrics.sequential.result import SequentialResult
-from torchrankmetrics.sequential.testing import Looks, Ranked
+from torchrankmetrics.sequential.testing import Ranked, SequentialTest
 from torchrankmetrics.table.columns import SIDE_CODES, empty_rows
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import check_int
@@ -55,36 +55,36 @@ def rank_sequentially(
     tolerance: float | Tolerance = 0.0,
     process_group: "ProcessGroup | None" = None,
 ) -> SequentialResult:
-    """Rank the queries of ``rank_triples`` in random order, and stop as soon as the better of two models is known.
+    """Rank the queries of ``rank_triples`` in random order, and stop as soon as the hypothesis is decided.
 
-    An answer differs from that of all ``triples`` with probability alpha at most, for models that do not depend on
-    the order of the draws; queries are drawn and bounded as in ``SequentialEvaluation``. Where all of them are ranked,
-    ranks and values are those of ``rank_triples``.
+    The answer differs from that of all ``triples`` with probability at most alpha, for models that do not depend on
+    the order; queries are drawn and bounded as in ``SequentialEvaluation``. If all queries are ranked, ranks and values
+    are those of ``rank_triples``.
 
     Args:
-        score_tails: as in ``rank_triples``, like what follows.
-        score_heads: as there.
-        triples: as there.
-        known: as there.
-        baseline: ranks of the other model, as ``rank_triples`` or a ``SequentialResult`` has them; a sample serves for
-            the queries that it holds. None: the question is about one model, or of the other nothing is ranked yet.
-        score_baseline: what scores for the other model, (score_tails, score_heads) or a score_hrt; asked for the
-            queries that ``baseline`` lacks, as they come. None: where the ranks of the other end, it ends undecided.
-        metric: as in ``SequentialEvaluation``, like what follows.
-        alpha: as there.
-        threshold: as there.
-        half_width: as there.
-        seed: as there.
+        score_tails: as in ``rank_triples``.
+        score_heads: as in ``rank_triples``.
+        triples: as in ``rank_triples``.
+        known: as in ``rank_triples``.
+        baseline: ranks of the other model, of ``rank_triples`` or a ``SequentialResult``; a sample is used for the
+            queries that it has. None: the hypothesis is about one model, or the other model has no ranks yet.
+        score_baseline: the functions of the other model, (score_tails, score_heads) or a score_hrt; they score the
+            queries that ``baseline`` lacks. None: if the ranks of the other model end, the result is undecided.
+        metric: as in ``SequentialEvaluation``.
+        alpha: as in ``SequentialEvaluation``.
+        threshold: as in ``SequentialEvaluation``.
+        half_width: as in ``SequentialEvaluation``.
+        seed: as in ``SequentialEvaluation``.
         candidates: as in ``rank_triples``.
-        batch_size: queries between two looks, over both sides and all processes; None: a fiftieth of them, 8 to 256.
-        backend: as in ``rank_triples``, like what follows.
-        score_hrt: as there.
-        num_entities: as there.
-        higher_is_better: as there.
-        progress: as there.
-        tolerance: as there.
+        batch_size: queries between two tests, over both sides and all processes; None: a fiftieth of them, 8 to 256.
+        backend: as in ``rank_triples``.
+        score_hrt: as in ``rank_triples``.
+        num_entities: as in ``rank_triples``.
+        higher_is_better: as in ``rank_triples``.
+        progress: as in ``rank_triples``.
+        tolerance: as in ``rank_triples``.
         process_group: processes that each score a share of the queries among all entities (in ``rank_triples`` they
-            share the entities), and stop at the same batch. None: this one alone.
+            share the entities), and stop at the same batch. None: this process only.
 
     Raises:
         TypeError, ValueError, IndexError: as ``rank_triples`` and ``SequentialEvaluation``.
@@ -101,13 +101,17 @@ def rank_sequentially(
     """
     tasks = as_triples(triples, "triples")
     if not len(tasks):
-        raise ValueError("triples are none: there is nothing to decide on")
-    sides = sides_of(score_tails, score_heads, tasks, known, score_hrt, num_entities)
-    others = [] if score_baseline is None else _sides_of_the_other(score_baseline, tasks, known, num_entities)
-    if others and [side.name for side in others] != [side.name for side in sides]:
-        raise ValueError("score_baseline must rank the sides that the model ranks, no more and no fewer")
-    for side in [*sides, *others]:
-        side.compare_by(higher_is_better, tolerance)
+        raise ValueError("triples is empty")
+    # each call ranks the given queries as one batch
+    options = LoopOptions(candidates, 2 * len(tasks), backend, higher_is_better, tolerance=tolerance)
+    sides = sides_of((score_tails, score_heads), tasks, known, options, score_hrt, num_entities)
+    others: list[QuerySide] = []
+    if score_baseline is not None:
+        pair = score_baseline if isinstance(score_baseline, tuple) else (None, None)
+        single = None if isinstance(score_baseline, tuple) else score_baseline
+        others = sides_of(pair, tasks, known, options, single, num_entities)
+        if [side.name for side in others] != [side.name for side in sides]:
+            raise ValueError("score_baseline must rank the same sides as the model")
     number, width = len(tasks), len(sides) * len(tasks)
     first = [0, *accumulate(len(side.queries) for side in sides)]
     begin = {SIDE_CODES[side.name]: number * i for i, side in enumerate(sides)}
@@ -117,9 +121,9 @@ def rank_sequentially(
     most = known.num_entities if num_entities is None and known is not None else num_entities
     if most is None and other is not None:
         most = other.most_candidates
-    question = Question.of(metric, alpha, other is not None, threshold, half_width, most)
+    hypothesis = Hypothesis.of(metric, alpha, other is not None, threshold, half_width, most)
     query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
-    looks = Looks(query, question, other, seed, process_group, bool(others))
+    test = SequentialTest(query, hypothesis, other, seed, process_group, bool(others))
     size = max(_LEAST, min(_MOST, -(-first[-1] // _LOOKS))) if batch_size is None else batch_size
 
     def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> tuple[Tensor, Tensor]:
@@ -129,25 +133,17 @@ def rank_sequentially(
             own = queries[(queries >= start) & (queries < end)] - start
             if len(own):
                 part = side.part(torch.from_numpy(own).to(tasks.device))
-                table = part.rank(tasks[:, 1], candidates, len(own), backend, bar)
+                table = part.rank(tasks[:, 1], bar)
                 rows.append(table.rows)
                 index.append(table.sample_id + begin[SIDE_CODES[side.name]])
         return torch.cat(index), torch.cat(rows)
 
     with tqdm(total=first[-1], desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
-        for places in looks.rounds(check_int("batch_size", size, 1)):
+        for places in test.rounds(check_int("batch_size", size, 1)):
             if other is not None and others:
-                lacking = [place for place in places if not other.there[looks.draws.of(place, place + 1)].all()]
-                looks.add_against(*rank(others, looks.draws.queries[lacking], tqdm(disable=True)))
-            looks.add(*rank(sides, looks.draws.queries[places], bar))
-    decision = looks.decision
-    look_for_distances(decision.table.ranks, higher_is_better)
+                lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
+                test.add_baseline(*rank(others, test.order.queries[lacking], tqdm(disable=True)))
+            test.add(*rank(sides, test.order.queries[places], bar))
+    decision = test.decision
+    warn_of_distances(decision.table.ranks, higher_is_better)
     return decision
-
-
-def _sides_of_the_other(
-    scores: OtherScores, tasks: Tensor, known: KnownTriples | None, num_entities: int | None
-) -> list[QuerySide]:
-    if isinstance(scores, tuple):
-        return sides_of(*scores, tasks, known)
-    return sides_of(None, None, tasks, known, scores, num_entities)

@@ -107,7 +107,11 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     if measure.definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
     samples = _samples(dataset.reference, measure)
-    aligned = {} if not _has_formula(measure) or len(samples.weight) == 0 else dataset.aligned
+    aligned = (
+        {}
+        if not measure.definition.is_function_of_mean(measure.rank_type) or len(samples.weight) == 0
+        else dataset.aligned
+    )
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
     cells = {}
@@ -115,7 +119,9 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         place = (models, tested.index(model)) if models is not None and model in tested else None
         cells[model] = _cell(runs, measure, place, confidence_level, cluster)
     compared = models if len(tested) > 1 and measure.higher_is_better is not None else None
-    slope = 1.0 if compared is None else _slope(measure, samples)
+    slope = 1.0
+    if compared is not None and measure.view != "base":
+        slope = view_slope(measure.definition, measure.view, measure.moments(samples))
     is_exact = compared is not None and _is_exact(measure, compared)
     result = DatasetResult(cells, _chance(measure, samples), tested, {}, compared, slope, is_exact, remark)
     if compared is None:
@@ -127,10 +133,6 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         error, p = found.standard_error * abs(slope), result.p_value(a, b)
         pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
     return replace(result, pairs=pairs)
-
-
-def _has_formula(measure: Measure) -> bool:
-    return measure.definition.is_function_of_mean(measure.rank_type)
 
 
 def _is_exact(measure: Measure, models: SeededModels) -> bool:
@@ -192,7 +194,7 @@ def _cell(
         return cell
     sample, keys = _samples(runs[0], measure), _keys(runs[0], measure, cluster)
     if len(runs) == 1:
-        method: Method = "normal" if _has_formula(measure) else "bootstrap"
+        method: Method = "normal" if measure.definition.is_function_of_mean(measure.rank_type) else "bootstrap"
         try:
             own = estimate(measure.definition, sample, measure.rank_type, confidence_level, method, keys, _RESAMPLES, 0)
         except ValueError:  # extremes, and fewer than two tasks, have no interval
@@ -200,7 +202,12 @@ def _cell(
         return _in_view(
             replace(cell, effective_tasks=own.effective_tasks), measure, sample, own.low, own.high, own.standard_error
         )
-    if place is None and _has_formula(measure) and runs[0].tasks and len({run.tasks for run in runs}) == 1:
+    if (
+        place is None
+        and measure.definition.is_function_of_mean(measure.rank_type)
+        and runs[0].tasks
+        and len({run.tasks for run in runs}) == 1
+    ):
         alone, _ = _together([runs], measure, cluster)
         place = None if alone is None else (alone, 0)
     if place is None:
@@ -235,12 +242,6 @@ def _in_view(cell: Cell, measure: Measure, sample: Sample, low: float, high: flo
         low, high = sorted(ends) if not math.isnan(ends[0]) else ends
         error *= abs(view_slope(measure.definition, measure.view, moments))
     return replace(cell, low=low, high=high, standard_error=error)
-
-
-def _slope(measure: Measure, sample: Sample) -> float:
-    if measure.view == "base":
-        return 1.0
-    return view_slope(measure.definition, measure.view, measure.moments(sample))
 
 
 def _chance(measure: Measure, sample: Sample) -> float:

@@ -3,6 +3,7 @@
 import os
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -336,16 +337,11 @@ def contents_of(
     averages = ranking = differences = None
     directed = [one for one in table.measures if one.higher_is_better is not None]
     if several and directed:
-        whole = any(
-            all((one.key, m, d) in table.cells for one in directed for m in table.models) for d in table.datasets
-        )
-        if whole:
-            averages = study.summary([*directed, *AVERAGED], confidence_level=confidence_level, cluster=cluster)
-        try:
+        options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+        with suppress(ValueError):  # no dataset with values of all models
+            averages = study.summary([*directed, *AVERAGED], **options)
+        with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
             ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
             order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            a, b = (table.models[i] for i in order[:2])
-            differences = study.difference(a, b, directed[0], confidence_level=confidence_level, cluster=cluster)
-        except ValueError:  # too few datasets with all models, or models without common tasks
-            pass
+            differences = study.difference(*(table.models[i] for i in order[:2]), directed[0], **options)
     return Contents(study, table, averages, ranking, differences)

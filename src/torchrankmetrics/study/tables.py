@@ -39,7 +39,7 @@ class StudyTable(Rendered):
         margin: difference that does not matter, in units of the metrics; None: not tested.
         rows: rows of printed tables, "models" or "datasets".
         intervals: whether printed tables have intervals.
-        baseline, stars: see ``marked``.
+        baseline, baseline_name, stars: see ``marked``.
     """
 
     measures: tuple[Measure, ...]
@@ -55,6 +55,7 @@ class StudyTable(Rendered):
     rows: Rows = "models"
     intervals: bool = True
     baseline: str | None = None
+    baseline_name: str | None = None
     stars: bool = False
 
     def cell(self, model: str, dataset: str, metric: str | None = None) -> Cell | None:
@@ -70,11 +71,11 @@ class StudyTable(Rendered):
         """Return the same table, printed with datasets as rows, or without intervals."""
         return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 
-    def marked(self, baseline: str | None = None, stars: bool = False) -> Self:
+    def marked(self, baseline: str | None = None, stars: bool = False, name: str | None = None) -> Self:
         """Return the table with stars for models that differ significantly from a baseline (default: from the best)."""
         if baseline is not None:
             check_choice("baseline", baseline, self.models)
-        return replace(self, baseline=baseline, stars=stars)
+        return replace(self, baseline=baseline, stars=stars, baseline_name=name or baseline)
 
     def only(self, measures: Sequence[Measure], models: Sequence[str] | None = None) -> "StudyTable":
         """Return the part with some metrics and models, with the marks of the whole table."""
@@ -142,7 +143,7 @@ class StudyTable(Rendered):
                 f"{EQUAL}: not significantly different from the best ({rate}, {number} pairwise comparisons)."
             )
         elif number:
-            other = self.baseline or "the best"
+            other = self.baseline_name or "the best"
             number = number if self.baseline is None else len(self._against_baseline())
             levels = ", ".join(f"{level:g}" for level in _STARS)
             test = f"p ≤ {levels}, adjusted by Holm's method for" if self.stars else f"{rate},"

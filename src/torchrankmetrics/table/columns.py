@@ -25,9 +25,18 @@ SIDE_BITS = 2  # the side column carries the flags of the task above its two low
 
 
 class HasRows:
-    """What holds rows, as a ``RankTable`` does."""
+    """Rows (n, 10) of ranking tasks, as in a ``RankTable``."""
 
-    rows: Tensor
+    def __init__(self, rows: Tensor) -> None:
+        self.rows = rows
+
+    def has_sides(self) -> bool:
+        """Whether every row has a side."""
+        return bool((Columns(self.rows).side != SIDE_CODES[None]).all())
+
+    def has_groups(self) -> bool:
+        """Whether every row has a group."""
+        return bool((Columns(self.rows).group != ABSENT).all())
 
 
 def empty_rows(device: torch.device | str = "cpu") -> Tensor:

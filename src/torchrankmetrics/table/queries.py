@@ -1,12 +1,13 @@
 """Rows of one query as places of its relevant items in one list of candidates."""
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from torchrankmetrics.queries.sample import QuerySample
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -22,79 +23,33 @@ from torchrankmetrics.table.columns import (
 from torchrankmetrics.validation import TaskSide
 
 
-@dataclass(frozen=True, eq=False)
-class Queries:
-    """Queries with the tie blocks of their answers, best first; places count all candidates, other answers too.
-
-    Attributes:
-        optimistic: (b,) int64, first place of each block.
-        pessimistic: (b,) int64, last place.
-        answers: (b,) int64, how many answers are tied in the block.
-        blocks: (q,) int64, number of blocks of each query.
-        num_candidates: (q,) int64, answers included.
-        weight: (q,) float64, of one query.
-        count: (q,) int64, how many equal queries an entry stands for.
-        side, group: (q,) int64, as the columns of rows.
-        row: (q,) int64, index of the row of an answer among those that the queries were read from.
-    """
-
-    optimistic: Rows
-    pessimistic: Rows
-    answers: Rows
-    blocks: Rows
-    num_candidates: Rows
-    weight: npt.NDArray[np.float64]
-    count: Rows
-    side: Rows
-    group: Rows
-    row: Rows
-
-    def __len__(self) -> int:
-        return len(self.blocks)
-
-    @property
-    def starts(self) -> Rows:
-        """(q + 1,) where the blocks of each query begin, and where the last ends."""
-        return np.append(0, np.cumsum(self.blocks))
-
-    @property
-    def num_answers(self) -> Rows:
-        """(q,) int64."""
-        return np.add.reduceat(self.answers, self.starts[:-1]) if len(self) else self.blocks
-
-    def of_side(self, side: Literal["both"] | TaskSide) -> npt.NDArray[np.bool_]:
-        """Which are of a side, (q,)."""
-        code = self.side if side == "both" else SIDE_CODES[side]
-        of_it: npt.NDArray[np.bool_] = self.side == code
-        return of_it
-
-    def take(self, index: Rows | npt.NDArray[np.bool_]) -> "Queries":
-        """The queries of an index or a mask, in its order."""
-        index = np.flatnonzero(index) if index.dtype == bool else index
-        blocks = self.blocks[index]
-        first = np.repeat(self.starts[:-1][index] - (np.cumsum(blocks) - blocks), blocks)
-        inside = first + np.arange(len(first))
-        names = [field.name for field in fields(self)]
-        return Queries(*(getattr(self, name)[inside if i < 3 else index] for i, name in enumerate(names)))
-
-    def merged(self) -> "Queries":
-        """Equal ones as one entry, in an order of their content: neither names nor the order of rows matter."""
-        starts = self.starts
-        of_block = combined(self.optimistic, self.pessimistic, self.answers)
-        content = np.add.reduceat(of_block, starts[:-1]) if len(self) else self.blocks
-        facts = (self.side, self.group, self.weight.view(np.int64), self.num_candidates, self.blocks)
-        order = np.lexsort((content, combined(content, *facts)))
-        first = np.ones(len(self), dtype=bool)
-        first[1:] = np.diff(content[order]) != 0
-        for fact in facts:
-            first[1:] |= np.diff(fact[order]) != 0
-        kept = self.take(order[first])
-        if len(self):
-            kept.count[:] = np.add.reduceat(self.count[order], np.flatnonzero(first))
-        return kept
+def of_side(queries: QuerySample, side: Literal["both"] | TaskSide) -> npt.NDArray[np.bool_]:
+    """Which queries are of a side, (q,)."""
+    code = queries.side if side == "both" else SIDE_CODES[side]
+    of_it: npt.NDArray[np.bool_] = queries.side == code
+    return of_it
 
 
-def queries_of(rows: Rows, partition: Rows | None = None) -> Queries:
+def merged(queries: QuerySample) -> QuerySample:
+    """Equal queries as one entry, in an order of their content: neither names nor the order of rows matter."""
+    content = queries.sums(combined(queries.optimistic, queries.pessimistic, queries.answers))
+    facts = (
+        queries.side,
+        queries.group,
+        queries.weight.view(np.int64),
+        queries.num_candidates,
+        np.diff(queries.starts),
+    )
+    order = np.lexsort((content, combined(content, *facts)))
+    first = np.ones(len(queries), dtype=bool)
+    first[1:] = np.any([np.diff(fact[order]) != 0 for fact in (content, *facts)], axis=0)
+    kept = queries.take(order[first])
+    if len(queries):
+        kept.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))
+    return kept
+
+
+def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
     """Find the queries of rows, and the places of their answers.
 
     Ranks that leave other answers out become places by putting them back: answers are better than those with more
@@ -124,21 +79,21 @@ def check_queries(block: Tensor) -> None:
         queries_of(canonical_rows(block.numpy())[0])
 
 
-def _singles(rows: Rows, index: Rows) -> Queries:
+def _singles(rows: Rows, index: Rows) -> QuerySample:
     """Queries of one answer: its rank is its place."""
     columns = Columns(rows)
     ones = np.ones(len(rows), dtype=np.int64)
-    return Queries(
-        *(columns.optimistic, columns.pessimistic, ones, ones, columns.num_candidates, weights(rows)),
-        *(columns.count, columns.side, columns.group, index),
-    )
+    facts = (columns.num_candidates, weights(rows), columns.count, columns.side, columns.group, index)
+    return QuerySample(np.arange(len(rows) + 1), columns.optimistic, columns.pessimistic, ones, *facts)
 
 
-def _joined(one: Queries, two: Queries) -> Queries:
-    return Queries(*(np.concatenate([getattr(one, f.name), getattr(two, f.name)]) for f in fields(Queries)))
+def _joined(one: QuerySample, two: QuerySample) -> QuerySample:
+    starts = np.append(one.starts, one.starts[-1] + two.starts[1:])
+    names = [field.name for field in fields(QuerySample)[1:]]
+    return QuerySample(starts, *(np.concatenate([getattr(one, name), getattr(two, name)]) for name in names))
 
 
-def _several(rows: Rows, index: Rows, partition: Rows | None) -> Queries:
+def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     rows, index, first = _side_by_side(rows, index, partition)
     columns = Columns(rows)
     filtered, last = _in_common(columns)
@@ -171,9 +126,9 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> Queries:
         "have several answers of which nothing says whether the ranks of each leave the others out: pass scores, or "
         "Ranks(..., filtered=True) or (..., filtered=False)",
     )
-    blocks = _blocks(rows, starts, of, count, filtered, last)
-    own = (weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
-    return Queries(*blocks, *own)
+    low, high, answers, blocks, N = _blocks(rows, starts, of, count, filtered, last)
+    facts = (N, weights(rows)[starts], copies, columns.side[starts], columns.group[starts], index[starts])
+    return QuerySample(np.append(0, np.cumsum(blocks)), low, high, answers, *facts)
 
 
 def _in_common(columns: Columns[Rows]) -> tuple[Rows, Rows]:
@@ -208,7 +163,7 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
 def _blocks(
     rows: Rows, starts: Rows, of: Rows, count: Rows, filtered: Rows, last: Rows
 ) -> tuple[Rows, Rows, Rows, Rows, Rows]:
-    """Put the filtered answers back among the candidates: the first five attributes of ``Queries``."""
+    """Put the filtered answers back among the candidates: blocks, number of blocks of each query, and N."""
     columns = Columns(rows)
     begins = np.zeros(len(rows), dtype=bool)
     begins[starts] = True

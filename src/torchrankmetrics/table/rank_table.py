@@ -301,14 +301,6 @@ class RankTable(HasRows):
         rows, _ = canonical_rows(self.rows.cpu().numpy())
         return RankTable(torch.from_numpy(rows).to(self.rows.device))
 
-    def has_sides(self) -> bool:
-        """Whether every row has a side."""
-        return bool((Columns(self.rows).side != SIDE_CODES[None]).all())
-
-    def has_groups(self) -> bool:
-        """Whether every row has a group."""
-        return bool((self.group != ABSENT).all())
-
 
 def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
     from torchrankmetrics.metrics.selection import DEFAULT_METRICS, Selection

@@ -1,9 +1,9 @@
-"""Null moments of order statistics: the largest, the smallest and the median rank, and their inverses."""
+"""Null moments of order statistics: of the largest, the smallest and the median rank, and of their powers."""
 
 import math
 from bisect import bisect_left
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -11,83 +11,22 @@ import numpy as np
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
 from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule, panel_rule
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
-from torchrankmetrics.definitions.transforms import apply_transform, known
+from torchrankmetrics.definitions.transforms import known
 from torchrankmetrics.null.expectation.provider import unavailable
 from torchrankmetrics.null.hypergeometric import log_miss
 
-_NEGLIGIBLE = 60.0  # -log of a probability of an extreme that changes no digit
-_DECAY = 5.0  # change of the logarithm of a probability in one panel: 16 nodes then have all digits
 # powers of ranks are smooth between these ranks, or summed one by one
 _DOUBLINGS = np.r_[16, 32, 48, 64 << np.arange(56, dtype=np.int64)]
-
-
-def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
-    """Exact moments of g(max r_i) and g(min r_i) for g a power; weights have no influence."""
-    g = known(definition.g)
-    N, count = tally(counts.num_candidates, counts.count)
-    largest = definition.aggregation == "maximum"
-    x, weight, probability = _maximum(N, count) if largest else _minimum(N, count)
-    origin = float(N[-1] if largest else 1) ** g.exponent
-    difference = apply_transform(g, x, "g") - origin
-    first, second = ((weight * probability * power).sum() for power in (difference, difference**2))
-    return Moments(float(origin + first), float(second - first**2))
-
-
-def _maximum(N: IntArray, count: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Nodes x of a quadrature rule, their weights, and P(max = x)."""
-    alive = np.cumsum(count[::-1])[::-1]  # tasks with N_i >= N[k]
-    steps = alive[1:] * np.log(N[:-1] / N[1:])
-    log_cdf = np.append(np.cumsum(steps[::-1])[::-1], 0.0)  # log P(max <= N[k])
-    first = int(np.searchsorted(log_cdf, -_NEGLIGIBLE))  # values below N[first - 1] are negligible
-    lowest = int(N[first] * np.exp(-(_NEGLIGIBLE + log_cdf[first]) / alive[first]))
-    lowest = max(lowest - 1, int(N[first - 1]) if first else 0)
-    edges = np.unique(np.r_[lowest, N[first:], _DOUBLINGS[(lowest < _DOUBLINGS) & (N[-1] > _DOUBLINGS)]])
-    decay = alive[np.searchsorted(N, edges[1:])] * np.log(edges[1:] / np.maximum(edges[:-1], 1))
-    x, weight = _rule(edges, decay)
-    segment = np.searchsorted(N, x)
-    log_probability = alive[segment] * np.log(x / N[segment]) + log_cdf[segment]
-    with np.errstate(divide="ignore"):
-        return x, weight, np.exp(log_probability) * -np.expm1(alive[segment] * np.log1p(-1 / x))
-
-
-def _minimum(N: IntArray, count: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Nodes x of a quadrature rule, their weights, and P(min = x)."""
-
-    def logarithms(x: FloatArray) -> FloatArray:
-        """Log P(min >= x), and log P(min > x | min >= x): (2, len(x))."""
-        result = np.empty((2, len(x)))
-        block = max(1, (1 << 20) // len(N))
-        for begin in range(0, len(x), block):
-            part = x[begin : begin + block, None]
-            with np.errstate(divide="ignore"):
-                result[0, begin : begin + block] = np.log1p(-(part - 1) / N) @ count
-                result[1, begin : begin + block] = np.log1p(-1 / (N - part + 1)) @ count
-        return result
-
-    possible = range(1, int(N[0]) + 1)
-    last = bisect_left(possible, True, lo=1, key=lambda x: bool(logarithms(np.array([float(x)]))[0, 0] <= -_NEGLIGIBLE))
-    edges = np.r_[0, _DOUBLINGS[last > _DOUBLINGS], last]
-    x, weight = _rule(edges, -np.diff(logarithms(np.maximum(edges, 1).astype(np.float64))[0]))
-    at_least, next_one = logarithms(x)
-    return x, weight, np.exp(at_least) * -np.expm1(next_one)
-
-
-def _rule(edges: IntArray, decay: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Nodes and weights for sums over the integers above the first edge, panels divided by the decay over each."""
-    parts = np.maximum(1, np.ceil(decay / _DECAY)).astype(np.int64)
-    part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
-    inner = np.repeat(edges[:-1], parts) + (np.repeat(np.diff(edges) / parts, parts) * part).astype(np.int64)
-    edges = np.unique(np.append(inner, edges[-1]))
-    nodes, weights, _ = panel_rule(edges[:-1] + 1, np.diff(edges))
-    return nodes, weights
-
-
-# The median. B_x, the number of ranks up to x, is Poisson binomial, and P(X_(j) <= x) = P(B_x >= j).
-
-_REACH = 45.0  # -log of the smallest tail of a middle rank, relative to that at the center, that is summed
+_REACH = 45.0  # -log of the smallest tail that is summed, relative to that at the center
 _GAP_REACH = 35.0  # the same for a gap between the middle two
 _CUTS = 8  # panels on each side of the center: about 1.2 standard deviations each
 _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
+
+
+def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
+    """Exact moments of a power of the largest or the smallest rank; weights have no influence."""
+    N, count = tally(counts.num_candidates, counts.count)
+    return _moments(definition, _Ranks(N, np.ones_like(N), count.astype(np.int64)))
 
 
 def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
@@ -98,8 +37,7 @@ def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     """
     if not counts.equal_weights:
         return None
-    tasks = _Ranks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count)
-    return _median_moments(definition, tasks)
+    return _moments(definition, _Ranks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count))
 
 
 def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[float, float]:
@@ -119,7 +57,7 @@ def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[fl
 
 @lru_cache(maxsize=512)
 def _cached_median(*columns: bytes) -> tuple[float, float]:
-    moments = _median_moments(MEDIAN_RANK, _Ranks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
+    moments = _moments(MEDIAN_RANK, _Ranks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
     return moments.mean, moments.variance
 
 
@@ -128,12 +66,7 @@ class _Ranks:
 
     def __init__(self, N: IntArray, m: IntArray, count: IntArray) -> None:
         self._N, self._m, self.count = N, m, count
-        self.last = N - m + 1
-
-    @cached_property
-    def total(self) -> int:
-        """Number of ranks."""
-        return int(self.count.sum())
+        self.last, self.total = N - m + 1, int(count.sum())
 
     def between(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """P(x < r <= y), for integers or points between them that broadcast with (u,)."""
@@ -167,29 +100,31 @@ class _Ranks:
             yield p / (1 - taken), q / (1 - taken), np.exp(np.log1p(-taken) @ self.count)
 
 
-def _median_moments(definition: RankDefinition, tasks: _Ranks) -> Moments:
-    n, inverse = tasks.total, known(definition.g).exponent < 0
-    j = (n + 1) // 2
-    if int(tasks.count[tasks.last == 1].sum()) >= n // 2 + 1:  # X_(n // 2 + 1) = 1, so the median is fixed
+def _moments(definition: RankDefinition, tasks: _Ranks) -> Moments:
+    """Moments of a power of X_(j), the j-th smallest rank, or of the midpoint of two."""
+    n, a = tasks.total, known(definition.g).exponent
+    j = {"minimum": 1, "maximum": n}.get(definition.aggregation, (n + 1) // 2)
+    two = definition.aggregation == "median" and n % 2 == 0
+    if int(tasks.count[tasks.last == 1].sum()) >= j + two:  # X_(j) = 1
         return Moments(1.0, 0.0)
     top = int(tasks.last[-1])
     center = 1 + bisect_left(range(1, top), True, key=lambda x: tasks.at_most(np.array([float(x)]), j)[0] >= 0.5)
-    windows = [_window(tasks, i, center) for i in ((j,) if n % 2 else (j, j + 1))]
-    first, second = np.mean(
-        [_middle_moments(tasks, j + i, center, window, inverse) for i, window in enumerate(windows)], 0
-    )
-    if n % 2 == 0:
+    windows = [_window(tasks, i, center, a) for i in range(j, j + 1 + two)]
+    first, second = np.mean([_one(tasks, j + i, center, window, a) for i, window in enumerate(windows)], 0)
+    if two:
         low, high = min(low for low, _ in windows), max(high for _, high in windows)
-        correction = _gap_correction(tasks, j, center, (low, high), inverse)
-        if correction is None:
+        nodes, weight = _panels(tasks, low, high, 2 * _CUTS)
+        work = len(nodes) * len(_gap_rule(tasks, float((low + high) // 2))[0]) * len(tasks.count) * PANEL_NODES
+        if work > _WORK:
             raise unavailable(definition, "takes too long for this even number of tasks with so many distinct counts")
+        correction = _gap_correction(tasks, j, center, nodes, weight, inverse=a < 0)
         first, second = first - correction[0], second - correction[1]
         if second - first**2 < 1e-3 * abs(correction[1]):
             raise unavailable(definition, "has a variance that cancels to fewer than nine digits for these counts")
-    return Moments(float((1 / center if inverse else center) + first), float(second - first**2))
+    return Moments(float(float(center) ** a + first), float(second - first**2))
 
 
-def _window(tasks: _Ranks, j: int, center: int) -> tuple[int, int]:
+def _window(tasks: _Ranks, j: int, center: int, a: float) -> tuple[int, int]:
     """The x outside of which both tails of X_(j) are negligible relative to those at the center."""
 
     def at_most(x: int) -> float:
@@ -198,7 +133,7 @@ def _window(tasks: _Ranks, j: int, center: int) -> tuple[int, int]:
     def beyond(x: int) -> float:
         return float(tasks.beyond(np.array([float(x)]), j)[0])
 
-    least = max(at_most(center - 1), beyond(center)) * math.exp(-_REACH)
+    least = max(at_most(center - 1), beyond(center)) * math.exp(-_REACH + min(0.0, 2 * a * math.log(center)))
     low = 1 + bisect_left(range(1, center), True, key=lambda x: at_most(x) > least)
     return low, center + bisect_left(range(center, int(tasks.last[-1])), True, key=lambda x: beyond(x) <= least)
 
@@ -212,24 +147,23 @@ def _panels(tasks: _Ranks, low: int, high: int, cuts: int) -> tuple[FloatArray, 
     return nodes, weights
 
 
-def _middle_moments(tasks: _Ranks, j: int, center: int, window: tuple[int, int], inverse: bool) -> FloatArray:
-    """E D and E D^2 of D = g(X_(j)) - g(center), (2,), by summation by parts."""
-    sums = np.zeros(2)
+def _one(tasks: _Ranks, j: int, center: int, window: tuple[int, int], a: float) -> FloatArray:
+    """E D and E D^2 of D = X_(j)^a - center^a, (2,), by summation by parts."""
+    sums, origin = np.zeros(2), float(center) ** a
     for tail, sign, low, high in ((tasks.at_most, -1, window[0], center), (tasks.beyond, 1, center, window[1])):
         if low < high:
             x, weight = _panels(tasks, low, high, _CUTS)
-            value, step = (
-                ((center - x) / (x * center), -1 / (x * (x + 1))) if inverse else (x - center, np.ones_like(x))
-            )
+            near = origin * np.expm1(a * np.log1p(np.maximum((x - center) / center, -0.5)))
+            value = np.where(2 * x > center, near, x**a - origin)
+            step = x**a * np.expm1(a * np.log1p(1 / x))  # D(x + 1) - D(x)
             sums += sign * (np.stack([step, step * (2 * value + step)]) @ (weight * tail(x, j)))
     return sums
 
 
-def _gap_correction(tasks: _Ranks, j: int, center: int, window: tuple[int, int], inverse: bool) -> FloatArray | None:
-    """What the midpoint of the middle two lacks of the mean of both, for D and D^2, (2,); None: too much work."""
-    nodes, weight = _panels(tasks, *window, 2 * _CUTS)
-    if len(nodes) * len(_gap_rule(tasks, float(sum(window) // 2))[0]) * len(tasks.count) * PANEL_NODES > _WORK:
-        return None
+def _gap_correction(
+    tasks: _Ranks, j: int, center: int, nodes: FloatArray, weight: FloatArray, *, inverse: bool
+) -> FloatArray:
+    """Difference between the mean of both middle ranks and their midpoint, for D and D^2, (2,)."""
     rules = [_gap_rule(tasks, x) for x in nodes.tolist()]
     sizes = [len(gap) for gap, _ in rules]
     gap, inner = (np.concatenate(parts) for parts in zip(*rules, strict=True))
@@ -285,18 +219,14 @@ _CAP = 40.0  # largest |s|
 
 
 def _tail(p: FloatArray, q: FloatArray, count: IntArray, j: int, *, point: bool = False) -> FloatArray:
-    """P(B >= j), or P(B = j), where B is the sum of count[u] variables Bernoulli(p[row, u]), for each row.
+    """P(B >= j) for each row, where B is the sum of count[u] variables Bernoulli(p[row, u]): (rows, u) in, (rows,) out.
 
-    Args:
-        p: (rows, u) float64 in [0, 1].
-        q: (rows, u) float64, 1 - p with all its digits.
-        count: (u,) int64.
-        j: any integer.
-        point: whether P(B = j) is computed.
-
-    Returns:
-        (rows,) float64.
+    q = 1 - p is passed so that neither loses digits; j is any integer; P(B = j) if ``point``.
     """
+    if not point and j in (1, int(count.sum())):
+        with np.errstate(divide="ignore"):
+            log_p, log_q = (np.where(x < 0.5, np.log(x), np.log1p(-y)) for x, y in ((p, q), (q, p)))
+            return -np.expm1(log_q @ count) if j == 1 else np.exp(log_p @ count)
     certain = q == 0
     needed, free = j - (count * certain).sum(1), np.where(certain, 0, count)
     p, q = np.where(certain, 0.5, p), np.where(certain, 0.5, q)  # the certain ones have no count

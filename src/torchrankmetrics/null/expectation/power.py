@@ -2,8 +2,10 @@
 
 import math
 from functools import lru_cache
+from itertools import accumulate, repeat
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 from scipy.special import gammaln, poch, rgamma
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments
@@ -27,8 +29,8 @@ def power_mean(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     p, a = definition.exponents
     if counts.num_candidates[-1] == 1:
         return Moments(1.0, 0.0)
-    S = _PowerSum(counts, p)
     with np.errstate(over="ignore", invalid="ignore"):  # in terms that are not selected
+        S = _PowerSum(counts, p)
         first, second = _relative_moments(S, a)
     scale = math.exp(a * S.log_mean)
     return Moments(scale * (1 + first), scale**2 * max(second - 2 * first - first**2, 0.0))
@@ -38,7 +40,7 @@ def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
     """E[(S / mu)^a] - 1 and E[(S / mu)^(2a)] - 1."""
     exponents = np.array([a, 2 * a])
     order = max(2, math.floor(2 * a + 0.3) + 1)  # so that t^(order - 1 - 2a) is integrable at zero
-    taylor = _SIGNS / _FACTORIALS * _moments(S.cumulants)  # of E exp(-t (S / mu - 1))
+    taylor = _SIGNS / _FACTORIALS * moments_of(S.cumulants)  # of E exp(-t (S / mu - 1))
     head = taylor[2:order]  # subtracted under the integral and added again through Gamma functions
     step = min(0.21, 0.7 / math.sqrt(2 * abs(a)))
     spread = float(S.cumulants[2])
@@ -52,8 +54,8 @@ def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
         excess, log_phi = S.log_laplace(t)
         weight = -exponents[:, None] * np.log(t) - log_gamma
         early = (t * S.largest[-1] <= _SERIES) & (t * t * spread <= _SERIES)
-        tail = _polynomial(taylor[order:], np.where(early, t, 0.0))
-        subtracted = _polynomial(head, t) * t**2
+        tail = polyval(np.where(early, t, 0.0), taylor[order:])
+        subtracted = polyval(t, head) * t**2 if order > 2 else np.zeros_like(t)
         direct = np.exp(weight - t) * (np.expm1(np.minimum(excess, 1.0)) - subtracted)
         near = np.where(early, np.exp(weight - t + order * np.log(t)) * tail, direct)
         far = np.exp(weight + log_phi) - np.exp(weight - t) * (1 + subtracted)
@@ -66,14 +68,6 @@ def _relative_moments(S: "_PowerSum", a: float) -> tuple[float, float]:
     known = np.array([sum(b * poch(-e, k) for k, b in enumerate(head, 2)) for e in exponents])
     first, second = known + np.sign(rgamma(-exponents)) * sums
     return float(first), float(second)
-
-
-def _polynomial(coefficients: FloatArray, t: FloatArray) -> FloatArray:
-    """Sum of coefficients[k] t^k."""
-    result = np.zeros_like(t)
-    for coefficient in coefficients[::-1]:
-        result = result * t + coefficient
-    return result
 
 
 class _PowerSum:
@@ -111,7 +105,7 @@ class _PowerSum:
         A pair whose t v r^p / mu stays small is summed by its cumulants, the others by quadrature over their ranks.
         """
         small = np.searchsorted(self.largest, _SERIES / t, side="right")  # pairs summed by cumulants
-        excess = _polynomial(self._series[2:, small], t) * t**2
+        excess = polyval(t, self._series[2:, small], tensor=False) * t**2
         log_phi = excess - t * self._mean_before[small]
         large = np.flatnonzero(small < len(self._N))
         if len(large):
@@ -154,34 +148,21 @@ def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, Flo
     size = np.log2(N).astype(np.int64) // 2
     for group in np.unique(size):
         part = size == group
-        means[:, part], scale[part], kappa[:, part] = _group_cumulants(N[part], p)
+        rule = prefix_rule(N[part].tobytes(), panel_ratio(p))
+        # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
+        excess = np.expm1(p * np.log(rule.nodes))
+        scale[part] = largest = max(float(np.abs(excess).max()), 1e-300)
+        values = excess / largest
+        values -= rule.means(values)[-1]
+        powers = accumulate(repeat(values, _CUMULANTS), np.multiply, initial=np.ones_like(values))
+        kappa[:, part] = cumulants_of(np.stack([rule.means(power) for power in powers]))
+        kappa[1, part], kappa[2, part] = 0.0, rule.variances(values)
+        means[:, part] = rule.means(rule.nodes**p), rule.means(excess)
+    kappa[:, N == 1] = 0.0
     return means, scale, kappa
 
 
-def _group_cumulants(N: IntArray, p: float) -> tuple[FloatArray, float, FloatArray]:
-    # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
-    rule = prefix_rule(N.tobytes(), panel_ratio(p))
-    values = np.expm1(p * np.log(rule.nodes))
-    scale = max(float(np.abs(values).max()), 1e-300)
-    values = values / scale
-    shift = float(rule.means(values)[-1])
-    raw = np.ones((_CUMULANTS + 1, len(N)))
-    power = np.ones_like(values)
-    for j in range(1, _CUMULANTS + 1):
-        power = power * (values - shift)
-        raw[j] = rule.means(power)
-    central = np.zeros_like(raw)
-    for j in range(_CUMULANTS + 1):
-        for i in range(j + 1):
-            central[j] += math.comb(j, i) * raw[i] * (-raw[1]) ** (j - i)
-    central[1] = 0.0
-    central[2] = rule.variances(values)
-    kappa = _cumulants(central)
-    kappa[:, N == 1] = 0.0
-    return np.stack([rule.means(rule.nodes**p), scale * (shift + raw[1])]), scale, kappa
-
-
-def _cumulants(moments: FloatArray) -> FloatArray:
+def cumulants_of(moments: FloatArray) -> FloatArray:
     """Cumulants from moments, both by order in rows; order 0 is zero."""
     kappa = np.zeros_like(moments)
     for j in range(1, len(moments)):
@@ -189,7 +170,7 @@ def _cumulants(moments: FloatArray) -> FloatArray:
     return kappa
 
 
-def _moments(kappa: FloatArray) -> FloatArray:
+def moments_of(kappa: FloatArray) -> FloatArray:
     """Moments from cumulants, both by order in rows."""
     moments = np.zeros_like(kappa)
     moments[0] = 1.0
@@ -242,34 +223,16 @@ def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
 def _log1p_minus(x: FloatArray) -> FloatArray:
     """Log(1 + x) - x without cancellation."""
     small = np.clip(x, -0.1, 0.1)
-    series = np.zeros_like(x)
-    for k in range(18, 1, -1):
-        series = series * small + (-1) ** (k + 1) / k
-    return np.where(np.abs(x) < 0.1, small * small * series, np.log1p(x) - x)
+    series = small**2 * polyval(small, [(-1) ** (k + 1) / k for k in range(2, 19)])
+    return np.asarray(np.where(np.abs(x) < 0.1, series, np.log1p(x) - x))
 
 
 def _log_sinhc(x: FloatArray) -> FloatArray:
-    """Log(sinh(x) / x) for x >= 0: Taylor series to 1/2, beyond it from exp(-2x)."""
+    """Log(sinh(x) / x) for x >= 0: Taylor series of sinh to 1/2, beyond it from exp(-2x)."""
     z = np.minimum(x, 0.5) ** 2
-    series = np.zeros_like(z)
-    for coefficient in _LOG_SINHC:
-        series = (series + coefficient) * z
+    series = np.log1p(z * polyval(z, [1 / math.factorial(2 * k + 1) for k in range(1, 10)]))
     large = np.maximum(x, 0.5)
-    return np.where(x < 0.5, series, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large)))
-
-
-# 2^(2k) B_2k / (2k (2k)!), highest first
-_LOG_SINHC = (
-    43867 / 350813659321125,
-    -3617 / 2605132530000,
-    2 / 127702575,
-    -691 / 3831077250,
-    1 / 467775,
-    -1 / 37800,
-    1 / 2835,
-    -1 / 180,
-    1 / 6,
-)
+    return np.asarray(np.where(x < 0.5, series, large - np.log(2 * large) + np.log1p(-np.exp(-2 * large))))
 
 
 _NODES = _CUMULANTS // 2
@@ -287,9 +250,15 @@ def power_mean_by_gauss(definition: RankDefinition, counts: CandidateCounts) -> 
     spread = math.sqrt(S.cumulants[2])
     kappa = (S.cumulants / spread ** np.arange(_CUMULANTS + 1))[:_CUMULANTS]
     kappa[2] = 0.0  # E exp(u Z - u^2 / 2) generates the Hermite moments
-    moments = _moments(kappa)
-    coarse, fine = (_by_rule(moments, nodes, spread, a, S.log_mean) for nodes in (_NODES - 2, _NODES))
-    if coarse is not None and fine is not None:
+    moments, scale, found = moments_of(kappa), math.exp(a * S.log_mean), []
+    for nodes in (_NODES - 2, _NODES):
+        rule = _gauss_hermite(moments, nodes)
+        if rule is not None and spread * rule[0].min() > -1:
+            value = np.expm1(a * np.log1p(spread * rule[0]))
+            mean = rule[1] @ value
+            found.append(Moments(float(scale * (1 + mean)), float(scale**2 * (rule[1] @ (value - mean) ** 2))))
+    if len(found) == 2:
+        coarse, fine = found
         close = abs(coarse.mean - fine.mean) <= _MEAN_TOLERANCE * fine.mean
         if close and abs(coarse.variance - fine.variance) <= _VARIANCE_TOLERANCE * fine.variance:
             return fine
@@ -314,13 +283,3 @@ def _gauss_hermite(moments: FloatArray, nodes: int) -> tuple[FloatArray, FloatAr
     off = np.sqrt(beta[1:])
     root, vector = np.linalg.eigh(np.diag(alpha) + np.diag(off, 1) + np.diag(off, -1))
     return root, vector[0] ** 2
-
-
-def _by_rule(moments: FloatArray, nodes: int, spread: float, a: float, log_mean: float) -> Moments | None:
-    rule = _gauss_hermite(moments, nodes)
-    if rule is None or spread * rule[0].min() <= -1:
-        return None
-    weight, value = rule[1], np.expm1(a * np.log1p(spread * rule[0]))
-    mean = float(weight @ value)
-    scale = math.exp(a * log_mean)
-    return Moments(scale * (1 + mean), scale**2 * float(weight @ (value - mean) ** 2))

@@ -1,14 +1,14 @@
 """Null moments of the variance and the standard deviation of ranks."""
 
 import math
-from functools import lru_cache
 
 import numpy as np
-from scipy.special import rgamma
+from scipy.special import factorial, rgamma
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, Moments
 from torchrankmetrics.definitions.sums import prefix_rule
 from torchrankmetrics.definitions.tasks import RANK_VARIANCE, RankDefinition
+from torchrankmetrics.null.expectation.power import cumulants_of, moments_of
 from torchrankmetrics.null.expectation.provider import unavailable
 
 
@@ -63,67 +63,30 @@ def _from_moments(m: FloatArray) -> float:
 
 
 def _relative_central_moments(counts: CandidateCounts, mean: float) -> FloatArray:
-    """E[(V / E V - 1)^k], k = 0..4, from the joint cumulants of A = sum v y^2 and B = sum v y, V = A - B^2."""
+    """E[(V / E V - 1)^k], k = 0..4.
+
+    V = A - B^2 with A = sum v y^2 and B = sum v y, for ranks y centered and in units of sqrt(E V). With a normal Z,
+    E exp(-e^2 V) = E_Z of the product of E exp(-e^2 v y^2 + sqrt(2) e v y Z), a series in e whose coefficients are
+    polynomials in Z: a Gauss-Hermite rule with five nodes is exact.
+    """
     N, index = np.unique(counts.num_candidates, return_inverse=True)
     v, count = counts.weight, counts.count
     center = float((count * v * (counts.num_candidates + 1) / 2).sum())
     rule = prefix_rule(N.tobytes())
     y = (rule.nodes - center) / math.sqrt(mean)
-    raw = np.stack([rule.means(y**k) for k in range(9)])
-    kappa = _joint_cumulants(raw)
-    total = {ij: float((count * v ** sum(ij) * kappa[ij][index]).sum()) for ij in kappa}
-    total[1, 0] = total[0, 1] = 0.0
-    M = _joint_moments(total)
-    moments = np.ones(5)
-    for k in range(1, 5):
-        moments[k] = sum(
-            math.factorial(k)
-            / (math.factorial(i) * math.factorial(j) * math.factorial(k - i - j))
-            * (-1) ** j
-            * M[i, 2 * j]
-            * M[0, 2] ** (k - i - j)
-            for i in range(k + 1)
-            for j in range(k + 1 - i)
-        )
-    return moments
-
-
-_Table = dict[tuple[int, int], FloatArray]
-
-
-def _indices() -> list[tuple[int, int]]:
-    """(i, j) of A^i B^j up to degree 8 in y, lower ones first."""
-    return sorted(((i, j) for i in range(5) for j in range(9) if 0 < 2 * i + j <= 8), key=lambda ij: (sum(ij), ij))
-
-
-@lru_cache(maxsize=1)
-def _recursion() -> dict[tuple[int, int], list[tuple[float, tuple[int, int], tuple[int, int]]]]:
-    """Moment (i, j) = cumulant (i, j) + sum of coefficient * cumulant * moment, by splitting off the last factor."""
-    terms = {}
-    for i, j in _indices():
-        di, dj = (1, 0) if i else (0, 1)
-        terms[i, j] = [
-            (float(math.comb(i - di, k - di) * math.comb(j - dj, m - dj)), (k, m), (i - k, j - m))
-            for k in range(di, i + 1)
-            for m in range(dj, j + 1)
-            if (k, m) != (i, j)
-        ]
-    return terms
-
-
-def _joint_cumulants(raw: FloatArray) -> _Table:
-    """Joint cumulants of (y^2, y) from the raw moments of y, (9, u)."""
-    kappa: _Table = {}
-    for (i, j), terms in _recursion().items():
-        kappa[i, j] = raw[2 * i + j] - sum(c * kappa[a] * raw[2 * b[0] + b[1]] for c, a, b in terms)
-    return kappa
-
-
-def _joint_moments(kappa: dict[tuple[int, int], float]) -> dict[tuple[int, int], float]:
-    moments = {(0, 0): 1.0}
-    for ij, terms in _recursion().items():
-        moments[ij] = kappa[ij] + sum(c * kappa[a] * moments[b] for c, a, b in terms)
-    return moments
+    raw = np.stack([rule.means(y**k) for k in range(9)])[:, index]
+    square = float((count * v * v * (raw[2] - raw[1] ** 2)).sum())  # E B^2
+    moments = np.zeros(9)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(5)
+    for z, weight in zip(nodes, weights / weights.sum(), strict=True):
+        coefficient = [np.ones_like(v), math.sqrt(2) * z * v]  # of e^k y^k / k!
+        for k in range(2, 9):
+            coefficient.append(math.sqrt(2) * z * v * coefficient[-1] - 2 * (k - 1) * v * coefficient[-2])
+        kappa = (count * cumulants_of(np.stack(coefficient) * raw)).sum(1)
+        kappa[1], kappa[2] = 0.0, 2 * (z * z - 1) * square  # of V - E V
+        moments += weight * moments_of(kappa)
+    order = np.arange(5)
+    return np.asarray((-1.0) ** order * factorial(order) / factorial(2 * order) * moments[::2])
 
 
 def _from_integral(definition: RankDefinition, counts: CandidateCounts, mean: float, m: FloatArray) -> float:

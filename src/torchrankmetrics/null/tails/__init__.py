@@ -1,1 +1,1 @@
-"""Tail probabilities P(S >= s) of sums S = sum of v_i f(r_i) under random ranking, in logarithms throughout."""
+"""Tail probabilities P(S >= s) of sums S of independent summands, in logarithms throughout."""

@@ -1,477 +1,317 @@
-"""Upper tails of sums: convolution, grids, and the bounds that choose between methods."""
+"""log P(S >= s): narrow the ranges of few summands, tilt to the saddlepoint, then choose atoms, series or grid."""
 
 import math
-from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
-from scipy import fft
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows
-from torchrankmetrics.definitions.sums import PANEL_NODES, SMALL_RANKS, panel_rule
-from torchrankmetrics.definitions.transforms import Transform, apply_transform
-from torchrankmetrics.null.tails.inversion import alias_period, away_from_pole, log_tail_by_inversion
-from torchrankmetrics.null.tails.laws import MOST_GROUPS, MOST_WEIGHTS, Atoms, ComplexArray, Line, RankRanges, SumLaw
-from torchrankmetrics.null.tails.transform_law import RADIANS
-
-_MOST_POINTS = 1 << 18  # in the supports of all summands together
-_MOST_ATOMS = 1 << 18  # in either half of the sum
-_MOST_PAIRS = 1 << 22  # formed at once
-_MANY = 1 << 14  # atoms, from where on those of negligible mass are dropped
-_DROPPED = 1e-9  # tilted mass that may be dropped in all
-_LEAST_ACCURACY = 1e-6  # of a tail, beside the mass that was dropped
-_EQUAL = 1e-13  # sums whose relative distance is smaller are one atom
-_ONE_BY_ONE = 64  # tasks that are convolved one after the other; more are squared
-
-
-@dataclass(frozen=True)
-class _Partial:
-    """Sums of some of the shortfalls, ascending, their tilted mass, and a bound on the mass that was dropped."""
-
-    shortfall: FloatArray
-    mass: FloatArray
-    dropped: float = 0.0
-
-
-class _TooManyAtomsError(Exception):
-    pass
-
-
-def log_tail_by_convolution(law: SumLaw, s: float, t0: float, most: int | None = None) -> float | None:
-    """Log P(S >= s) by convolution, no less and at most 1e-6 more; None where the atoms are too many.
-
-    Args:
-        law: the law of S.
-        s: an observed value, a little below an atom that is to count.
-        t0: tilt, 0 <= t0; best where K'(t0) = s.
-        most: atoms in a half of the sum, by an estimate; None: as many as there is room for.
-    """
-    groups = law.atoms(_MOST_POINTS)
-    if groups is None:
-        return None
-    short = law.highest - s
-    tilted = [_tilt(group, t0, short) for group in groups]
-    if _expected_atoms(groups, tilted) > (30 * _MOST_ATOMS if most is None else most):
-        return None
-    negligible = _DROPPED / sum(group.count for group in groups)
-    halves = [_Partial(np.zeros(1), np.ones(1)), _Partial(np.zeros(1), np.ones(1))]
-    try:
-        for group, (base, _) in zip(groups, tilted, strict=True):
-            smaller = int(len(halves[1].mass) < len(halves[0].mass))
-            for side in (0, 1):
-                tasks = (group.count + (side == smaller)) // 2
-                halves[side] = _add(halves[side], base, tasks, short, negligible)
-    except _TooManyAtomsError:
-        return None
-    log_tail = _log_tail_of_pairs(halves[0], halves[1], short, t0)
-    # what was dropped weighs no more than the same mass at s itself
-    dropped = sum(half.dropped for half in halves)
-    if dropped > _LEAST_ACCURACY * math.exp(min(log_tail, 0.0)):
-        return None
-    if dropped > 0:
-        log_tail = float(np.logaddexp(log_tail, math.log(dropped)))
-    log_factors = sum(group.count * log_factor for group, (_, log_factor) in zip(groups, tilted, strict=True))
-    return min(0.0, log_tail + log_factors + t0 * short)
-
-
-def _tilt(group: Atoms, t0: float, short: float) -> tuple[_Partial, float]:
-    """Tilted probabilities of one shortfall, up to ``short``, and log E exp(-t0 D)."""
-    mass = group.probability * np.exp(-t0 * group.shortfall)
-    total = float(mass.sum())
-    near = group.shortfall <= short
-    return _Partial(group.shortfall[near], mass[near] / total), math.log(total)
-
-
-def _expected_atoms(groups: list[Atoms], tilted: list[tuple[_Partial, float]]) -> float:
-    """About how many atoms a half of the sum has: multisets in all, or those of tilted mass if these are fewer."""
-    log_all = log_likely = 0.0
-    for group, (base, _) in zip(groups, tilted, strict=True):
-        half, kinds = group.count / 2, len(base.mass)
-        log_all += math.lgamma(half + kinds) - math.lgamma(half + 1) - math.lgamma(kinds)
-        log_likely += float(np.log1p(6 * np.sqrt(half * np.sort(base.mass)[:-1])).sum())
-    return math.exp(min(log_all, log_likely, 700.0))
-
-
-def _add(half: _Partial, base: _Partial, count: int, short: float, negligible: float) -> _Partial:
-    """Convolve ``count`` more tasks into a half."""
-    if count <= _ONE_BY_ONE:
-        for _ in range(count):
-            half = _convolve(half, base, short, negligible)
-        return half
-    while count:
-        if count & 1:
-            half = _convolve(half, base, short, negligible)
-        count >>= 1
-        if count:
-            base = _convolve(base, base, short, negligible)
-    return half
-
-
-def _convolve(a: _Partial, b: _Partial, short: float, negligible: float) -> _Partial:
-    if len(a.mass) * len(b.mass) <= _MOST_PAIRS:
-        shortfall = np.add.outer(a.shortfall, b.shortfall).ravel()
-        mass = np.multiply.outer(a.mass, b.mass).ravel()
-    else:
-        shortfall, mass = _near_pairs(a, b, short)
-    kept = shortfall <= short
-    dropped = a.dropped + b.dropped
-    if len(mass) > _MANY:
-        small = mass < negligible / len(mass)
-        dropped += float(mass[small & kept].sum())
-        kept &= ~small
-    shortfall, mass = shortfall[kept], mass[kept]
-    if not len(mass):
-        return _Partial(np.zeros(1), np.zeros(1), dropped)
-    order = np.argsort(shortfall, kind="stable")
-    shortfall, mass = shortfall[order], mass[order]
-    first = np.flatnonzero(np.r_[True, np.diff(shortfall) > _EQUAL * shortfall[1:]])
-    if len(first) > _MOST_ATOMS:
-        raise _TooManyAtomsError
-    return _Partial(shortfall[first], np.add.reduceat(mass, first), dropped)
-
-
-def _near_pairs(a: _Partial, b: _Partial, short: float) -> tuple[FloatArray, FloatArray]:
-    """Sums and masses of the pairs that fall short by no more than ``short``, where all pairs are too many."""
-    partners = np.searchsorted(b.shortfall, short - a.shortfall, side="right")
-    total = int(partners.sum())
-    if total > _MOST_PAIRS:
-        raise _TooManyAtomsError
-    left = np.repeat(np.arange(len(a.mass)), partners)
-    right = np.arange(total) - np.repeat(np.cumsum(partners) - partners, partners)
-    return a.shortfall[left] + b.shortfall[right], a.mass[left] * b.mass[right]
-
-
-def _log_tail_of_pairs(a: _Partial, b: _Partial, short: float, t0: float) -> float:
-    """Log of the sum of the masses times exp(-t0 (short - x - y)) over the pairs with x + y <= short."""
-    with np.errstate(divide="ignore"):
-        log_a, log_b = np.log(a.mass) + t0 * (a.shortfall - short), np.log(b.mass) + t0 * b.shortfall
-    log_sum = np.append(-np.inf, np.logaddexp.accumulate(log_b))
-    log_terms = log_a + log_sum[np.searchsorted(b.shortfall, short - a.shortfall, side="right")]
-    largest = float(log_terms.max())
-    return largest + math.log(float(np.exp(log_terms - largest).sum())) if largest > -math.inf else largest
-
-
-_MOST_SUPPORT = 1 << 18
-_MOST_WORK = 1 << 23  # points of the lattice times laws of one summand
-
-
-def log_tail_on_grid(law: SumLaw, s: float, t0: float) -> float | None:
-    """Log P(S >= s) for a point s of the lattice, to ten digits; None where the lattice is too fine or not known.
-
-    Under the tilt t0 S stays near s: it is wrapped to a period, which adds less than exp(-32) of the result.
-    """
-    if law.span is None:
-        return None
-    points = alias_period(law, s, t0) / law.span + 2
-    if points > _MOST_WORK:
-        return None
-    groups = law.atoms(_MOST_SUPPORT)
-    if groups is None or points * len(groups) > _MOST_WORK:
-        return None
-    size = fft.next_fast_len(math.ceil(points), real=True)
-    spectrum = np.ones(size // 2 + 1, dtype=np.complex128)
-    log_factor = 0.0
-    for group in groups:
-        mass = group.probability * np.exp(-t0 * group.shortfall)
-        total = float(mass.sum())
-        log_factor += group.count * math.log(total)
-        place = np.rint(group.shortfall / law.span).astype(np.int64) % size
-        spectrum *= fft.rfft(np.bincount(place, mass / total, size)) ** group.count
-    tilted = np.maximum(fft.irfft(spectrum, size), 0.0)
-    short = round((law.highest - s) / law.span)
-    beyond = np.arange(size)
-    tail = float((tilted[(short - beyond) % size] * np.exp(-t0 * law.span * beyond)).sum())
-    return min(0.0, log_factor + t0 * short * law.span + math.log(tail))
-
-
-_STRIDE = 8  # points of a line taken at once; the next ones cost a multiplication
-_NODES = 1 << 16  # at once
-_MULTIPLICATION = 4  # how many are worth an exponential
-
-
-class RangeSumLaw(SumLaw):
-    """S = sum of sign v f(r), r uniform on {low..high}; f is monotone, and smooth on panels of ranks that double."""
-
-    def __init__(self, f: Transform, ranges: RankRanges, sign: int) -> None:
-        (low, high, weight), count = distinct_rows((ranges.low, ranges.high, ranges.weight), ranges.count)
-        self.ranges = RankRanges(low, high, weight, count)
-        self._f, self._sign = f, sign
-        ends = np.stack([self._values(self.ranges.low), self._values(self.ranges.high)])
-        self._best = ends.max(axis=0)  # of one task of each group
-        self._falls = bool((ends[0] >= ends[1]).all())  # whether the lowest rank is the best
-        self.width: FloatArray = np.ptp(ends, axis=0)
-        self.lowest, self.highest = float(count @ ends.min(axis=0)), float(count @ self._best)
-        self.log_top = -float(count @ np.log(self.ranges.size))
-        self.span, self.decays, self.disperse = None, False, False
-        self._rules: dict[int, tuple[FloatArray, FloatArray, IntArray]] = {}
-
-    def negated(self) -> "RangeSumLaw":
-        """The law of -S."""
-        return RangeSumLaw(self._f, self.ranges, -self._sign)
-
-    def within(self, short: float) -> tuple[float, "RangeSumLaw"]:
-        """Log P(no summand falls short of its best value by more than ``short``), and the law of S given that."""
-        low, high = self.ranges.low, self.ranges.high
-        near, far = (low, high + 1) if self._falls else (high, low - 1)  # near is within; far is not, were it a rank
-        while (np.abs(far - near) > 1).any():
-            middle = near + (far - near) // 2 if self._falls else near - (near - far) // 2
-            inside = self._best - self._values(middle) <= short
-            near, far = np.where(inside, middle, near), np.where(inside, far, middle)
-        kept = replace(self.ranges, high=near) if self._falls else replace(self.ranges, low=near)
-        size, lost = self.ranges.size, self.ranges.size - kept.size
-        log_share = np.where(lost < kept.size, np.log1p(-lost / size), np.log(kept.size / size))
-        return float(self.ranges.count @ log_share), RangeSumLaw(self._f, kept, self._sign)
-
-    def effort(self, reach: float) -> int:
-        """See ``SumLaw``."""
-        return len(self._rule(reach)[0]) // _MULTIPLICATION + 1
-
-    def cumulants(self, t: float) -> tuple[float, float]:
-        """See ``SumLaw``."""
-        shortfall, weights, starts = self._rule(t)
-        mass = weights * np.exp(-t * shortfall)
-        total = np.add.reduceat(mass, starts)
-        first = np.add.reduceat(mass * shortfall, starts) / total
-        second = np.add.reduceat(mass * shortfall**2, starts) / total
-        count = self.ranges.count
-        return self.highest - float(count @ first), float(count @ np.maximum(second - first**2, 0.0))
-
-    def line(self, t0: float, step: float, size: int) -> Line:
-        """See ``SumLaw``."""
-        log_size = float(self.ranges.count @ np.log(self.ranges.size))
-
-        def evaluate_line(offset: float) -> ComplexArray:
-            shortfall, weights, starts = self._rule(t0 + offset + step * size)
-            mass = weights * np.exp(-t0 * shortfall)
-            first_group = np.searchsorted(starts, np.arange(0, len(shortfall), _NODES))
-            total = np.zeros(size, dtype=np.complex128)
-            for begin, end in zip(first_group.tolist(), [*first_group[1:].tolist(), len(starts)], strict=True):
-                if begin == end:
-                    continue
-                nodes = slice(int(starts[begin]), int(starts[end]) if end < len(starts) else None)
-                sums = _sums_along(shortfall[nodes], mass[nodes], starts[begin:end] - starts[begin], offset, step, size)
-                total += np.log(sums) @ self.ranges.count[begin:end]
-            return (t0 + 1j * (offset + step * np.arange(size))) * self.highest + total - log_size
-
-        return evaluate_line
-
-    def atoms(self, most: int) -> list[Atoms] | None:
-        """See ``SumLaw``."""
-        low, high, count = self.ranges.low, self.ranges.high, self.ranges.count
-        if len(low) > MOST_GROUPS or self.ranges.size.sum() > most:
-            return None
-        result = []
-        for group in range(len(low)):
-            ranks = np.arange(low[group], high[group] + 1)[:: 1 if self._falls else -1]
-            values = self._values(ranks, np.full(len(ranks), self.ranges.weight[group]))
-            if len(values) > 1:
-                result.append(Atoms(values[0] - values, np.full(len(values), 1 / len(values)), int(count[group])))
-        return result
-
-    def _values(self, rank: npt.NDArray[np.number], weight: FloatArray | None = None) -> FloatArray:
-        """Sign v f at a rank of every group, or of the groups of these weights."""
-        f = apply_transform(self._f, rank.astype(np.float64))
-        return self._sign * (self.ranges.weight if weight is None else weight) * f
-
-    def _rule(self, reach: float) -> tuple[FloatArray, FloatArray, IntArray]:
-        """Shortfalls at the nodes of the groups, their weights, and where a group starts."""
-        turns = reach * float(self.width.max())
-        level = math.ceil(math.log(turns, 4)) if turns > 1 else 0
-        if level not in self._rules:
-            start, length, group = self._panels(4.0**level / max(float(self.width.max()), 1e-300))
-            nodes, weights, size = panel_rule(start, length)
-            group = np.repeat(group, size)
-            shortfall = self._best[group] - self._values(nodes, self.ranges.weight[group])
-            first = np.flatnonzero(np.r_[True, np.diff(group) > 0])
-            self._rules[level] = np.maximum(shortfall, 0.0), weights, first
-        return self._rules[level]
-
-    def _panels(self, frequency: float) -> tuple[IntArray, IntArray, IntArray]:
-        """Start, length and group of panels, by group: octaves, halved until each holds ``RADIANS`` at most.
-
-        They lie on the same grid for all groups, so that few lengths differ.
-        """
-        low, stop, weight = self.ranges.low, self.ranges.high + 1, self.ranges.weight
-        octaves = np.arange(int(low.min()).bit_length() - 1, int(stop.max() - 1).bit_length(), dtype=np.int64)
-        cell, group = (x.ravel() for x in np.meshgrid(2**octaves, np.arange(len(low)), indexing="ij"))
-        size, done = cell, []
-        while len(cell):
-            begin, end = np.maximum(cell, low[group]), np.minimum(cell + size, stop[group])
-            some = begin < end
-            begin, end, cell, size, group = begin[some], end[some], cell[some], size[some], group[some]
-            values = (self._values(x, weight[group]) for x in (begin, end - 1))
-            turned = frequency * np.abs(np.subtract(*values))
-            coarse = (end - begin > PANEL_NODES) & ((turned > RADIANS) | (begin <= SMALL_RANKS))
-            done.append(np.stack([begin, end - begin, group])[:, ~coarse])
-            half, group = size[coarse] // 2, np.tile(group[coarse], 2)
-            cell, size = np.r_[cell[coarse], cell[coarse] + half], np.r_[half, half]
-        panels = np.concatenate(done, axis=1)
-        start, length, group = panels[:, np.lexsort((panels[0], panels[2]))]
-        return start, length, group
-
-
-def _sums_along(
-    shortfall: FloatArray, mass: FloatArray, starts: IntArray, offset: float, step: float, size: int
-) -> ComplexArray:
-    """Sums over groups of nodes of mass exp(-i y D) at y = offset + step j: (size, groups)."""
-    stride = min(_STRIDE, size)
-    sums = np.empty((math.ceil(size / stride) * stride, len(starts)), dtype=np.complex128)
-    terms = mass * np.exp(np.multiply.outer(-1j * (offset + step * np.arange(stride)), shortfall))
-    hop = np.exp(-1j * stride * step * shortfall)
-    for row in range(0, len(sums), stride):
-        sums[row : row + stride] = np.add.reduceat(terms, starts, axis=1)
-        terms *= hop
-    return sums[:size]
-
-
-_ROUNDS = 4  # of both; each narrows less than the one before
-_FEW_GROUPS = 16  # groups of tasks that are taken one by one wherever anything is left out
-_SOME = 512  # groups that are where their widest range becomes much narrower; more only if sums cannot be shared
-_NARROWER = 0.5
-_IMPOSSIBLE = -60.0  # log of a probability that is as good as none where a smaller value is sought
-
-
-@dataclass(frozen=True)
-class Narrowed:
-    """P(S >= s) = exp(log_reached) + exp(log_open) P(law >= s).
-
-    Attributes:
-        log_reached: log of the probability that a summand reaches s by itself.
-        log_open: log of the probability that the law is needed; -inf: it is not.
-        law: of S where it is.
-    """
-
-    log_reached: float
-    log_open: float
-    law: RangeSumLaw
-
-    def log_tail(self, log_rest: float) -> float:
-        """Log P(S >= s), given log P(law >= s)."""
-        high, low = sorted((self.log_reached, self.log_open + log_rest), reverse=True)
-        return min(0.0, high + math.log1p(math.exp(low - high))) if low > -math.inf else high
-
-
-def narrowed(law: RangeSumLaw, s: float, rounding: float, *, below: bool = False) -> Narrowed | None:
-    """Leave out of a law what does not matter to P(S >= s); None where that is nothing, or many groups remain wide.
-
-    Args:
-        law: the law of S.
-        s: a value between the ends of its support.
-        rounding: no atom that matters is as close to s.
-        below: whether it is enough to know that P(S >= s) is next to nothing.
-    """
-    width = float(law.width.max())
-    result = Narrowed(-math.inf, 0.0, law)
-    for _ in range(_ROUNDS):
-        before = result.law.ranges.size.sum()
-        for narrow in (_not_by_itself, _not_too_short):
-            result = narrow(result, s)
-            if s > result.law.highest + rounding:
-                return Narrowed(result.log_reached, -math.inf, result.law)
-            if s <= result.law.lowest + rounding:
-                return Narrowed(result.log_tail(0.0), -math.inf, result.law)
-        if result.law.ranges.size.sum() == before:
-            break
-    if below and result.log_tail(0.0) < _IMPOSSIBLE:
-        return Narrowed(-math.inf, -math.inf, result.law)
-    if result.law.ranges.size.sum() == law.ranges.size.sum():
-        return None
-    groups, weights = len(result.law.ranges.count), len(np.unique(result.law.ranges.weight))
-    if groups <= _FEW_GROUPS:
-        return result
-    narrower = float(result.law.width.max()) <= _NARROWER * width
-    return result if narrower and (groups <= _SOME or weights > MOST_WEIGHTS) else None
-
-
-def _not_by_itself(state: Narrowed, s: float) -> Narrowed:
-    log_none, negated = state.law.negated().within(s - state.law.lowest)
-    if log_none == 0:
-        return state
-    log_some = math.log(-math.expm1(log_none))
-    reached = Narrowed(state.log_reached, state.log_open, state.law).log_tail(log_some)
-    return Narrowed(reached, state.log_open + log_none, negated.negated())
-
-
-def _not_too_short(state: Narrowed, s: float) -> Narrowed:
-    log_all, law = state.law.within(state.law.highest - s)
-    return Narrowed(state.log_reached, state.log_open + log_all, law)
-
-
-_COARSE = 1e-4  # a lattice whose span is this share of the range is inverted with a few thousand nodes at most
-_FEW = 1 << 14  # atoms that are convolved in a moment
-
-
-def log_upper_tail(law: SumLaw, negated: SumLaw, s: float, slack: float) -> float:
-    """Log P(S >= s).
-
-    Args:
-        law: the law of S.
-        negated: the law of -S; below the mean, P(S >= s) is 1 - P(-S > -s), which loses no digits.
-        s: any real number or infinity.
-        slack: s reaches an atom of S this far above it; at most a quarter of a lattice's span.
-    """
-    if law.span is not None:
-        slack = min(slack, law.span / 4)
-    if s > law.highest + slack:
-        return -math.inf
-    if law.lowest == law.highest:
-        return 0.0
-    if s >= law.highest - slack:
-        return law.log_top
-    if s <= law.lowest + slack:
-        return 0.0
-    if law.span is None:
-        if s > law.cumulants(0.0)[0]:
-            return _log_tail_off_atoms(law, s - slack, slack)
-        return _log_complement(_log_tail_off_atoms(negated, slack - s, slack, below=True))
-    below_top = math.floor((law.highest - s + slack) / law.span)
-    if below_top == 0:
-        return law.log_top
-    point = law.highest - below_top * law.span
-    if point > law.cumulants(0.0)[0]:
-        return _log_tail_above_mean(law, point, law.span / 4)
-    worse = point - law.span
-    if worse < law.lowest + law.span / 2:
-        return _log_complement(negated.log_top)
-    return _log_complement(_log_tail_above_mean(negated, -worse, law.span / 4, below=True))
-
-
-def _log_tail_off_atoms(law: SumLaw, s: float, slack: float, *, below: bool = False) -> float:
-    """Log P(S >= s) for s above the mean and no atom within ``slack`` of it that matters; there is no lattice."""
-    ranges = law.by_ranges()
-    left = None if ranges is None else narrowed(RangeSumLaw(*ranges), s, slack / 8, below=below)
-    if left is None:
-        return _log_tail_above_mean(law.reaching(s, slack), s, 0.0, below=below)
-    if left.log_open == -math.inf:
-        return left.log_reached
-    if s > left.law.cumulants(0.0)[0]:
-        return left.log_tail(_log_tail_above_mean(left.law, s, 0.0, below=below))
-    log_missed = _log_tail_above_mean(left.law.negated(), -s, 0.0, below=not below)
-    return left.log_tail(_log_complement(log_missed))
-
-
-def _log_tail_above_mean(law: SumLaw, s: float, slack: float, *, below: bool = False) -> float:
-    """Log P(S >= s) for s above the mean; on a lattice s is one of its points, found within ``slack``.
-
-    Where it cannot be had to all digits it errs to the larger side, or to the smaller one on demand.
-    """
-    if law.span is not None and law.decays:
-        return log_tail_by_inversion(law, s, below=below)
-    t0 = away_from_pole(law, s)
-    exact = log_tail_by_convolution(law, s - slack, t0, _FEW)
-    if exact is None:
-        exact = log_tail_on_grid(law, s, t0)
-    if exact is None and (law.span is None or law.span < _COARSE * (law.highest - law.lowest)):
-        exact = log_tail_by_convolution(law, s - slack, t0)
-    if exact is not None:
-        return exact
-    return log_tail_by_inversion(law, s, t0, below=below)
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray
+from torchrankmetrics.null.tails.distribution import Atoms, RankSummands, Summands, merged
+from torchrankmetrics.null.tails.fourier import Bracket, by_grid, by_series, window
+
+_GOAL = 1e-3  # relative error of p
+_CONVOLVED = 1e-9  # relative error of an exact convolution
+_FEW = 128  # summands whose ranges are narrowed
+_MOST_NARROWED = 1024  # groups of summands that are narrowed if their sum has half the range then
+_LISTED = 1 << 18  # values
+_PAIRS = 1 << 22  # sums of two values
+_SUMS = 1 << 18  # sums in a half
+TiltedLists = list[tuple[FloatArray, FloatArray, float]]
+
+
+def log_upper_tail(sums: Summands, s: float, slack: float) -> Bracket:
+    """Lower and upper end of log P(S >= s); an atom of S within ``slack`` below s counts as reached."""
+    s -= sums.shift
+    span = common_span(sums)
+    slack = min(max(slack, 1e-4 * span), span / 4) if span else slack
+    if s > sums.top + slack:
+        return -math.inf, -math.inf
+    if s <= sums.bottom + slack:
+        return 0.0, 0.0
+    if span:
+        s = sums.top - math.floor((sums.top - s + slack) / span) * span
+    if s > sums.cumulants(0.0)[1]:
+        return _log_tail(sums, s, slack, span)
+    # P(S >= s) = 1 - P(-S > -s) loses no digits
+    negated = sums.negated()
+    other = (span - s, slack) if span else (-s, -slack)
+    low, high = _log_tail(negated, other[0] - sums.shift - negated.shift, other[1], span)
+    low, high = _log_complement(high), _log_complement(low)
+    if high - low > _GOAL:
+        direct = _log_tail(sums, s, slack, span)
+        low, high = max(low, direct[0]), min(high, direct[1])
+    return low, high
 
 
 def _log_complement(log_q: float) -> float:
     """Log(1 - q) from log q."""
-    if log_q == -math.inf:
-        return 0.0
     if log_q >= 0:
         return -math.inf
     return math.log1p(-math.exp(log_q)) if log_q < -0.7 else math.log(-math.expm1(log_q))
+
+
+def common_span(sums: Summands) -> float | None:
+    """Step of the lattice of S, the common divisor of the steps of all summands, by Euclid; None if it is too fine."""
+    weights = np.unique(sums.v)
+    if len(weights) > 64:
+        return None
+    steps = _steps(sums)
+    if steps is None or not len(steps):
+        return None
+    products = np.unique(np.multiply.outer(steps, weights))[::-1]
+    a, *others = products.tolist()
+    biggest, least = a, products[-1] / 5000
+    for b in others:
+        while b > 1e-9 * biggest:
+            a, b = b, abs(a - b * round(a / b))
+    if a <= least:
+        return None
+    span = biggest / round(biggest / a)
+    ratio = products / span
+    return float(span) if (np.abs(ratio - np.rint(ratio)) < 1e-6).all() else None
+
+
+def _steps(sums: Summands) -> FloatArray | None:
+    """Distinct steps between values of one summand of weight 1; None if they are many."""
+    if isinstance(sums, RankSummands) and not sums.is_listed:
+        most = int(sums.N.max())
+        if sums.values.is_identity:
+            return np.ones(1)
+        if most > 65:
+            return None
+        steps = np.diff(sums.values(np.arange(1, most + 1)))
+    elif sums.is_listed:
+        inside = np.ones(len(sums.mean), dtype=bool)
+        inside[[] if sums.nested else sums.starts] = False
+        steps = np.diff(sums.mean)[inside[1:]]
+    else:
+        return None
+    steps = np.unique(np.abs(steps))
+    steps = steps[np.r_[True, np.diff(steps) > 1e-12 * steps[1:]]] if len(steps) else steps
+    steps = steps[steps > 0]
+    return steps if len(steps) <= 64 else None
+
+
+def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float, Summands]:
+    """Leave out ranks that reach s by themselves, and ranks that rule it out.
+
+    P(S >= s) is exp(first) + exp(second) P(third >= s); the shift of ``third`` is 0.
+    """
+    values, low, high, v, c = sums.values, sums.low, sums.N, sums.v, sums.c
+    log_reached, log_open = -math.inf, 0.0
+    falls = bool(values(np.array([1]))[0] >= values(high.max(keepdims=True))[0])
+
+    def reaching(limit: FloatArray) -> IntArray:
+        """How many of the best ranks in each range have v f >= limit."""
+        first, last = low.copy(), high.copy()  # the count is in first..last
+        while (first < last).any():
+            middle = np.maximum((first + last + 1) // 2, low + 1)
+            x = v * values(np.where(falls, middle, low + high + 1 - middle))
+            inside = (first < last) & (x >= limit)
+            first, last = np.where(inside, middle, first), np.where((first < last) & ~inside, middle - 1, last)
+        return first - low
+
+    for _ in range(4):
+        before = high - low
+        ends = v * values(np.r_[low + 1, high]).reshape(2, -1)
+        best, worst = ends.max(axis=0), ends.min(axis=0)
+        top, bottom = float(c @ best), float(c @ worst)
+        if s > top + slack:
+            return log_reached, -math.inf, sums
+        if s <= bottom + slack:
+            return float(np.logaddexp(log_reached, log_open)), -math.inf, sums
+        alone = reaching(s - slack - bottom + worst)
+        if len(c) > _FEW:  # fewer distinct ranges, which share cells
+            alone = np.where(alone > 0, np.exp2(np.floor(4 * np.log2(np.maximum(alone, 1))) / 4).astype(np.int64), 0)
+        if (alone > 0.1 * before).any() if len(c) > _FEW and low.any() else alone.any():
+            left = float(c @ np.log1p(-alone / before)) if (alone < before).all() else -math.inf
+            log_reached = float(np.logaddexp(log_reached, log_open + _log_complement(left)))
+            log_open += left
+            if left == -math.inf:
+                return log_reached, -math.inf, sums
+            low, high = (low + alone, high) if falls else (low, high - alone)
+            continue
+        kept = reaching(best - (top - s) - slack)
+        if (kept == before).all():
+            break
+        log_open += float(c @ np.log(kept / before))
+        low, high = (low, low + kept) if falls else (high - kept, high)
+    return log_reached, log_open, RankSummands(values, low, high, v, c) if low.any() or (high < sums.N).any() else sums
+
+
+def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
+    """Ends of log P(S >= s) for s above the mean; what is within ``slack`` below s is reached."""
+    log_reached, log_open, rest = -math.inf, 0.0, sums
+    if isinstance(sums, RankSummands) and sums.nested and len(sums.c) <= _MOST_NARROWED:
+        log_reached, log_open, rest = _narrowed(sums, s, slack)
+        if log_open == -math.inf:
+            return log_reached, log_reached
+        if sums.num > _FEW and rest.top - rest.bottom > 0.5 * (sums.top - sums.bottom):
+            log_reached, log_open, rest = -math.inf, 0.0, sums
+    s -= rest.shift - (sums.shift if rest is sums else 0.0)
+    low, high = _log_tail_of_all(rest, s, slack, span)
+    return float(np.logaddexp(log_reached, log_open + low)), float(np.logaddexp(log_reached, log_open + high))
+
+
+def _log_tail_of_all(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
+    if s > sums.top + slack:
+        return -math.inf, -math.inf
+    if s <= sums.bottom + slack:
+        return 0.0, 0.0
+    few = sums.condensed()
+    t = few.saddlepoint(s)
+    exact = sums.cumulants(t)
+    if few is not sums and abs(exact[1] - s) > 0.5 * math.sqrt(exact[2]):
+        t = sums.saddlepoint(s)
+        exact = sums.cumulants(t)
+    short = sums.top - s
+    found = None if span else _by_atoms(sums, short + slack, t)
+    if found is None:
+        near = few.cumulants(t)
+        ends = window(few, t, exact, near)
+        found = by_series(few, s if span else s - slack, t, span, ends, exact, exact - near)
+        if span and found is None:
+            found = _by_atoms(sums, short + slack, t)
+        if found is None:
+            found = _by_grids(sums, few, s, slack, t, span, ends, exact, exact - near)
+    return found
+
+
+def _tilted(sums: Summands, t: float, *, exactly: bool) -> tuple[TiltedLists, float]:
+    """Shortfalls v (best - x) of the summands, their tilted probabilities and counts; K(t) - t times the top."""
+    lists, log_mass = [], 0.0
+    for group, c in enumerate(sums.c.tolist()):
+        d, mass = sums.atoms(group) if exactly else sums.two_atoms(group)
+        d, q = merged(d, mass * np.exp(-t * d)) if exactly else (d, mass * np.exp(-t * d))
+        total = float(q.sum())
+        log_mass += c * math.log(total / float(mass.sum()))
+        lists.append((d, q / total, c))
+    return lists, log_mass
+
+
+def _by_atoms(sums: Summands, short: float, t: float) -> Bracket | None:
+    """All sums of shortfalls up to ``short`` of two halves of the summands, sorted; None if they are too many."""
+    if len(sums.c) > (700 if sums.is_listed else _FEW) or (most := sums.num_listed) > 1 << 20:
+        return None
+    if sums.num > 3 and t * (sums.top - sums.bottom) / sums.num < 2 and sums.num * math.log(most / len(sums.c)) > 50:
+        return None
+    lists, log_mass = _tilted(sums, t, exactly=True)
+    lists = [(d[d <= short], q[d <= short], c) for d, q, c in lists]
+    count = sum(c for *_, c in lists)
+    sizes = [len(d) for d, _, c in lists for _ in range(int(min(c, 3)))]
+    if count > 3 or math.prod(sizes) > _PAIRS * min(sizes, default=1):
+        kinds: dict[tuple[float, ...], list[float]] = {}
+        for (d, q, c), v, best in zip(lists, sums.v.tolist(), sums.best.tolist(), strict=True):
+            kind = kinds.setdefault((v, best) if sums.nested else (len(kinds),), [0.0, 0, 0.0, math.inf])
+            kind[0], kind[1] = kind[0] + c, max(kind[1], len(d))
+            kind[3] = min(kind[3], float(d[1]) if len(d) > 1 else math.inf)
+            kind[2] = max(kind[2], float(np.log1p(6 * np.sqrt(c / 2 * np.sort(q)[:-1])).sum()))
+        size = 0.0  # log of the number of sums in a half that matter
+        for c, values, likely, least in kinds.values():
+            k = min(short / least, c) if least else c  # summands that are not at their best
+            far = math.lgamma(k + values) - math.lgamma(k + 1) - math.lgamma(values)
+            all_ = math.lgamma(c / 2 + values) - math.lgamma(c / 2 + 1) - math.lgamma(values)
+            all_ = math.log(values) / 2 if c == 1 else all_
+            size += min(all_, likely + 1, far)
+        if size > math.log(_SUMS):
+            return None
+    return _halves(lists, log_mass, short, t)
+
+
+def _halves(lists: TiltedLists, log_mass: float, short: float, t: float) -> Bracket | None:
+    count = sum(c for *_, c in lists)
+    halves, tiny, lost, work = [(np.zeros(1), np.ones(1))] * 2, 1e-13 / count, 0.0, 0
+    *first, last = sorted(lists, key=lambda one: (one[2] > 1, -len(one[0])))
+    alone = (np.zeros(1), np.ones(1))  # of a third list no sums are sorted
+    if last[2] == 1:
+        alone = last[:2]
+    elif last[2] == 3 or last[2] % 2:
+        alone, first = last[:2], [*first, (*last[:2], last[2] - 1)]
+    else:
+        first = [*first, last]
+    for d, q, c in first:
+        smaller = int(len(halves[1][0]) < len(halves[0][0]))
+        for side in (0, 1):
+            power, times = (d, q), int(c + (side == smaller)) // 2
+            while times:
+                work += len(power[0]) * (len(halves[side][0]) + len(power[0]) * (times > 1))
+                if work > _PAIRS:
+                    return None
+                if times & 1:
+                    halves[side], gone = _convolved(halves[side], power, short, tiny)
+                    lost += gone
+                times >>= 1
+                if times:
+                    power, gone = _convolved(power, power, short, tiny)
+                    lost += gone * times
+                if lost > 1e-4:
+                    return None
+    a, b, longest = sorted((*halves, alone), key=lambda one: len(one[0]))
+    if len(a[0]) * len(b[0]) * math.log2(len(longest[0]) + 1) > 1 << 24:
+        return None
+    d, q = np.add.outer(a[0], b[0]), np.multiply.outer(a[1], b[1])
+    with np.errstate(divide="ignore"):
+        reach = np.r_[-np.inf, np.logaddexp.accumulate(np.log(longest[1]) + t * longest[0])]
+        places = np.searchsorted(longest[0], (short - d).ravel(), side="right").reshape(d.shape)
+        terms = np.log(q) + t * (d - short) + reach[places]
+    tail = float(np.exp(terms).sum())
+    if not tail or lost > _GOAL * tail:
+        return None
+    return log_mass + t * short + math.log(tail), log_mass + t * short + math.log(tail + lost)
+
+
+def _convolved(a: Atoms, b: Atoms, short: float, tiny: float) -> tuple[Atoms, float]:
+    """Sums of two sets of values up to ``short``, and the mass that was dropped as negligible."""
+    d, q = np.add.outer(a[0], b[0]).ravel(), np.multiply.outer(a[1], b[1]).ravel()
+    near = d <= short
+    d, q, gone = d[near], q[near], 0.0
+    if len(d) > 256:
+        kept = q > tiny / len(d)
+        d, q, gone = d[kept], q[kept], float(q[~kept].sum())
+    return merged(d, q), gone
+
+
+def _by_grids(
+    sums: Summands,
+    few: Summands,
+    s: float,
+    slack: float,
+    t: float,
+    span: float | None,
+    ends: tuple[float, float],
+    exact: FloatArray,
+    moved: FloatArray,
+) -> Bracket:
+    """FFT convolution on grids that become finer."""
+    width, short = ends[1] - ends[0], sums.top - s
+    beyond = sums.top - ends[1], sums.top - ends[0]  # of the shortfall
+    exactly = len(sums.c) <= (4096 if sums.is_listed else 512)
+    if span and exactly and width / span * len(sums.c) <= 1 << 21 and sums.num_listed <= _LISTED:
+        lists, log_mass = _tilted(sums, t, exactly=True)
+        low, high = by_grid(lists, short + span / 2, t, beyond, span, "up")
+        scale = log_mass + t * (short + span / 2)
+        return scale + low - _CONVOLVED, scale + high + _CONVOLVED
+    short += span / 2 if span else slack
+    best = (-math.inf, 0.0)
+    if sums.num <= 5 and sums.num_listed <= _LISTED:
+        lists, log_mass = _tilted(sums, t, exactly=True)
+        scale = log_mass + t * short
+        for bits in (14, 17):
+            low, high = (by_grid(lists, short, t, beyond, width / 2**bits, mode)[0] + scale for mode in ("down", "up"))
+            best = max(best[0], low), min(best[1], high)
+            if high - low < _GOAL / 2:
+                return best
+    groups = sums if exactly else few
+    lists, log_mass = _tilted(groups, t, exactly=False)
+    log_scale = float(exact[0]) - t * (sums.top - short)
+    number = math.ceil(math.log2(len(groups.c)))
+    before = None
+    for bits in (max(11, min(14, 18 - number)), max(12, min(15, 19 - number)), max(13, min(17, 22 - number))):
+        now = by_grid(lists, short, t, beyond, width / 2**bits, "split", None if exactly else moved)
+        if before:
+            off = 2 * min(abs(now[1] - before[1]), abs(sum(now) - sum(before)) / 2)
+            off += float(exact[4]) + max(2e-5, 0.03 / sums.num**2)
+            best = max(best[0], log_scale + now[0] - off), min(best[1], log_scale + now[1] + off)
+            if best[1] - best[0] < _GOAL:
+                break
+        before = now
+    return best

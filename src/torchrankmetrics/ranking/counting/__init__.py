@@ -36,8 +36,8 @@ def chosen(scores: Tensor, backend: str = "auto") -> str:
             installed and the scores are on the CPU, otherwise torch.
 
     Raises:
-        ValueError: if backend is none of these, or "numba" is asked for on another device.
-        ImportError: if "numba" is asked for and not installed, or not usable; "auto" warns of that once.
+        ValueError: if backend is none of these, or "numba" is requested on another device.
+        ImportError: if "numba" is requested and not installed, or not usable; "auto" warns of that once.
 
     >>> import torch
     >>> chosen(torch.zeros(2, 3), "torch")

@@ -12,7 +12,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.exclude import NOTHING, Excluded, ExcludedSlices, num_excluded
 
 _TILE = 1 << 18  # a thread
-_MOST_THREADS = 8  # whose tiles are held at once: 8 MiB
+_MOST_THREADS = 8  # tiles in memory at once: 8 MiB
 _TILE_ACCELERATOR = 1 << 23  # there a launch costs more than a tile that fits a CPU's cache
 _ENTRIES = 1 << 18  # of excluded slices, looked at in one go
 
@@ -34,9 +34,9 @@ def count(
 
     Args:
         scores: (B, N), any real dtype and strides; only read.
-        true: (P,) the true score of each task, same dtype; None: what stands in its own column.
+        true: (P,) the true score of each task, same dtype; None: the score in its own column.
         row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
-        column: (P,) int64, its own column, negative where the matrix does not hold it; None: held nowhere.
+        column: (P,) int64, its own column, negative if it is not in the matrix; None: in none.
         excluded: what is not counted in the B rows.
 
     Returns:

@@ -13,7 +13,7 @@ _PAIRS = 1 << 18  # numbers gathered at once
 
 
 class Between(NamedTuple):
-    """What stands where: int64 (T,) cells above the interval of each task and inside it, and a list of the latter.
+    """Numbers of cells above and inside the interval of each task, int64 (T,), and a list of the latter.
 
     Attributes:
         above: int64 (T,).
@@ -29,11 +29,11 @@ class Between(NamedTuple):
     column: Tensor
     complete: bool
 
-    def of(self, asked: Tensor) -> "Between":
+    def of(self, selected: Tensor) -> "Between":
         """The same of some of the tasks, bool (T,)."""
-        keep = asked[self.task]
-        place = (asked.cumsum(0) - 1)[self.task[keep]]
-        return Between(self.above[asked], self.inside[asked], place, self.column[keep], self.complete)
+        keep = selected[self.task]
+        place = (selected.cumsum(0) - 1)[self.task[keep]]
+        return Between(self.above[selected], self.inside[selected], place, self.column[keep], self.complete)
 
 
 class Form(NamedTuple):

@@ -13,7 +13,7 @@ from torchrankmetrics.ranking.exact.counting import ColumnBounds, ErrorBounds
 from torchrankmetrics.ranking.exact.tiles import FLOAT64, INT8, Tile
 
 LEAST = -(1 << 31)  # a cell that is not counted
-_MORE = 1 + 2.0**-18  # for the rounding of what is worked out in float32
+_MORE = 1 + 2.0**-18  # for the rounding of float32 computations
 _STEP = 2.0**-20  # relative error of a score and of a true one, as the compiled way works them out
 RANGE = 2.0**60  # scales between its inverse and it neither overflow nor vanish
 _LARGEST = 2.0**29  # so that a cell that is not counted stays below everything
@@ -71,7 +71,7 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
         )
     if tile.special is not None:  # not counted here: any numbers do
         scale, norm, error = (part.index_fill(0, tile.special, 0.0) for part in (scale, norm, error))
-    scale = torch.where(whole.norm > 2.0**-99, scale, 0.0)  # zeros have a scale of 1, which is no length
+    scale = torch.where(whole.norm > 2.0**-99, scale, 0.0)  # zeros have a scale of 1
     longest = float(scale.max())
     if not 1 / RANGE < longest < RANGE or not wide.error < torch.inf:
         return None

@@ -182,32 +182,28 @@ class Level(ABC):
         return self._buffer[: rows * columns].view(rows, columns)
 
 
-class FloatLevel(Level):
-    """Bfloat16, float32 or float64."""
+class _FloatLevel(Level):
+    """Bfloat16, float32 or float64, with one error bound for the tile."""
 
     nothing = -torch.inf
 
     def ready(self, tile: Tile) -> Tensor:
-        """Whether the bound is finite."""
         return self._targets.error(tile, self.dtype).isfinite()
 
     def queries(self, rows: Tensor) -> Tensor:
-        """Rounded."""
         return _rows(self._problem.queries.rounded(self.dtype), rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        """Products in that precision."""
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
-        """By one bound for the tile."""
         low, high = self._targets.interval(tile, self.dtype)
         tasks = place, low.index_select(0, task), high.index_select(0, task)
         return self._problem.intervals.counter(tasks, limit, spare)
 
 
-class Int8Level(Level):
-    """Integers of eight bits."""
+class _Int8Level(Level):
+    """Products of int8 vectors, with an error bound for every pair."""
 
     nothing = int8.LEAST
 
@@ -222,7 +218,6 @@ class Int8Level(Level):
         return int8.QuantizedRows.of(self._problem.queries.given, self._rounding)
 
     def ready(self, tile: Tile) -> Tensor:
-        """Whether the numbers are in range."""
         if self._of is not tile:
             self._of, self._columns = tile, int8.columns_of(tile, self._rounding)
             if self._columns is None:
@@ -234,17 +229,14 @@ class Int8Level(Level):
         return self._ready
 
     def queries(self, rows: Tensor) -> Tensor:
-        """Integers."""
         return _rows(self._queries.matrix, rows)
 
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
-        """Integer products."""
         assert self._columns is not None
         out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
         return multiplied(queries, self._columns.matrix[columns], out)
 
     def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
-        """By a bound for every pair."""
         assert self._columns is not None
         tasks = place, *(part.index_select(0, task) for part in self._bounds)
         return self._problem.intervals.counter(tasks, limit, spare, self._columns.scales)
@@ -252,7 +244,7 @@ class Int8Level(Level):
 
 def levels(precisions: Sequence[torch.dtype], problem: Problem, targets: TargetScores) -> list[Level]:
     """One level for each precision."""
-    return [(Int8Level if dtype == INT8 else FloatLevel)(dtype, problem, targets) for dtype in precisions]
+    return [(_Int8Level if dtype == INT8 else _FloatLevel)(dtype, problem, targets) for dtype in precisions]
 
 
 def _rows(matrix: Tensor, rows: Tensor) -> Tensor:

@@ -7,9 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.candidates import rows_of
 from torchrankmetrics.ranking.exact.counting import PairTasks
-from torchrankmetrics.ranking.exact.problem import Counts, Problem
+from torchrankmetrics.ranking.exact.problem import Counts, Problem, rows_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, operands
 from torchrankmetrics.ranking.exact.tiles import FLOAT32, FLOAT64, Tile
 

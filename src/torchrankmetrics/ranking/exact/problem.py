@@ -1,30 +1,214 @@
-"""Queries in each precision with their norms, and what a level of exact ranks reads."""
+"""What one call of exact ranks compares: queries, candidates with their structure, targets, excluded cells, counts."""
 
+import math
+from collections.abc import Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.candidates import Structure, structure_of
 from torchrankmetrics.ranking.exact.counting import Intervals
-from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.tiles import (
     BFLOAT16,
     FLOAT32,
     FLOAT64,
     PARTS,
+    Tile,
     are_finite,
     rounding_norms,
     upper_norms,
 )
+from torchrankmetrics.ranking.exclude import Excluded
+from torchrankmetrics.ranking.shards import Shard
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.embeddings import Candidates
 
+CELLS = 1 << 20  # scores computed at once
+BLOCK = 1024  # columns of a tile that are filled at once, or a multiple
+_ROWS = 1 << 12
+_EXPONENT, _FRACTION = (1 << 11) - 1, (1 << 52) - 1
+
+
+class Structure(NamedTuple):
+    """Equal candidates, and the power of two that all numbers are multiples of.
+
+    Attributes:
+        group: int64 (N,), over the rows of all tables, equal for candidates of equal embeddings and bias (-0 and 0 are
+            equal); None: all differ.
+        lattice_step: every finite number of the embeddings is a multiple of it; 0: unknown, inf: all are zero.
+    """
+
+    group: Tensor | None
+    lattice_step: float
+
+    @classmethod
+    def of(cls, *tables: tuple[Tensor, Tensor | None]) -> "Structure":
+        """Look for it in embeddings with their biases: one read of them, and a second of what may be equal."""
+        return cls(_equal_rows(tables), min(lattice_step_of(embeddings) for embeddings, _ in tables))
+
+
+def lattice_step_of(numbers: Tensor) -> float:
+    """Largest power of two that every finite number of (n, d) floats is a multiple of; 0 if the ratio is of no use."""
+    lattice_step, largest = torch.inf, 0.0
+    for part in torch.split(numbers, _ROWS):
+        wide = part.double()
+        wide = wide.masked_fill(~wide.isfinite(), 0)
+        bits = wide.view(torch.int64)
+        exponent, fraction = (bits >> 52) & _EXPONENT, bits & _FRACTION
+        if bool(((exponent == 0) & (fraction != 0)).any()):  # too small to be of use
+            return 0.0
+        if not bool(exponent.any()):
+            continue
+        whole = fraction | (_FRACTION + 1)
+        lowest = ((whole & -whole).double().view(torch.int64) >> 52) - 1023
+        least = torch.where(exponent == 0, 1 << 20, exponent + lowest - 52 - 1023).min()
+        lattice_step = min(lattice_step, math.ldexp(1.0, int(least)))
+        largest = max(largest, float(wide.abs().max()))
+        if largest > lattice_step * 2.0**50:
+            return 0.0
+    return lattice_step
+
+
+def _equal_rows(tables: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None:
+    # equal rows have equal norms; where torch sums them in different orders they may not, and are compared one by one
+    parts = [part for embeddings, _ in tables for part in torch.split(embeddings, _ROWS)]
+    norm = torch.cat([torch.linalg.vector_norm(part.double(), dim=1) for part in parts])
+    norm, order = norm.sort(stable=True)
+    suspect = (norm[1:] == norm[:-1]).nonzero()[:, 0]
+    if not len(suspect):
+        return None
+    same = torch.zeros(len(order), dtype=torch.bool, device=norm.device)
+    for some in torch.split(suspect, _ROWS):
+        (one, bias), (other, other_bias) = (rows_of(tables, order[place]) for place in (some, some + 1))
+        equal = (one.double() == other.double()).all(1)
+        same[some + 1] = equal if bias is None else equal & (bias == other_bias)
+    if not bool(same.any()):
+        return None
+    return torch.empty_like(order).index_put_((order,), (~same).cumsum(0))
+
+
+def rows_of(tables: Sequence[tuple[Tensor, Tensor | None]], index: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Embeddings and biases of rows (n,) of one or two tables, those of the second after those of the first."""
+    (embeddings, bias), *more = tables
+    if not more:
+        return embeddings.index_select(0, index), None if bias is None else bias[index]
+    inside, beyond = index < len(embeddings), (index - len(embeddings)).clamp(min=0)
+    found, added = rows_of(more, beyond)
+    found[inside] = embeddings[index[inside]]
+    if added is not None and bias is not None:
+        added[inside] = bias[index[inside]]
+    return found, added
+
+
+def structure_of(candidates: "Candidates") -> Structure:
+    """Structure of all candidates; stored in them."""
+    if "structure" not in candidates.prepared:
+        candidates.prepared["structure"] = Structure.of((candidates.embeddings, candidates.bias))
+    found: Structure = candidates.prepared["structure"]
+    return found
+
+
+def tiles_of(candidates: "Candidates", similarity: str, width: int, is_reused: bool) -> Iterable[Tile]:
+    """Slices of so many candidates, in order; stored in candidates that are reused, otherwise created one by one."""
+    N = len(candidates)
+    columns = (slice(left, min(left + width, N)) for left in range(0, N, width))
+    made = (Tile(candidates.embeddings, candidates.bias, part, similarity) for part in columns)
+    if not is_reused:
+        return made
+    if (similarity, width) not in candidates.prepared:
+        candidates.prepared[similarity, width] = list(made)
+    found: list[Tile] = candidates.prepared[similarity, width]
+    return found
+
+
+class ExcludedTiles:
+    """Excluded cells of a (B, n) part of a matrix that never exists, for tiles of so many columns.
+
+    Attributes:
+        own: bool (P,), whether the true candidate of a task is excluded from the tasks of the others.
+        others: int64 (P,), the candidates of a task in this part, its true one left out.
+        total: int64 (P,), the same of all parts.
+    """
+
+    def __init__(self, excluded: Excluded, row: Tensor, column: Tensor, num_rows: int, width: int, part: Shard) -> None:
+        _, here = excluded._replace(slices=None).split(part.first)
+        self._excluded, _ = here.split(len(part))
+        self._cells: list[tuple[Tensor, Tensor]] = []
+        self._width = width
+        self.own = excluded.lists(row, column)
+        self.others = excluded.num_others(row, column, num_rows, part.first, part.last)
+        cells = excluded.between(part.first, part.last)
+        self.total = self.others
+        if not part.is_whole:
+            self.total = excluded.num_others(row, column, num_rows, 0, part.total)
+        if cells is not None:
+            rows, columns = cells
+            if not bool((rows[1:] >= rows[:-1]).all()):
+                rows, order = rows.sort(stable=True)
+                columns = columns[order]
+            columns = columns - part.first if part.first else columns
+            # of each tile in the order of their rows
+            number = -(-len(part) // width)
+            self._cells = _parted(columns // width, number, rows, columns)
+
+    def of(self, columns: slice, rows: Tensor) -> "ExcludedCells":
+        """The cells of a tile, its columns given, and of some rows, ascending."""
+        cells = self._cells[columns.start // self._width] if self._cells else None
+        by_row, of_all = self._excluded.cells, self._excluded.columns
+        by_row, of_all = (
+            by_row if by_row is None else by_row[rows, columns],
+            of_all if of_all is None else of_all[columns],
+        )
+        excluded = Excluded(cells=by_row, columns=of_all)
+        if cells is None or not len(rows):
+            return ExcludedCells(excluded, None)
+        row, column = cells
+        first, last = rows[0], rows[-1]
+        if int(last - first) + 1 == len(rows):
+            some = slice(*torch.searchsorted(row, torch.stack([first, last + 1])).tolist())
+            row, column = row[some] - first, column[some] - columns.start
+        else:
+            begin = torch.searchsorted(row, rows)
+            number = torch.searchsorted(row, rows, right=True) - begin
+            row = torch.arange(len(rows), device=rows.device).repeat_interleave(number)
+            place = torch.arange(len(row), device=rows.device) + (begin - number.cumsum(0) + number)[row]
+            column = column[place] - columns.start
+        blocks = -(-(columns.stop - columns.start) // BLOCK)
+        return ExcludedCells(excluded, _parted(column // BLOCK, blocks, row, column))
+
+
+class ExcludedCells:
+    """Excluded cells of some rows of a tile, block by block."""
+
+    def __init__(self, excluded: Excluded, parts: list[tuple[Tensor, Tensor]] | None) -> None:
+        self._excluded, self._parts = excluded, parts
+
+    def fill(self, scores: Tensor, columns: slice, value: float) -> None:
+        """Write a value into those of the scores (rows, n) of some columns of the tile, from one block to another."""
+        if self._excluded.columns is not None:
+            scores.masked_fill_(self._excluded.columns[columns], value)
+        if self._excluded.cells is not None:
+            scores.masked_fill_(self._excluded.cells[:, columns], value)
+        if self._parts is not None:
+            for row, column in self._parts[columns.start // BLOCK : -(-columns.stop // BLOCK)]:
+                scores.view(-1).index_fill_(0, row * scores.shape[1] + (column - columns.start), value)
+
+
+def _parted(of: Tensor, number: int, row: Tensor, column: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Cells by a number of theirs, each below so many; their order stays."""
+    if number == 1:
+        return [(row, column)]
+    of, order = of.to(torch.int16 if number < 1 << 15 else torch.int64).sort(stable=True)  # small ones faster
+    border = torch.searchsorted(of, torch.arange(number + 1, dtype=of.dtype, device=of.device)).tolist()
+    row, column = row[order], column[order]
+    return [(row[a:b], column[a:b]) for a, b in pairwise(border)]
+
 
 class Queries:
-    """Query embeddings (B, d), rounded when a precision is asked for."""
+    """Query embeddings (B, d), rounded to a precision on first use."""
 
     def __init__(self, given: Tensor, has_bias: bool) -> None:
         self.given, self._has_bias = given, has_bias
@@ -67,9 +251,6 @@ class Queries:
         return self._rounded[dtype]
 
 
-CELLS = 1 << 20  # scores computed at once
-
-
 class Targets(NamedTuple):
     """The true candidates: among the candidates, or beside them where other processes hold some.
 
@@ -96,9 +277,9 @@ class Problem(NamedTuple):
         row: int64 (P,), ascending.
         column: int64 (P,), the true candidates, negative where they are not among these candidates.
         targets: what they are.
-        excluded: what is no candidate, tile by tile.
+        excluded: excluded candidates, tile by tile.
         intervals: how cells and pairs are counted.
-        backend: how scores that are no finite numbers are counted, as ``rank_scores`` takes it.
+        backend: how scores that are not finite are counted, as in ``rank_scores``.
     """
 
     queries: Queries

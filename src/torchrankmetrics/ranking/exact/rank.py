@@ -11,13 +11,11 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.counting import chosen
-from torchrankmetrics.ranking.exact import excluded as blocks, problem as sizes
-from torchrankmetrics.ranking.exact.candidates import tiles_of
+from torchrankmetrics.ranking.exact import problem as sizes
 from torchrankmetrics.ranking.exact.counting import Between, choose_intervals
-from torchrankmetrics.ranking.exact.excluded import ExcludedTiles
 from torchrankmetrics.ranking.exact.levels import Level, cost, cost_of_candidates, levels, precisions, worth
 from torchrankmetrics.ranking.exact.pairs import Pairs
-from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries, Targets
+from torchrankmetrics.ranking.exact.problem import Counts, ExcludedTiles, Problem, Queries, Targets, tiles_of
 from torchrankmetrics.ranking.exact.target_scores import TargetScores, count_specials
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Tile
 from torchrankmetrics.ranking.exclude import Exclude, Excluded
@@ -73,7 +71,7 @@ class Cascade:
             self._count_tile(tile, start)
         self._pairs.finish()
         counts, kind, others = self._counts, self._targets.kind, self._problem.excluded.others
-        # a true score that is no finite number is above all of them or below
+        # a target score that is not finite is above or below all of them
         above = counts.above + (others - counts.special) * ~(kind > -torch.inf)
         return torch.stack([above, above + counts.tied, others, counts.nan + kind.isnan()])
 
@@ -94,7 +92,8 @@ class Cascade:
             saved = (costs.amin(0) - alone)[self._ordinary]
             if float(saved.clamp(min=0).sum()) * N >= prepared[place]:
                 ready = level.ready(sample).index_select(0, self._ordinary)
-                for task in torch.split(self._ordinary[ready & (saved > 0)], max(1, sizes.CELLS // number)):
+                tasks = self._ordinary[ready & (saved > 0)]
+                for task in torch.split(tasks, max(1, sizes.CELLS // number)) if len(tasks) else ():
                     open_ = self._count_sample(sample, task, level)
                     costs[place, task] = alone + (open_ + 1) * (self._pair / number)
         for place in range(len(coarse)):
@@ -117,10 +116,10 @@ class Cascade:
         for place, level in enumerate(self._levels):
             if not len(task):
                 break
-            asked = start[task] <= place
-            if int(asked.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
+            begins = start[task] <= place
+            if int(begins.sum()) < (_COPY if level.dtype == BFLOAT16 and place > 0 else 1):
                 continue
-            ready = asked & level.ready(tile).index_select(0, task)
+            ready = begins & level.ready(tile).index_select(0, task)
             some, others = (task, task[:0]) if bool(ready.all()) else (task[ready], task[~ready])
             left = [others, *self._count_tasks(tile, some, level)]
             for open_ in left[1:]:
@@ -146,7 +145,7 @@ class Cascade:
         """Count in one precision; the tasks that are left to the next are returned, in parts."""
         listed = self._lists(level)
         # a cell that is listed takes twice the memory of its score
-        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), blocks.BLOCK), self._limit(tile))
+        width, limit = (2 * len(tile), len(tile)) if listed else (min(len(tile), sizes.BLOCK), self._limit(tile))
         for some in self._chunks(task, width, limit):
             if listed or not self._lists(level):
                 yield from self._count_some(tile, some, level, listed)
@@ -215,7 +214,7 @@ class Cascade:
         rows, place = torch.unique_consecutive(self._problem.row[task], return_inverse=True)
         queries, counter = level.queries(rows), level.counter(tile, task, place, limit, spare)
         fill = self._excluded(tile, rows)
-        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // blocks.BLOCK)) * blocks.BLOCK
+        width = max(1, min(_BLOCKS, sizes.CELLS // len(rows) // sizes.BLOCK)) * sizes.BLOCK
         for left in range(0, len(tile), width):
             columns = slice(left, min(left + width, len(tile)))
             scores = level.scores(tile, queries, columns)

@@ -7,9 +7,8 @@ from torch import Tensor
 
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.exact import problem as sizes
-from torchrankmetrics.ranking.exact.candidates import lattice_step_of
 from torchrankmetrics.ranking.exact.counting import keys
-from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries
+from torchrankmetrics.ranking.exact.problem import Counts, Problem, Queries, lattice_step_of
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, Sizes, Tile
 from torchrankmetrics.ranking.exclude import Excluded
 
@@ -44,7 +43,7 @@ def error_bound(dtype: torch.dtype, d: int, sizes: Sizes, norm: Tensor, error: T
     alone = (alone + flushed * (terms + terms**0.5 * (sizes.longest + sizes.error))) * _MORE
     bound: Tensor = norm * by_norm + error * (sizes.norm * _MORE) + alone
     safe = (norm * (sizes.longest + sizes.error) + 2 * sizes.bias < _HUGE[dtype]) & (bound < torch.inf)
-    safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish, or are inexact, make scores that are no numbers
+    safe &= sizes.shortest > 2.0**24 * tiny  # lengths that vanish or are inexact
     if lattice_step == 0 and bool((safe & (norm > 0)).all()):  # as nearly always
         return bound
     bound = bound.masked_fill(~safe, torch.inf)
@@ -78,7 +77,7 @@ def _rounded(numbers: Tensor, up: bool) -> Tensor:
 
 
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
-    """Count what is no finite number in a tile: all scores of such queries, and of others those of such candidates.
+    """Count the scores of a tile that are not finite: all of some queries, and those of some candidates.
 
     Args:
         problem: what is ranked.
@@ -157,9 +156,11 @@ _TASKS = 1 << 12  # true scores computed at once
 
 
 class TargetScores:
-    """True scores of all tasks.
+    """Scores of the targets of all tasks.
 
     Attributes:
+        scores: float64 (P,), 0 for those that are not finite.
+        errors: bounds of their errors, float64 (P,).
         kind: float32 (P,), 0 for a finite score, else NaN, inf or -inf.
         group: as ``Structure.group``, once it has been looked for.
         looked: whether it has.
@@ -171,7 +172,6 @@ class TargetScores:
         self._tile: Tile | None = None
         self.group: Tensor | None = None
         self._bounds: dict[torch.dtype, Tensor] = {}
-        self._exact: dict[torch.dtype, Tensor | None] = {}
         self._intervals: dict[tuple[torch.dtype, torch.dtype], tuple[Tensor, Tensor]] = {}
         none = problem.queries.norm[:0]
         scores, kinds, errors = [none], [none.float()], [none]
@@ -183,8 +183,8 @@ class TargetScores:
                 odd[tile.special] = True
             kinds.append(class_of_pairs(problem.queries.given, tile.given, bias, problem.similarity, row, odd))
             errors.append(self._error_of(tile, row))
-        self._scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
-        self._errors = torch.cat(errors)
+        self.scores, self.kind = torch.cat(scores).nan_to_num(0.0, 0.0, 0.0), torch.cat(kinds)
+        self.errors = torch.cat(errors)
 
     def _error_of(self, tile: Tile, row: Tensor, column: Tensor | None = None) -> Tensor:
         """Bound of the errors in float64 of the scores of rows with the candidates of a tile, or with some of them."""
@@ -212,30 +212,18 @@ class TargetScores:
     def error(self, tile: Tile, dtype: torch.dtype) -> Tensor:
         """Bound of the error of a score of the tile and of the true one together, float64 (P,)."""
         if self._tile is not tile:  # of one tile at a time
-            self._tile, self._bounds, self._intervals, self._exact = tile, {}, {}, {}
+            self._tile, self._bounds, self._intervals = tile, {}, {}
         if dtype not in self._bounds:
             norm, error = self._problem.queries.sizes(dtype)
             bound = error_bound(dtype, self._problem.width, tile.sizes(dtype), norm, error, self._lattice_step)
-            self._bounds[dtype] = bound.index_select(0, self._problem.row) + self._errors
+            self._bounds[dtype] = bound.index_select(0, self._problem.row) + self.errors
         return self._bounds[dtype]
 
     def exact(self, tile: Tile, dtype: torch.dtype) -> Tensor | None:
         """Of which tasks scores of the tile in a precision are not rounded, bool (P,); None: of none."""
         error = self.error(tile, dtype)
-        if dtype not in self._exact:
-            exact = error == 0
-            self._exact[dtype] = exact if bool(exact.any()) else None
-        return self._exact[dtype]
-
-    @property
-    def scores(self) -> Tensor:
-        """The true scores, float64 (P,), 0 for those that are no finite numbers."""
-        return self._scores
-
-    @property
-    def errors(self) -> Tensor:
-        """Bounds of their errors, float64 (P,)."""
-        return self._errors
+        exact = error == 0
+        return exact if bool(exact.any()) else None
 
     def interval(self, tile: Tile, dtype: torch.dtype, numbers: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
         """What scores of a tile in a precision are not decided by, (P,) each: as ``bounds.interval`` gives it.
@@ -244,14 +232,14 @@ class TargetScores:
         """
         error, key = self.error(tile, dtype), (dtype, numbers or dtype)
         if key not in self._intervals:
-            self._intervals[key] = interval(key[1], self._scores, error)
+            self._intervals[key] = interval(key[1], self.scores, error)
         return self._intervals[key]
 
     def signs(self, tile: Tile, task: Tensor, column: Tensor) -> tuple[Tensor, Tensor]:
         """Compare pairs by the bound of each candidate: int8 (n,), -1, 0 or 1; and whether 0 is certain."""
         row = self._problem.row[task]
-        bound = self._error_of(tile, row, column) + self._errors[task]
-        low, high = interval(FLOAT64, self._scores[task], bound)
+        bound = self._error_of(tile, row, column) + self.errors[task]
+        low, high = interval(FLOAT64, self.scores[task], bound)
         scores = scores_of_pairs(self._problem, tile, row, column)
         return (scores > high).to(torch.int8) - (scores < low).to(torch.int8), bound == 0
 
@@ -269,7 +257,7 @@ class TargetScores:
                     lattice_step = min(lattice_step, lattice_step_of(bias[:, None]) / 2)
             self._lattice_step = lattice_step
             errors = [self._error_of(tile, problem.row[task]) for task, tile, _ in self._tiles()]
-            self._errors, self._tile = torch.cat([self._errors[:0], *errors]), None
+            self.errors, self._tile = torch.cat([self.errors[:0], *errors]), None
 
 
 def scores_of_pairs(problem: Problem, tile: Tile, row: Tensor, column: Tensor) -> Tensor:

@@ -106,7 +106,7 @@ class Tile:
 
     @cached_property
     def special(self) -> Tensor | None:
-        """Where scores are no numbers, whatever the query: int64 columns of the tile; None: nowhere."""
+        """Columns of the tile, int64, whose scores are not finite for any query; None: no columns."""
         finite = are_finite(self.norm)
         if finite and self.similarity != "cosine" and self._bias is None:
             return None

@@ -1,0 +1,285 @@
+"""Checks of an evaluator: small batches whose ranks follow from the definition."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from torchrankmetrics.ranking.ranks import Ranks
+
+INF, NAN = float("inf"), float("nan")
+LARGEST = 2**24 + 4  # candidates of the largest case: its rank is the first that float32 cannot hold
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A batch of ranking tasks.
+
+    Attributes:
+        scores: (B, N), higher is better.
+        target: (B,) int64, the column of the ground-truth candidate.
+        exclude: (B, N) bool, True for excluded candidates; or None.
+        note: description that replaces scores too long to print.
+        repeats: if the filter is passed as pairs, each pair occurs twice.
+    """
+
+    scores: Tensor
+    target: Tensor
+    exclude: Tensor | None = None
+    note: str = ""
+    repeats: bool = False
+
+    @cached_property
+    def has_nan_target(self) -> bool:
+        """Whether any rank that is not too good is right: a NaN score of the target may also count as a miss."""
+        return bool(self.scores.gather(1, self.target[:, None]).isnan().any())
+
+    @cached_property
+    def ranks(self) -> Ranks:
+        """The right ranks. A NaN candidate counts as better than the target, a NaN target ranks last."""
+        own = self.scores.gather(1, self.target[:, None])
+        others = torch.ones_like(self.scores, dtype=torch.bool) if self.exclude is None else ~self.exclude
+        others = others.scatter(1, self.target[:, None], False)
+        nan = self.scores.isnan()
+        optimistic = 1 + (((self.scores > own) | nan) & others).sum(1)
+        pessimistic = optimistic + ((self.scores == own) & others).sum(1)
+        count = 1 + others.sum(1)
+        if self.has_nan_target:  # not better than the mean rank of equal scores
+            optimistic = torch.maximum(1 + (~nan & others).sum(1), (count + 1) // 2)
+            pessimistic = count
+        return Ranks(optimistic, pessimistic, count)
+
+    def __str__(self) -> str:
+        kind = "" if self.scores.dtype == torch.float32 else f" {str(self.scores.dtype).removeprefix('torch.')}"
+        if self.scores.numel() > 24:
+            return f"{self.note or 'scores'}: {tuple(self.scores.shape)}{kind}"
+        rows = [[f"{x:.6g}" for x in row] for row in self.scores.double().tolist()]
+        text = f"scores{kind} {str(rows).replace(chr(39), '')}, target {self.target.tolist()}"
+        if self.exclude is not None:
+            columns = [row.nonzero().flatten().tolist() for row in self.exclude]
+            text += f", exclude columns {columns}" + (" (each twice)" if self.repeats else "")
+        return text
+
+
+def one(
+    scores: Sequence[float], target: int, exclude: Sequence[int] | None = None, dtype: torch.dtype = torch.float32
+) -> Case:
+    """One ranking task; ``exclude`` lists columns."""
+    mask = None
+    if exclude is not None:
+        mask = torch.zeros(1, len(scores), dtype=torch.bool)
+        mask[0, list(exclude)] = True
+    return Case(torch.tensor([scores], dtype=dtype), torch.tensor([target]), mask)
+
+
+def stack(*cases: Case) -> Case:
+    """Cases of one width as one batch."""
+    masks = [case.exclude for case in cases if case.exclude is not None]
+    scores, target = torch.cat([case.scores for case in cases]), torch.cat([case.target for case in cases])
+    return Case(scores, target, torch.cat(masks) if masks else None, cases[0].note, cases[0].repeats)
+
+
+def ranked(ranks: Sequence[int], width: int, note: str = "") -> Case:
+    """One ranking task per rank among ``width`` candidates, without ties; all scores of the batch differ."""
+    rows, targets = [], [1 + i % (width - 2) for i in range(len(ranks))]
+    for i, (rank, target) in enumerate(zip(ranks, targets, strict=True)):
+        # the first and last columns score lowest and are never targets: the order of columns is a check of its own
+        order = [column for column in range(1, width - 1) if column != target] + [0, width - 1]
+        order.insert(rank - 1, target)
+        row = [0.0] * width
+        for place, column in enumerate(order):
+            row[column] = i + 1 - place / width
+        rows.append(row)
+    return Case(torch.tensor(rows, dtype=torch.float32), torch.tensor(targets), note=note)
+
+
+def ordinary() -> Case:
+    """Six ranking tasks without ties or filter; the last of the batch is neither first nor last."""
+    return ranked([2, 1, 5, 3, 12, 4], 12, note="six tasks without ties")
+
+
+def largest() -> Case:
+    """A rank that float32 cannot hold, 2^24 + 3: 67 MB of scores."""
+    scores = torch.ones(1, LARGEST)
+    scores[0, -1], scores[0, 7] = 0.0, 0.5
+    return Case(scores, torch.tensor([7]), note=f"{LARGEST - 2} candidates above the true one")
+
+
+def _values() -> list[Case]:
+    batches = [[k, k + 1] for k in (1, 2, 3, 5, 10, 20, 50, 100)] + [[2, 5], [119, 120]]
+    return [ranked(ranks, 120, note=f"ranks {ranks} among 120") for ranks in batches]
+
+
+def _filter() -> list[Case]:
+    wide = ranked([2], 40)
+    above = wide.scores > wide.scores.gather(1, wide.target[:, None])
+    lowest = torch.zeros_like(above).index_fill_(1, torch.tensor([0]), True)
+    excluded = ((above, "the best of all excluded"), (lowest, "the worst of all excluded"))
+    return [
+        *(one([0.5, 0.9, last], 0, exclude=[1]) for last in (0.1, 0.7)),
+        *(one([0.5, 0.9, 0.1, 0.7], 0, exclude=columns) for columns in ([2], [])),
+        *(replace(wide, exclude=mask, note=note) for mask, note in excluded),
+    ]
+
+
+def _ties() -> list[Case]:
+    cases = [one([0.5, 0.5], 0), one([0.5, 0.5], 1), one([0.5, 0.9, 0.5, 0.1], 0)]
+    # blocks of ties around ranks 1, 3, 5 and 10: hits at k then differ between tie rules
+    for low, high in ((1, 4), (3, 6), (4, 7), (8, 11), (9, 12)):
+        scores = [3.0] * (low - 1) + [2.0] * (high - low + 1) + [1.0] * (16 - high)
+        cases += [one(scores, low - 1), one(scores, high - 1)]
+    return cases
+
+
+def _permuted() -> list[Case]:
+    scores = [0.5, 0.9, 0.1, 0.7, 0.3]
+    orders = [[(i + shift) % 5 for i in range(5)] for shift in range(5)]
+    orders += [order[::-1] for order in orders]
+    return [one([scores[i] for i in order], order.index(target)) for target in (0, 1, 2) for order in orders]
+
+
+def _several() -> list[Case]:
+    def query(scores: list[float], relevant: Sequence[int]) -> Case:
+        return stack(*(one(scores, own, exclude=[other for other in relevant if other != own]) for own in relevant))
+
+    different = stack(*(one([0.5, 0.9, 0.7], 0, exclude=[column]) for column in (1, 2)))
+    best = query([0.9, 0.8, 0.7, 0.1], [0, 1, 2])
+    return [query([0.9, 0.8, 0.1], [0, 1]), different, best, query([0.1, 0.9, 0.5, 0.7], [0, 2])]
+
+
+def _last_batch() -> list[Case]:
+    return [  # the last rows have the last rank, which the others seldom have
+        ranked([1 + (i % 5 == 0) for i in range(size - 3)] + [4] * 3, 4, note=f"{size} tasks without ties")
+        for size in (3, 5, 33, 65, 129, 257, 1027)
+    ]
+
+
+def _repeated_rows() -> list[Case]:
+    rows = [one([0.5, 0.9, 0.1], 1), one([1.5, 1.9, 1.1], 0), one([2.5, 2.9, 2.1], 2)]
+    return [stack(rows[0], rows[2], rows[2]), stack(*rows, rows[0], rows[0], rows[0])]
+
+
+def _overflow() -> list[Case]:
+    wide = torch.arange(70_000, dtype=torch.float32)[None]
+    note = "70000 candidates, all but 2000 above the true one"
+    bounds = [one(scores, 0, dtype=torch.int8) for scores in ([-100, 100], [-128, 127], [-128, 0])]
+    return [*bounds, Case(wide, torch.tensor([2_000]), note=note)]
+
+
+def _counters() -> list[Case]:
+    scores = torch.zeros(1, 1000, dtype=torch.bfloat16)
+    scores[0, :702], scores[0, 702] = 1.0, 0.5
+    return [Case(scores, torch.tensor([702]), note="702 candidates of 1000 above the true one")]
+
+
+def _tasks(*rows: tuple[list[float], list[int]], **options: Any) -> Callable[[], list[Case]]:
+    """One case per target of each row of scores."""
+    return lambda: [one(scores, target, **options) for scores, targets in rows for target in targets]
+
+
+def _filtered(*rows: tuple[list[float], int, list[int]], repeats: bool = False) -> Callable[[], list[Case]]:
+    return lambda: [replace(one(*row), repeats=repeats) for row in rows]
+
+
+class Check(NamedTuple):
+    """A property of evaluators: its name and description, and cases, small ones first.
+
+    If ``may_raise``, an exception is no wrong number and does not fail the check.
+    """
+
+    name: str
+    description: str
+    cases: Callable[[], list[Case]] = list
+    may_raise: bool = False
+
+
+_CHECKS = (
+    Check(
+        "plain_ranks",
+        "without ties, the rank is 1 plus the number of candidates with a higher score",
+        lambda: [ordinary()],
+    ),
+    Check("order_of_batches", "results depend neither on earlier calls nor on the order of rows"),
+    Check("values", "every metric follows from ranks and numbers of candidates by its definition", _values),
+    Check("batch_of_one", "a ranking task alone has the rank it has in a batch", lambda: [ranked([2], 12)]),
+    Check("filter", "excluded candidates are not counted", _filter),
+    Check("ties", "equal scores are ranked by one rule", _ties),
+    Check(
+        "constant_scorer",
+        "equal scores are ranked by this rule, whichever column is the target",
+        lambda: [one([x] * N, target) for N in (2, 3, 16) for x in (0.5, 0.0, -1.0) for target in (0, N - 1)],
+    ),
+    Check(
+        "nan_truth",
+        "a target with score NaN ranks last or counts as a miss",
+        _tasks(([NAN, 0.5], [0]), ([0.5, NAN], [1]), ([0.9, NAN, 0.1, 0.5], [1])),
+        True,
+    ),
+    Check(
+        "nan_candidates",
+        "a candidate with score NaN counts as better than the target",
+        _tasks(([0.5, NAN], [0]), ([NAN, 0.5], [1]), ([0.5, NAN, 0.1, 0.9], [0])),
+        True,
+    ),
+    Check("all_nan", "scores that are all NaN rank no better than random", _tasks(([NAN] * 3, [0, 1, 2])), True),
+    Check(
+        "infinities",
+        "infinite scores are ordinary scores",
+        _tasks(([INF, 0.5], [0, 1]), ([-INF, 0.5], [0, 1]), ([INF, INF, 0.5], [0]), ([-INF, -INF, 0.5], [1])),
+        True,
+    ),
+    Check(
+        "negative_scores",
+        "scores of zero and below are ordinary scores",
+        lambda: [
+            *_tasks(([-1.0, -2.0, -3.0], [0, 1]), ([0.0, -1.0], [0, 1]))(),
+            *_filtered(([-3.0, -1.0, -2.0], 0, [1]), ([-1.0, -0.5, -2.0], 0, [1]))(),
+        ],
+    ),
+    Check(
+        "saturated_sigmoid",
+        "different scores are not tied, however large they are",
+        _tasks(([30.0, 40.0], [0, 1]), ([-200.0, -300.0], [0, 1]), ([100.0, 200.0, 300.0], [0, 1])),
+    ),
+    Check(
+        "bfloat16_ties",
+        "scores that are equal in bfloat16 are ranked by the same rule",  # 1.001 is 1, the next number is 1.0078125
+        _tasks(([1.0, 1.001], [0, 1]), ([1.0, 1.0078125, 1.001, 0.5], [2]), dtype=torch.bfloat16),
+        True,
+    ),
+    Check("permuted_candidates", "the order of the columns changes no rank", _permuted),
+    Check(
+        "own_target_in_filter",
+        "the target stays a candidate if the filter lists it",
+        _filtered(*(([0.5, 0.9, 0.1], *rest) for rest in ((0, [0]), (0, [0, 1]), (1, [1]), (2, [1, 2])))),
+    ),
+    Check(
+        "repeated_filter_entries",
+        "a filter entry that is listed twice counts once",
+        _filtered(([0.5, 0.9, 0.7], 0, [1]), ([0.5, 0.9, 0.8, 0.7], 0, [1, 3]), repeats=True),
+    ),
+    Check(
+        "filter_by_finite_values",
+        "the filter excludes candidates, not a special score",
+        _filtered(([-INF, 0.9, 0.5], 0, [2]), ([-INF, 0.9, -INF, 0.5], 0, [1]), ([-2e30, -3e30, -1e30, -4e30], 0, [1])),
+        True,
+    ),
+    Check("several_answers", "every row has its own filter: several relevant items of a query are rows", _several),
+    Check(
+        "single_candidate",
+        "the only candidate ranks first",
+        lambda: [one([0.5], 0), stack(one([0.5], 0), one([0.5], 0)), one([0.5, 0.9, 0.1], 0, exclude=[1, 2])],
+    ),
+    Check(
+        "k_above_candidates", "with at most k candidates every ranking task is a hit at k", _tasks(([0.5, 0.9], [1, 0]))
+    ),
+    Check("last_incomplete_batch", "every ranking task counts once, whatever their number", _last_batch),
+    Check("padded_repeats", "a repeated row has the same rank and counts again", _repeated_rows),
+    Check("scores_unmodified", "the arguments are not modified"),
+    Check("integer_overflow", "int8 scores and ranks above 2^15 and 2^16 are right", _overflow, True),
+    Check("float_counters", "ranks are counted as integers, with bfloat16 scores and beyond 2^24", _counters, True),
+)
+CHECKS = {check.name: check for check in _CHECKS}

@@ -1,0 +1,175 @@
+"""p-values of metrics of ranking tasks: P(M at least as good as observed) under random ranking."""
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray
+from torchrankmetrics.definitions.kinds import AUC, IDENTITY
+from torchrankmetrics.definitions.protocol import Definition
+from torchrankmetrics.definitions.transforms import KnownTransform, known
+from torchrankmetrics.null.tails.distribution import rank_summands
+from torchrankmetrics.null.tails.fourier import Bracket
+from torchrankmetrics.null.tails.upper import log_upper_tail
+from torchrankmetrics.validation import shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.definitions.tasks import RankDefinition
+
+_EQUAL = 2.0**-21  # relative distance of weights that are equal but for their rounding to float32
+
+
+def has_p_value(definition: Definition) -> bool:
+    """Whether a task or query metric has a p-value: a mean of any f under a monotone g, or the extreme ranks.
+
+    >>> from torchrankmetrics.definitions.tasks import HARMONIC_MEAN_RANK, MEDIAN_RANK
+    >>> has_p_value(HARMONIC_MEAN_RANK), has_p_value(MEDIAN_RANK)
+    (True, False)
+    """
+    return definition.has_p_value
+
+
+def p_value(
+    definition: "RankDefinition",
+    value: float,
+    counts: npt.ArrayLike | CandidateCounts,
+    weight: npt.ArrayLike | None = None,
+) -> float:
+    """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
+
+    If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie structure.
+    0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source are those of ``log_p_value``.
+
+    >>> from torchrankmetrics.definitions.tasks import hits_at
+    >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 7)  # z = 7.3, of normal p 1.7e-13
+    0.0005331
+    """
+    return math.exp(log_p_value(definition, value, counts, weight))
+
+
+def log_p_value(
+    definition: "RankDefinition",
+    value: float,
+    counts: npt.ArrayLike | CandidateCounts,
+    weight: npt.ArrayLike | None = None,
+    *,
+    tolerance: float = 1e-9,
+    mean: float | None = None,
+) -> float:
+    """Natural logarithm of P(M at least as good as ``value``) when r_i is uniform on {1..N_i}, independently.
+
+    Range [-inf, 0]; -inf if no ranks reach the value. Values equal to the observed one count. The probability is
+    multiplied by 1 + a bound of its relative error, so that it is never too small.
+
+    Args:
+        definition: a metric with ``has_p_value``.
+        value: the observed value of the metric, from pessimistic ranks if scores are tied.
+        counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight: (n,) weights w_i >= 0; None: equal.
+        tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
+            lattice), so that the order of summation does not matter.
+        mean: the mean of f that gives ``value``, if known; None: g is inverted.
+
+    Raises:
+        ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].
+
+    Source: Daniels 1954 (doi:10.1214/aoms/1177728652), Lugannani and Rice 1980 (doi:10.2307/1426607), Grübel and
+    Hermesmeier 1999 (doi:10.2143/AST.29.2.504611); null of Hoyt et al. 2022 (arXiv 2203.07544).
+    """
+    return p_value_bracket(definition, value, counts, weight, tolerance=tolerance, mean=mean)[1]
+
+
+def p_value_bracket(
+    definition: "RankDefinition",
+    value: float,
+    counts: npt.ArrayLike | CandidateCounts,
+    weight: npt.ArrayLike | None = None,
+    *,
+    tolerance: float = 1e-9,
+    mean: float | None = None,
+) -> Bracket:
+    """Lower and upper end of ``log_p_value``, which is the upper end."""
+    if not definition.has_p_value:
+        raise ValueError(
+            f"{shown(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
+            "that has a direction, and for the largest and smallest rank"
+        )
+    value = float(value)
+    if math.isnan(value):
+        raise ValueError(f"value of {shown(definition.name)} must be a number, got nan")
+    if not 0 <= tolerance <= 1e-3:
+        raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
+    counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
+    if counts.num_tasks == 0:
+        raise ValueError(
+            f"{shown(definition.name)} needs a task with at least {definition.min_candidates} candidates "
+            "to have a p-value"
+        )
+    if definition.is_extreme:
+        log_p = _log_extreme(definition, value, counts)
+        return log_p, log_p
+    direction = definition.g_direction
+    sign = direction if definition.higher_is_better else -direction
+    v, moved = _without_rounding(counts.weight)
+    N, c = counts.num_candidates, counts.count.astype(np.float64)
+    shift = 0.0
+    if definition.f == AUC:  # (N - r) / (N - 1) are ranks of weight -1 / (N - 1)
+        v = v / (N - 1)
+        shift = sign * float(c @ (v * N))
+        sums = rank_summands(IDENTITY, -sign, N, v, c)
+    else:
+        sums = rank_summands(known(definition.f), sign, N, v, c)
+    bottom, top = (end + sums.shift + shift for end in (sums.bottom, sums.top))
+    g = known(definition.g if mean is None else IDENTITY)
+    mean = _mean_behind(g, direction, value if mean is None else mean, sorted((sign * bottom, sign * top)))
+    slack = _slack(g, mean, bottom, top, tolerance) + float(c @ moved) * max(abs(bottom), abs(top), top - bottom)
+    low, high = log_upper_tail(sums, sign * mean - shift, slack)
+    return min(low, 0.0), min(high, 0.0)
+
+
+def _without_rounding(v: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Weights with those that differ by rounding to float32 as one, and how far each was moved."""
+    distinct, index = np.unique(v, return_inverse=True)
+    new = np.r_[True, np.diff(distinct) > _EQUAL * distinct[1:]]
+    group = (np.cumsum(new) - 1)[index.ravel()]
+    merged = (np.bincount(group, v) / np.bincount(group))[group]
+    return (merged, np.abs(merged - v)) if not new.all() else (v, np.zeros_like(v))
+
+
+def _mean_behind(g: KnownTransform, direction: int, value: float, ends: list[float]) -> float:
+    """The mean of f behind the value g(mean); beyond the range of the mean, an infinity on that side."""
+    if g.is_identity:
+        return value
+    at_low, at_high = g.values(np.array(ends)).tolist()
+    # a value at an end may round to either side: only what is clearly outside is outside
+    margin = 1e-12 * max(abs(at_low), abs(at_high))
+    if (value - at_low) * direction < -margin:
+        return -math.inf
+    if (value - at_high) * direction > margin:
+        return math.inf
+    return g.inverse(value, *ends)
+
+
+def _slack(g: KnownTransform, mean: float, bottom: float, top: float, tolerance: float) -> float:
+    """How far rounding may have moved the mean of f: relative, as sums of one sign are, plus what inverting g costs."""
+    width, size = top - bottom, max(abs(bottom), abs(top))
+    slack = tolerance * (min(width, abs(mean)) if width > 0 else size) if math.isfinite(mean) else 0.0
+    slack += 4e-15 * size + (1e-14 * width if bottom < 0 < top else 0.0)
+    absolute, share = g.inverse_error
+    return slack + (absolute + share * width)
+
+
+def _log_extreme(definition: "RankDefinition", value: float, counts: CandidateCounts) -> float:
+    """The largest (smallest) rank in closed form: all ranks are at most m with probability prod min(m, N_i) / N_i."""
+    largest, at_most = definition.aggregation == "maximum", not definition.higher_is_better
+    rank = math.floor(value) if at_most else math.ceil(value) - 1  # at most x: r <= floor x; at least x: not r < x
+    m = np.clip(rank, 0, counts.num_candidates)
+    share = m if largest else counts.num_candidates - m
+    with np.errstate(divide="ignore"):
+        log_all = float((counts.count * np.log(share / counts.num_candidates)).sum())
+    # max <= m is "all at most m"; min <= m is "not all beyond m"
+    if largest == at_most:
+        return log_all
+    return math.log(-math.expm1(log_all)) if log_all < 0 else -math.inf
