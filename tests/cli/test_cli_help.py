@@ -115,7 +115,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_terminal_breaks_wide_tables_and_shortens_no_name(tmp_path):
     """On a real terminal: nothing of the columns that tell rows apart is lost, whatever its width."""
     pytest.importorskip("pty")
-    blocks_of = {"40": 4, "80": 3, "200": 1}  # at 40 the names alone are wider
+    blocks_of = {"40": 7, "80": 3, "200": 1}  # at 40 the keys alone are wider: one column each
     code = f"""
 import os
 from torchrankmetrics.cli import main
