@@ -39,7 +39,7 @@ class FormError(Exception):
         self.fault: Fault = ("result", got, expected)
 
 
-class Comparison:
+class Probe:
     """An evaluator, and how its results are compared.
 
     Attributes:
