@@ -251,7 +251,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Rank a batch; PyKEEN calls it.
 
         Raises:
-            ValueError: if the evaluation is restricted to other entities than a target, or ``known`` is the only filter and
+            ValueError: if a target is not among the entities of the evaluation, or ``known`` is the only filter and
                 lacks an evaluated triple.
         """
         if self._finished:
