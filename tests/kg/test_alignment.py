@@ -61,10 +61,10 @@ CASES = list(itertools.product([ONE_TO_ONE, SEVERAL], [[], KNOWN], ["test", "all
 
 
 @pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
-@pytest.mark.parametrize("similarity", ["dot", "l2", "l1", None])
+@pytest.mark.parametrize("similarity", ["dot", "l2", "l1"])
 def test_embeddings_rank_as_brute_force(pairs, known, candidates, similarity):
     left, right = embeddings()
-    expected = brute(scores_of(left, right, similarity or "dot").tolist(), pairs, known, candidates)
+    expected = brute(scores_of(left, right, similarity).tolist(), pairs, known, candidates)
     options = {"similarity": similarity, "candidates": candidates}
     given = torch.tensor(known) if known else None
     table = rank_alignment(torch.tensor(pairs), left, right, known=given, **options)
@@ -74,7 +74,7 @@ def test_embeddings_rank_as_brute_force(pairs, known, candidates, similarity):
 
 
 @pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.int64])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.int64])
 def test_similarities_rank_as_brute_force(pairs, known, candidates, dtype):
     scores = scores_of(*embeddings(), "dot").to(dtype)
     expected = brute(scores.tolist(), pairs, known, candidates)
@@ -118,32 +118,14 @@ def query_values(scores, pairs, known, candidates, side):
 
 
 @pytest.mark.parametrize(("pairs", "known", "candidates"), CASES)
-@pytest.mark.parametrize("seed", range(3))
-def test_pairs_that_share_an_entity_are_one_query_of_its_side(pairs, known, candidates, seed):
-    scores = torch.rand(L, R, generator=torch.Generator().manual_seed(seed))
+def test_pairs_that_share_an_entity_are_one_query_of_its_side(pairs, known, candidates):
+    scores = torch.rand(L, R, generator=torch.Generator().manual_seed(0))
     names = ["success@1", "rr", "recall@2", "ap"]
     table = rank_alignment(pairs, scores, known=known or None, candidates=candidates)
     for side in ("tail", "head"):
         found = evaluate(table, metrics=names, sides=side)
         expected = query_values(scores.tolist(), pairs, known, candidates, side)
         assert list(found.values()) == pytest.approx(expected, rel=1e-12)
-
-
-def test_five_captions_of_an_image_are_one_query():
-    generator = torch.Generator().manual_seed(0)
-    image_of = torch.arange(60).repeat_interleave(5)
-    images = torch.randn(60, 16, generator=generator)
-    captions = images[image_of] + 3.0 * torch.randn(300, 16, generator=generator)
-    pairs = torch.stack([image_of, torch.arange(300)], 1)
-    scores = images @ captions.T
-    for table in (rank_alignment(pairs, scores), rank_alignment(pairs, images, captions)):
-        found = evaluate(table, metrics=["success@1"], sides=["tail", "head"])
-        assert found["tail_success_at_1"] == pytest.approx(
-            (image_of[scores.argmax(1)] == torch.arange(60)).double().mean()
-        )
-        assert found["head_success_at_1"] == pytest.approx((scores.argmax(0) == image_of).double().mean())
-        one = evaluate(table.select(side="head"), metrics=["rr", "mrr"])  # every caption has one image
-        assert one["rr"] == pytest.approx(one["mrr"], rel=1e-15)
 
 
 def test_cosine_ranks_by_the_angle():
@@ -165,15 +147,6 @@ def test_batches_change_nothing(candidates, monkeypatch):
     for arguments in ((left, right), (scores,)):
         table = rank_alignment(SEVERAL, *arguments, candidates=candidates, known=KNOWN)
         assert torch.equal(table.rows, whole.rows)
-
-
-def test_the_sides_are_the_two_directions():
-    left, right = embeddings(3)
-    there, back = rank_alignment(SEVERAL, left, right), rank_alignment([p[::-1] for p in SEVERAL], right, left)
-    for one, other in (("tail", "head"), ("head", "tail")):
-        assert torch.equal(there.select(side=one).ranks.optimistic, back.select(side=other).ranks.optimistic)
-    values = evaluate(there, metrics=["mr"], sides=["both", "tail", "head"])
-    assert values["mr"] == pytest.approx((values["head_mr"] + values["tail_mr"]) / 2, rel=1e-14)
 
 
 def test_the_model_is_left_alone():

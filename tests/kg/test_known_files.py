@@ -87,15 +87,15 @@ OTHER = "big" if sys.byteorder == "little" else "little"
 FOREIGN = {
     "empty": (lambda c: b"", "it is empty"),
     "pickle": (lambda c: pickle.dumps([1, 2]), "it starts with"),
-    "truncated": (lambda c: c[:-8], "by its header"),
-    "longer": (lambda c: c + b"\0" * 8, "by its header"),
+    "truncated": (lambda c: c[:-8], "its header declares"),
+    "longer": (lambda c: c + b"\0" * 8, "its header declares"),
     "cut header": (lambda c: c[:1000], "header is damaged or cut"),
     "newer": (lambda c: changed(c, b"triples 2\n", b"triples 3\n"), "it has version 3; this library reads 1, 2"),
     "other order": (lambda c: changed(c, sys.byteorder.encode(), OTHER.encode()), f"its numbers are {OTHER}-endian"),
-    "negative": (lambda c: changed(c, b'"longest": 2', b'"longest": -2'), "its header says what cannot be"),
-    "no side": (lambda c: changed(c, b'"tail"', b'"nail"'), "its header says what cannot be"),
-    "few entities": (lambda c: changed(c, b'"num_entities": 7', b'"num_entities": 3'), "its header says what cannot"),
-    "nested": (lambda c: changed(c, c[33 : HEADER - 32], b"[" * 4000), "its header says what cannot be"),
+    "negative": (lambda c: changed(c, b'"longest": 2', b'"longest": -2'), "its header is inconsistent"),
+    "no side": (lambda c: changed(c, b'"tail"', b'"nail"'), "its header is inconsistent"),
+    "few entities": (lambda c: changed(c, b'"num_entities": 7', b'"num_entities": 3'), "its header is inconsistent"),
+    "nested": (lambda c: changed(c, c[33 : HEADER - 32], b"[" * 4000), "its header is inconsistent"),
 }
 
 
@@ -103,7 +103,7 @@ FOREIGN = {
 def test_what_is_no_whole_file_is_refused_when_it_is_opened(kind, path):
     change, message = FOREIGN[kind]
     path.write_bytes(change(path.read_bytes()))
-    with pytest.raises(ValueError, match=rf"known.bin is no whole file of known triples: .*{message}"):
+    with pytest.raises(ValueError, match=rf"known.bin is not a whole file of known triples: .*{message}"):
         KnownTriples.open(path)
 
 
@@ -111,13 +111,13 @@ def test_every_damaged_byte_of_the_header_is_seen_when_opened_and_of_the_rest_by
     content = path.read_bytes()
     for at in (5, 31, 40, 100, 200, HEADER - 40, HEADER - 1):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with pytest.raises(ValueError, match="is no whole file"):
+        with pytest.raises(ValueError, match="is not a whole file"):
             KnownTriples.open(path)
     for at in range(HEADER, len(content), 7):
         path.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
         opened = KnownTriples.open(path)
         for read, arguments in ((opened.verify, ()), (opened.save, (path.with_name("again.bin"),))):
-            with pytest.raises(ValueError, match=r"known.bin is damaged: what it holds of the (tail|head) side"):
+            with pytest.raises(ValueError, match=r"known.bin is damaged: a checksum of the (tail|head) side"):
                 read(*arguments)
 
 
@@ -157,7 +157,7 @@ def test_look_ups_in_a_damaged_file_are_an_error_or_right(version, tmp_path):
             try:
                 found = getattr(opened, side)(first, second).pairs()
             except ValueError as error:
-                assert "known.bin is damaged: what it holds of the" in str(error)  # noqa: PT017
+                assert "known.bin is damaged: a checksum of the" in str(error)  # noqa: PT017
                 errors += 1
             else:
                 assert torch.equal(found, getattr(known, side)(first, second).pairs())
@@ -202,14 +202,14 @@ def test_verify_checks_what_look_ups_rely_on(name, at, value, message):
     known = KnownTriples(TRIPLES)
     known.verify()
     getattr(known._tails.index, name)[at] = value
-    with pytest.raises(ValueError, match=f"the index is no index: of the tail side {message}"):
+    with pytest.raises(ValueError, match=f"the index is not a valid index: on the tail side {message}"):
         known.verify()
 
 
 def test_verify_checks_the_bound_of_the_rows():
     known = KnownTriples(TRIPLES)
     known._heads.index = known._heads.index._replace(longest=known._heads.index.longest + 1)
-    with pytest.raises(ValueError, match="of the head side the longest row has 2 answers, not 3"):
+    with pytest.raises(ValueError, match="on the head side the longest row has 2 answers, not 3"):
         known.verify()
 
 
@@ -269,7 +269,7 @@ def test_files_keep_their_mode_and_links_their_target(path):
 def test_what_cannot_be_mapped_is_refused_and_stays(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path, tmp_path / "pipe", "/dev/null"):
-        with pytest.raises(ValueError, match="is no regular file"):
+        with pytest.raises(ValueError, match="is not a regular file"):
             KnownTriples.open(path)
     assert stat.S_ISFIFO(os.stat(tmp_path / "pipe").st_mode)
     with pytest.raises(FileNotFoundError):

@@ -170,9 +170,9 @@ def test_a_query_that_is_split_is_refused_where_it_can_be_seen():
     with pytest.raises(ValueError, match="query 3 has not 3 rows, but 2 here"):
         rank_long_table(TABLE, num_rows=3)
     both = {**first, "true": [False, True]}
-    with pytest.raises(ValueError, match="query 7 of partition 1 was in one before: partition or sort"):
+    with pytest.raises(ValueError, match="query 7 of partition 1 was in an earlier partition: partition or sort"):
         list(rank_long_tables([both, second]))
-    with pytest.raises(ValueError, match="query 7 of partition 2 was in one before"):
+    with pytest.raises(ValueError, match="query 7 of partition 2 was in an earlier partition"):
         list(rank_long_tables([TABLE, {**TABLE, "query": [4] * 3 + [5] * 2}, both], continued=True))
     heads, tails = ({**TABLE, "side": [side] * 5} for side in (1, 2))
     assert (

@@ -73,12 +73,6 @@ def test_both_sides_of_every_triple_are_those_of_plain_loops(train, test, batch_
 TEST = tensor([(0, 0, 1), (0, 0, 2), (1, 1, 3), (2, 0, 3), (4, 1, 5)])
 
 
-def test_a_side_without_a_scorer_has_no_tasks():
-    model = Model()
-    table = rank_triples(None, model.heads, TEST, None)
-    assert len(table) == len(table.select(side="head")) == len(TEST)
-
-
 def test_out_of_memory_halves_the_batch():
     model, sizes = Model(), []
 

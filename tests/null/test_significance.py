@@ -346,3 +346,42 @@ def test_a_metric_and_its_inverse_have_one_p_value_bit_for_bit(pair):
         ranks = np.minimum((N * rng.random(len(N)) ** 2).astype(int) + 1, N)
         first, second = evaluate(ranks, N, list(pair)).values()
         assert first == second
+
+
+STEPS = d.RankDefinition("steps", f=lambda r: 1.0 * (r <= 1) + 0.5 * (r <= 10) + 0.3 * (r <= 100))
+
+
+def test_one_own_dcg_among_many_candidates_has_the_share_of_its_rank():
+    assert p_value(DCG, 1 / math.log2(1 + 8784), [500_000]) == pytest.approx(8784 / 500_000, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("definition", "n", "most"), [(DCG, 200, 14_541), (STEPS, 2000, 1000), (d.hits_at(10), 2000, 1000)]
+)
+def test_many_random_weights_by_simulation(definition, n, most):
+    random = np.random.default_rng(n)
+    N, weights = random.integers(most // 2, most + 1, n), random.exponential(size=n)
+    f = definition.f(torch.arange(1, most + 1, dtype=torch.float64)).double().numpy()
+    means = np.array([f[(random.random(n) * N).astype(int)] @ weights / weights.sum() for _ in range(4000)])
+    for share in (0.7, 0.3, 0.02):
+        error = math.sqrt(share * (1 - share) / len(means))
+        got = p_value(definition, float(np.quantile(means, 1 - share)), N, weights)
+        assert abs(got - share) < 4 * error + 0.01 * share
+
+
+def test_many_weights_far_in_the_tail_by_the_saddlepoint():
+    # the formula of Lugannani and Rice from the whole table, for 400 weights of 100 tasks each
+    weights = np.random.default_rng(0).exponential(size=400) + 0.01
+    v, x = weights / weights.sum() / 100, 1 / np.arange(1, 1001)
+    value, low, high = 0.03, 0.0, 1e6
+    for _ in range(60):
+        t = (low + high) / 2
+        e = np.exp(t * np.multiply.outer(v, x - 1))
+        mean = (e @ x) / e.sum(axis=1)
+        low, high = (t, high) if 100 * v @ mean < value else (low, t)
+    K = 100 * (t * v + np.log(e.mean(axis=1))).sum()
+    variance = 100 * v**2 @ ((e @ x**2) / e.sum(axis=1) - mean**2)
+    want = K - t * value - math.log(t * math.sqrt(2 * math.pi * variance))
+    got = log_p_value(d.MEAN_RECIPROCAL_RANK, value, [1000] * 40_000, np.repeat(weights, 100))
+    assert got == pytest.approx(want, abs=2e-2)
+    assert want < -100

@@ -2,7 +2,6 @@
 
 import os
 import re
-import stat
 import sys
 from contextlib import suppress
 from datetime import date
@@ -206,7 +205,7 @@ def test_a_small_file_that_would_take_much_memory_is_refused_until_the_caller_al
     assert len(RankTable.load(path, max_bytes=n * 89)) == n
 
 
-def flipped(content, seed, number=400):
+def flipped(content, seed, number=150):
     """Copies with one bit changed, or a few."""
     random = np.random.default_rng(seed)
     for case in range(number):
@@ -229,7 +228,7 @@ def test_changed_bits_are_an_error_or_change_nothing(name, tmp_path):
             messages.append(str(error))
         else:
             assert torch.equal(found, table.rows)
-    assert len(messages) > 300
+    assert len(messages) > 110
     assert all(
         re.match(f"{re.escape(str(path))} is (no whole|not a whole|not loaded)", message) for message in messages
     )
@@ -267,18 +266,6 @@ def test_a_wrong_row_behind_the_first_batch_is_counted_from_there(tmp_path):
     path = put(tmp_path / "a.parquet", optimistic=ranks, num_candidates=np.full(100_000, 5), weight=-1.0 * (ranks < 0))
     with pytest.raises(ValueError, match=r"\(counted from row 65536\)"):
         RankTable.from_parquet(path)
-
-
-def test_files_are_written_whole_and_keep_their_mode(tmp_path):
-    path = tmp_path / "a.parquet"
-    table = table_of(0, 20)
-    path.write_bytes(b"")
-    path.chmod(0o640)
-    (tmp_path / "link.parquet").symlink_to(path)
-    table.to_parquet(tmp_path / "link.parquet")
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-    assert torch.equal(RankTable.load(path).rows, table.rows)
-    assert sorted(os.listdir(tmp_path)) == ["a.parquet", "link.parquet"]
 
 
 def test_a_pipe_can_be_loaded_and_is_bounded(tmp_path):
@@ -336,10 +323,7 @@ def printed(capsys, *arguments):
     "arguments",
     [
         "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --confidence-level 0.9",
-        "report {0}/toy/b -m mrr",
-        "compare {0}/toy/a/0.{0} {0}/toy/b/0.{0} -m mrr",
         "compare {0}/toy/a {0}/toy/b -m mrr",
-        "compare {0}/toy/a/0.{0} {0}/toy/a/1.{0} {0}/toy/b/1.{0} -m mrr",
         "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
     ],
 )

@@ -5,8 +5,8 @@ import math
 from dataclasses import asdict, dataclass
 
 from torchrankmetrics.audit.cases import CHECKS as _CHECKS
-from torchrankmetrics.audit.comparison import RULES, Comparison, Evaluator
-from torchrankmetrics.audit.run import Finding, Run
+from torchrankmetrics.audit.probe import RULES, Evaluator, Probe
+from torchrankmetrics.audit.run import Battery, Finding
 from torchrankmetrics.validation import check_choice
 
 __all__ = ["CHECKS", "MAX_CANDIDATES", "Finding", "Report", "assert_evaluator", "audit"]
@@ -84,7 +84,7 @@ def audit(
         raise TypeError(f"evaluator must be a function (scores, target, exclude), got {type(evaluator).__name__}")
     if ties is not None:
         check_choice("ties", ties, RULES)
-    run = Run(Comparison(evaluator, pairs), ties, max_candidates)
+    run = Battery(Probe(evaluator, pairs), ties, max_candidates)
     findings = run.findings()
     return Report(str(getattr(evaluator, "__qualname__", type(evaluator).__qualname__)), tuple(run.rules), findings)
 

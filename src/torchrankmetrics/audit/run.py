@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 
 from torchrankmetrics.audit.cases import CHECKS, LARGEST, Case, largest, ordinary, ranked, stack
-from torchrankmetrics.audit.comparison import (
-    Comparison,
+from torchrankmetrics.audit.probe import (
     EvaluatorError,
     Fault,
     FormError,
+    Probe,
     Result,
     UnsupportedError,
     hits_k,
@@ -62,26 +62,26 @@ class Finding:
         return f"{line}{self.message or self.description}"
 
 
-class Run:
+class Battery:
     """One audit: the evaluator, the tie rules that its results follow, and the findings so far."""
 
-    def __init__(self, comparison: Comparison, ties: str | None, max_candidates: int) -> None:
-        self.comparison = comparison
+    def __init__(self, probe: Probe, ties: str | None, max_candidates: int) -> None:
+        self.probe = probe
         self.required = ties
         self.max_candidates = max_candidates
         self.rules: list[str] = []
         self.found: dict[str, Finding] = {}
 
     def findings(self) -> tuple[Finding, ...]:
-        """Run all checks; if a basic check fails, the later ones are skipped."""
+        """Battery all checks; if a basic check fails, the later ones are skipped."""
         reason = self._basic()
         for name, check in CHECKS.items():
             if name == "scores_unmodified":
-                case, argument = self.comparison.modified or (None, "")
+                case, argument = self.probe.modified or (None, "")
                 self._put(name, "failed" if case else "passed", (argument, "changed", "as given"), case=case)
             elif name not in self.found and reason:
                 self._put(name, "skipped", message=f"not run: {reason}")
-            elif name == "repeated_filter_entries" and not self.comparison.pairs:
+            elif name == "repeated_filter_entries" and not self.probe.pairs:
                 self._put(name, "skipped", message="a mask has no repeats; use pairs=True")
             elif name == "k_above_candidates":
                 self._hits(check.cases())
@@ -94,10 +94,10 @@ class Run:
 
     def _basic(self) -> str:
         try:
-            first = self.comparison.first(ordinary())
+            first = self.probe.first(ordinary())
         except (EvaluatorError, UnsupportedError, FormError) as error:
             self._put_error("plain_ranks", error, ordinary())
-            return "there is no result for ranking tasks without ties or filter"
+            return "no result for ranking tasks without ties or filter"
         self._order(first)
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"
@@ -129,14 +129,14 @@ class Run:
                 reason = "the check filter did not pass"
             elif case.scores.shape[1] > self.max_candidates:
                 reason = f"it needs {case.scores.shape[1]} candidates"
-            elif not self.comparison.compares(case):
+            elif not self.probe.compares(case):
                 reason = "none of the metrics is defined for so few candidates"
             else:
                 # a single task is passed as two equal rows: whether one row works is a check of its own
                 twice = len(case.target) == 1 and name != "batch_of_one"
                 posed = stack(case, case) if twice else case
                 try:
-                    fault = self.comparison.fault(posed, self.comparison.results(posed), rules)
+                    fault = self.probe.fault(posed, self.probe.results(posed), rules)
                 except UnsupportedError as error:
                     reason = str(error)
                 except EvaluatorError as error:
@@ -157,45 +157,45 @@ class Run:
         plain = ordinary()
         back = torch.arange(len(plain.target) - 1, -1, -1)
         try:
-            self.comparison.results(ranked([7, 9, 8], 12))
-            again = self.comparison.results(plain)
-            reverse = self.comparison.results(Case(plain.scores[back], plain.target[back]))
+            self.probe.results(ranked([7, 9, 8], 12))
+            again = self.probe.results(plain)
+            reverse = self.probe.results(Case(plain.scores[back], plain.target[back]))
         except (EvaluatorError, UnsupportedError, FormError) as error:
             return self._put_error("order_of_batches", error, plain)
-        if self.comparison.metrics is None:
+        if self.probe.metrics is None:
             reverse = dict(zip(reverse, reversed(reverse.values()), strict=True))
         for result, what in ((again, "after another batch"), (reverse, "in reverse")):
             for key, value in first.items():
-                if not self.comparison.near(value, result[key]):
+                if not self.probe.near(value, result[key]):
                     case = replace(plain, note=f"{plain.note}, {what}")
                     return self._put("order_of_batches", "failed", (key, result[key], value), case=case)
         return self._put("order_of_batches", "passed")
 
     def _values(self) -> bool:
         """Compare each metric alone; a wrong one is reported once and not compared again."""
-        metrics = self.comparison.metrics
+        metrics = self.probe.metrics
         if metrics is None:
             self._put("values", "skipped", message="it returns ranks")
             return True
         wrong = {}
         for key, name in metrics.items():
-            self.comparison.metrics = {key: name}
+            self.probe.metrics = {key: name}
             self._compare("values", CHECKS["values"].cases())
             if self.found["values"].is_failure:
                 wrong[key] = self.found["values"]
-        self.comparison.metrics = {key: name for key, name in metrics.items() if key not in wrong}
+        self.probe.metrics = {key: name for key, name in metrics.items() if key not in wrong}
         if wrong:
             others = list(wrong)[1:]
             finding = next(iter(wrong.values()))
             self.found["values"] = replace(finding, message=f"also {', '.join(others)}" if others else finding.message)
-        elif self.comparison.unknown:
-            self._put("values", "passed", message=f"not compared: {', '.join(self.comparison.unknown)}")
-        return bool(self.comparison.metrics)
+        elif self.probe.unknown:
+            self._put("values", "passed", message=f"not compared: {', '.join(self.probe.unknown)}")
+        return bool(self.probe.metrics)
 
     def _ties(self, cases: list[Case]) -> None:
         """Narrow the rules case by case; the first case that fits none of those left is the smallest to show it."""
-        possible = self.rules = self.comparison.possible_rules()
-        for case in filter(self.comparison.compares, cases):
+        possible = self.rules = self.probe.possible_rules()
+        for case in filter(self.probe.compares, cases):
             self._compare("ties", [case])
             found = self.found["ties"]
             if found.is_failure:
@@ -205,22 +205,22 @@ class Run:
                 return
             if found.status == "passed":
                 both = stack(case, case)
-                self.rules = self.comparison.fits(both, self.comparison.results(both), self.rules)
+                self.rules = self.probe.fits(both, self.probe.results(both), self.rules)
         self._put("ties", "passed", message=" or ".join(self.rules))
         if self.required is not None and self.required not in self.rules:
             self._compare("ties", cases, [self.required])
 
     def _hits(self, cases: list[Case]) -> None:
         """Hits at k with fewer than k candidates: every ranking task is a hit."""
-        metrics = self.comparison.metrics or {}
+        metrics = self.probe.metrics or {}
         keys = [key for key, name in metrics.items() if is_base(name) and hits_k(name) >= 2]
         for case in cases if keys else ():
             try:
-                values = self.comparison.results(case)
+                values = self.probe.results(case)
             except (EvaluatorError, UnsupportedError, FormError) as error:
                 return self._put_error("k_above_candidates", error, case)
             for key in keys:
-                if not self.comparison.near(values[key], 1.0):
+                if not self.probe.near(values[key], 1.0):
                     return self._put("k_above_candidates", "failed", (key, values[key], 1.0), case=case)
         reason = "" if keys else "it returns no hits at k above 1"
         return self._put("k_above_candidates", "passed" if keys else "skipped", message=reason)

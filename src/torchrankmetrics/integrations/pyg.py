@@ -1,6 +1,6 @@
-"""PyTorch Geometric: its KGE models ranked as they are, its Data as known triples, its top-k predictions as ranks.
+"""PyTorch Geometric: ranks of its KGE models, known triples from its Data, ranks from its top-k predictions.
 
-PyG itself is not imported: a model is what scores (heads, relations, tails), data what has edge_index and edge_type.
+PyG itself is not imported: a model scores (heads, relations, tails), data have edge_index and edge_type.
 """
 
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from torchrankmetrics.validation import check_int
 
 
 class ScoresTriples(Protocol):
-    """What is needed of a ``torch_geometric.nn.kge.KGEModel``."""
+    """The part of ``torch_geometric.nn.kge.KGEModel`` that is used."""
 
     num_nodes: int
 
@@ -27,7 +27,7 @@ class ScoresTriples(Protocol):
 
 
 class HasEdges(Protocol):
-    """What is needed of ``torch_geometric.data.Data``; edge_type is asked for where it is read."""
+    """The part of ``torch_geometric.data.Data`` that is used; edge_type is checked when it is read."""
 
     edge_index: Tensor
 
@@ -49,17 +49,17 @@ def rank_triples(
 ) -> RankTable:
     """Rank both sides of every triple among all nodes, for any ``KGEModel``.
 
-    ``KGEModel.test`` ranks tails only, unfiltered, by the order that a sort leaves tied scores in, and from 0.
+    ``KGEModel.test`` ranks only tails, unfiltered, counts ranks from 0, and orders tied scores arbitrarily.
 
     Args:
-        model: as it is: call ``eval()`` before, if it has dropout. Nothing is moved but the triples.
-        triples: what is evaluated, as a source of ``known_triples``: ``Data``, (edge_index, edge_type), ...
-        known: what is filtered: ``KnownTriples``; None: raw ranks.
-        higher_is_better: False for a model that gives distances.
-        candidates: as ``torchrankmetrics.rank_triples`` takes them, like what follows.
-        batch_size: as there.
-        backend: as there.
-        progress: as there.
+        model: the model; call ``eval()`` before, if it has dropout. Triples are moved to its device.
+        triples: the test triples, in any form that ``known_triples`` takes: ``Data``, (edge_index, edge_type), ...
+        known: known positives to filter; None: raw ranks.
+        higher_is_better: False for a model that returns distances.
+        candidates: as in ``torchrankmetrics.rank_triples``.
+        batch_size: as in ``torchrankmetrics.rank_triples``.
+        backend: as in ``torchrankmetrics.rank_triples``.
+        progress: as in ``torchrankmetrics.rank_triples``.
 
     Returns:
         As ``torchrankmetrics.rank_triples``: one row per side and triple, tails first, the relation as group.
@@ -90,14 +90,14 @@ def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTri
     """``KnownTriples`` of PyG's ``Data``, or of the tensors in it.
 
     Args:
-        *sources: each a ``Data`` with edge_index (2, n) and edge_type (n,), of which nothing else is read: splits under
-            other names are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each
-            (n,), as models take them; and (n, 3).
-        num_entities: number of nodes; None: what the data say, else one more than the largest id.
+        *sources: each a ``Data`` with edge_index (2, n) and edge_type (n,), ; splits under other
+            names are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each (n,), or
+            (n, 3) integers.
+        num_entities: number of nodes; None: that of the data, else one more than the largest id.
 
     Raises:
         TypeError: if ids are not integers, or a source is none of these.
-        ValueError: if there is no source, a shape is wrong, or two data say different numbers of nodes.
+        ValueError: if there is no source, a shape is wrong, or two data have different numbers of nodes.
         IndexError: if an id is negative, or an entity is not below the number of nodes.
 
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)
@@ -107,12 +107,12 @@ def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTri
     if not sources:
         raise ValueError("sources is empty: pass Data, (edge_index, edge_type), (heads, relations, tails) or (n, 3)")
     parts = [_as_source(source, f"sources[{i}]") for i, source in enumerate(sources)]
-    said = {number for source in sources if (number := _num_nodes(source)) is not None}
-    if num_entities is None and len(said) > 1:
+    numbers = {number for source in sources if (number := _num_nodes(source)) is not None}
+    if num_entities is None and len(numbers) > 1:
         raise ValueError(
-            f"sources must number their nodes alike, but they have {sorted(said)} nodes; pass num_entities"
+            f"sources must number their nodes alike, but they have {sorted(numbers)} nodes; pass num_entities"
         )
-    return KnownTriples(*parts, num_entities=next(iter(said), None) if num_entities is None else num_entities)
+    return KnownTriples(*parts, num_entities=next(iter(numbers), None) if num_entities is None else num_entities)
 
 
 def ranks_of_predictions(
@@ -122,18 +122,18 @@ def ranks_of_predictions(
     *,
     edge_label_weight: Numbers | None = None,
 ) -> Ranks:
-    """Ranks of the true edges, from what PyG's ``LinkPred`` metrics are updated with: the top k of every source node.
+    """Compute ranks of the true edges from the input of PyG's ``LinkPred`` metrics: the top k of every source node.
 
-    A list of k says nothing of what is below: all of that counts as tied. So the optimistic rank of an edge that is not
-    listed is the next one, the pessimistic the last; hits and the ranks of listed edges are exact. Other true edges of
-    the same source are no candidates.
+    Destinations that are not listed count as tied: the optimistic rank of such an edge is the position after the list,
+    the pessimistic rank the last. Hits and the ranks of listed edges are exact. Other true edges of the same source are
+    not candidates.
 
     Args:
         pred_index_mat: (B, k) integers, the destinations predicted for B sources, best first, none of them twice.
         edge_label_index: (2, P) integers, or a tuple of two (P,): source row and destination of every true edge, one
             task each.
         num_dst_nodes: number of all destinations, listed or not.
-        edge_label_weight: (P,) numbers; edges without a weight above zero are no true ones, as in PyG.
+        edge_label_weight: (P,) numbers; edges without a positive weight are ignored, as in PyG.
 
     Returns:
         ``Ranks`` in the order of the true edges; ``group=edge_label_index[0]`` and ``average="macro"`` weigh sources
@@ -167,7 +167,9 @@ def ranks_of_predictions(
     others = torch.bincount(row, minlength=len(listed))  # the true edges of a source
     hit = torch.isin(cells, true)
     before = hit.long().cumsum(1) - hit.long()
-    place = torch.arange(listed.shape[1], device=listed.device) - before + 1  # without the other true ones ahead
+    place = (
+        torch.arange(listed.shape[1], device=listed.device) - before + 1
+    )  # other true edges before it are not candidates
     last = number - others + 1
     low = (listed.shape[1] - hit.sum(1) + 1)[row]
     high = last[row]
@@ -208,6 +210,6 @@ def _as_source(source: Any, name: str) -> Tensor:
 
 
 def _num_nodes(source: Any) -> int | None:
-    # asked for what was not stored, Data would guess and warn
+    # Data guesses num_nodes and warns if it is not stored
     stored = hasattr(source, "edge_index") and any(key in source for key in ("num_nodes", "x"))
     return int(source.num_nodes) if stored else None

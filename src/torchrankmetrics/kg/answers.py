@@ -18,9 +18,9 @@ class SideAnswers:
 
     Attributes:
         queries: (Q, 2) int64, each once: [head, relation] where tails are ranked, [relation, tail] where heads are.
-        ids: (Q, k) int64, the candidates; -1 where a query has fewer.
-        scores: (Q, k) float64, as the model gave them; NaN there.
-        correct: (Q, k) bool, whether the candidate is among the answers that were evaluated.
+        ids: (Q, k) int64, the candidates; -1 if a query has fewer.
+        scores: (Q, k) float64, the scores of the model; NaN for missing candidates.
+        correct: (Q, k) bool, whether the candidate is a target of the query.
     """
 
     queries: Tensor
@@ -31,10 +31,10 @@ class SideAnswers:
 
 @dataclass(frozen=True, eq=False)
 class TopAnswers(Rendered):
-    """What a model answered: the best candidates of every query, as triples; ``to_pandas`` and ``to_csv`` list them.
+    """The best candidates of every query, as triples; ``to_pandas`` and ``to_csv`` list them.
 
-    Known answers are left out as they are where ranks are counted, but for those of the queries themselves: they stand
-    where the model has put them, marked as correct. Candidates of equal score come by ascending id, NaN last.
+    Known positives are filtered as in the ranks, except the targets of the query, which are marked as correct.
+    Candidates of equal score are sorted by id; NaN scores come last.
 
     Attributes:
         sides: by "tail" and "head".
@@ -63,10 +63,10 @@ class TopAnswers(Rendered):
     def __repr__(self) -> str:
         return f"TopAnswers({len(self)} queries, sides: {', '.join(self.sides)})"
 
-    __str__ = __repr__  # they are many
+    __str__ = __repr__  # not the whole table
 
     def tabular(self) -> Tabular:
-        """The table, before it is written: a row for each answer, "side" being what was asked for."""
+        """Return the table with one row per candidate; "side" is the predicted side."""
         columns = [Column("side", key=True), *(Column(name, key=True) for name in ("head", "relation", "tail"))]
         columns += [Column("position"), Column("score"), Column("correct")]
         rows: list[tuple[str | int | float, ...]] = []
@@ -90,10 +90,10 @@ class TopAnswers(Rendered):
 
 
 class AnsweredTable(RankTable):
-    """The ranks of an evaluation by ``rank_triples``, with what files of them do not hold.
+    """The ranks of ``rank_triples``, with its best candidates, which files of ranks do not contain.
 
     Attributes:
-        answers: the best candidates of the queries, where they were asked for.
+        answers: the best candidates of the queries, if ``top_k`` was given.
     """
 
     answers: TopAnswers | None = None
@@ -129,7 +129,7 @@ class BestCandidates:
         k = min(self.k, scores.shape[1])
         bar = values.topk(k, dim=1).values[:, -1:]
         above, level = values > bar, (values == bar) & ~out
-        # of those that are level with the last place the smallest ids
+        # among ties at the last position the smallest ids
         taken = above | (level & (level.cumsum(1) <= k - above.sum(1, keepdim=True)))
         row, column = taken.nonzero(as_tuple=True)
         count = taken.sum(1)
@@ -139,12 +139,12 @@ class BestCandidates:
         there = ids >= 0
         found = ids.clamp(min=0)
         ranked = values.gather(1, found).masked_fill(~there, lowest)
-        order = ranked.argsort(dim=1, descending=True, stable=True)  # absent ones stand last already
+        order = ranked.argsort(dim=1, descending=True, stable=True)  # missing candidates are last already
         ids = ids.gather(1, order)
         found = found.gather(1, order)
         there = ids >= 0
         own = scores.gather(1, found)
-        if not self.higher_is_better:  # what was turned to rank it
+        if not self.higher_is_better:  # the original scores
             own = -own if floating else ~own
         self.parts.append((ids, own.double().masked_fill(~there, torch.nan), correct.gather(1, found) & there))
 

@@ -54,7 +54,7 @@ class CheckedBlocks:
         """Check the blocks of the entries in [start, stop), (n,) each.
 
         Raises:
-            ValueError: if one is not what was written.
+            ValueError: if a digest does not match.
         """
         if self._right.all():
             return
@@ -66,13 +66,13 @@ class CheckedBlocks:
             self._right[block] = True
 
     def require(self, right: bool) -> None:
-        """Raise ValueError if something is not right."""
+        """Raise ValueError if a check failed."""
         if not right:
             raise ValueError(self._damaged)
 
 
 class KnownAnswers:
-    """Index of the true answers of integer queries: ``known(queries)`` is what ``rank_scores`` excludes.
+    """Index of the known positives of integer queries; ``known(queries)`` is an ``exclude`` of ``rank_scores``.
 
     Any key: (head, relation), (relation, tail), (head, tail), (head, relation, time), a single id.
 
@@ -117,7 +117,7 @@ class KnownAnswers:
 
     @classmethod
     def of_index(cls, index: AnswerIndex, blocks: tuple[CheckedBlocks, ...] = ()) -> "KnownAnswers":
-        """Take an index that was built before, neither copied nor read; ``blocks`` check its three tensors."""
+        """Use an existing index without copying or reading it; ``blocks`` check its three tensors."""
         self = cls.__new__(cls)
         self._take(index)
         self._blocks = blocks
@@ -127,7 +127,7 @@ class KnownAnswers:
         """Compare all of an index in a file with its digests.
 
         Raises:
-            ValueError: if it is not what was written.
+            ValueError: if a digest does not match.
         """
         for blocks, part in zip(self._blocks, self.index[:3], strict=False):
             blocks.check(np.array([0]), np.array([len(part)]))
@@ -138,7 +138,7 @@ class KnownAnswers:
         self._blocks: tuple[CheckedBlocks, ...] = ()
 
     def __call__(self, queries: Integers) -> ExcludedSlices:
-        """Look up a batch of queries; those without an answer, or never seen, exclude nothing.
+        """Look up a batch of queries; a query without known positives excludes nothing.
 
         Args:
             queries: (B, k) integers, or (B,) if the key is a single id. The index follows to their device.
@@ -170,10 +170,10 @@ class KnownAnswers:
         return torch.stack(columns[::-1], 1), self.index.answers
 
     def to(self, device: torch.device | str) -> "KnownAnswers":
-        """Give the index on a device; copies are made once and kept."""
+        """Return the index on a device; each copy is made once."""
         device = torch.device(device)
         if device.index is None and device.type != "cpu":
-            device = torch.empty(0, device=device).device  # as tensors name it: "cuda" is their "cuda:0"
+            device = torch.empty(0, device=device).device  # "cuda" becomes "cuda:0"
         if device == self.index.answers.device:
             return self
         if device not in self._copies:
@@ -183,11 +183,11 @@ class KnownAnswers:
         return self._copies[device]
 
     def count(self, queries: Tensor, own: Tensor, *, excluded: Tensor | None = None) -> Tensor:
-        """Count the known answers other than one's own, (B,) int64.
+        """Count the known positives except the target, (B,) int64.
 
         Args:
             queries: (B, k) integers.
-            own: (B,) the answer that is not counted, known or not.
+            own: (B,) the target, which is not counted.
             excluded: bool (num_answers or more,), True = the answer does not count; None: all count.
         """
         start, length = self._slices(queries)
@@ -215,11 +215,11 @@ class KnownAnswers:
             inside = ((queries >= 0) & (queries < self._limits)).all(1)
             wanted = torch.where(inside, _composite(queries.unbind(1), self.index.sizes), -1)
             return _find(torch.searchsorted(self.index.key, wanted), self.index.key, self.index.start, wanted)
-        # NumPy, whose calls cost a fifth of torch's: of two dozen on a few hundred ids nothing else is left
+        # NumPy: its calls cost a fifth of those of torch, which dominate for a few hundred ids
         ids, limits, known, start = (x.numpy() for x in (queries, self._limits, self.index.key, self.index.start))
         key = np.where(((ids >= 0) & (ids < limits)).all(1), _composite(ids.T, self.index.sizes), -1)
         place = np.searchsorted(known, key)
-        if self._blocks:  # where damage misleads the search, the keys around the place are not around what is wanted
+        if self._blocks:  # if damage misleads the search, the keys around the place do not enclose the requested key
             keys, starts, answers = self._blocks
             before, at = np.maximum(place - 1, 0), np.minimum(place, len(known) - 1)
             keys.check(before, at + 1)
@@ -241,13 +241,13 @@ def _composite(columns: Any, sizes: list[int]) -> Any:
 
 
 def _find(place: Any, known: Any, start: Any, key: Any) -> tuple[Any, Any]:
-    """Start and length of the slice of each key, given where it would stand among the known ones."""
+    """Return start and length of the slice of each key, given its insertion place among the known keys."""
     place = place * (place < len(known))
     first = start[place]
     return first, (start[place + 1] - first) * (known[place] == key)
 
 
 def check_key_size(sizes: list[int]) -> None:
-    """Refuse sizes of ids whose composite key does not fit in 63 bits."""
+    """Check that a composite key of ids of these sizes fits in 63 bits."""
     if math.prod(sizes) >= _LARGEST:
         raise ValueError(f"ids are too large for a 63-bit key (sizes {sizes}); renumber them densely from 0")

@@ -1,8 +1,8 @@
-"""Files of known triples: an index that every process of a machine maps into memory, so that all share its pages.
+"""Files of known triples: an index that all processes of a machine map into memory and share.
 
-A header of 4096 bytes, then for each side three arrays of int64: keys, starts and answers, as ``KnownAnswers`` keeps
-them, and the SHA-256 of every 4096 entries of each array. The header is a line with the version, JSON, and in its last
-32 bytes the SHA-256 of what stands before. Version 1 has one digest of each array, in the header.
+A header of 4096 bytes, then for each side three arrays of int64 (keys, starts and answers of ``KnownAnswers``), and the
+SHA-256 of every 4096 entries of each array. The header is a line with the version, JSON, and in its last 32 bytes the
+SHA-256 of the bytes before. Version 1 has one digest of each array, in the header.
 """
 
 import hashlib
@@ -33,7 +33,7 @@ _BLOCK = 1 << 20  # entries that are checked at once
 
 
 class Index(NamedTuple):
-    """What the header says of a side: sizes of its ids, lengths of its arrays, in version 1 their SHA-256."""
+    """Header of one side: sizes of its ids, lengths of its arrays, in version 1 their SHA-256."""
 
     sizes: list[int]
     num_answers: int
@@ -43,7 +43,7 @@ class Index(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A file in memory: where it is, the digest of its header, and what it holds."""
+    """A mapped file: its path, the digest of its header, and its indices."""
 
     path: str
     digest: str
@@ -52,7 +52,7 @@ class Opened(NamedTuple):
 
 
 def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[str, KnownAnswers]) -> None:
-    """Write indices to a file, whole or not at all."""
+    """Write indices to a file, completely or not at all."""
     sides, arrays = {}, []
     for side, one in known.items():
         one.check()
@@ -68,23 +68,23 @@ def write_known(path: str | os.PathLike[str], num_entities: int, known: Mapping[
 
 
 def opened(path: str | os.PathLike[str]) -> Opened:
-    """Map a file into memory; of its content only the header is read.
+    """Map a file into memory; only the header is read.
 
     Raises:
         OSError: if it cannot be opened.
         ValueError: if it is foreign, damaged, truncated, of a later version or of another byte order.
     """
     if not stat.S_ISREG(os.stat(path).st_mode):
-        raise ValueError(f"{os.fspath(path)} is no regular file, and nothing else can be mapped into memory")
+        raise ValueError(f"{os.fspath(path)} is not a regular file, and only regular files can be mapped into memory")
     with open(path, "rb") as file:
         try:
             head = file.read(_HEADER)
             num_entities, sides = _read_header(head, os.fstat(file.fileno()).st_size)
         except ValueError as error:
-            raise ValueError(f"{os.fspath(path)} is no whole file of known triples: {error}") from None
+            raise ValueError(f"{os.fspath(path)} is not a whole file of known triples: {error}") from None
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of memory that can only be read; nobody writes to an index
+        warnings.simplefilter("ignore", UserWarning)  # read-only memory: nothing writes to an index
         lengths = [length for index in sides.values() for length in index.lengths]
         numbers = torch.from_numpy(np.frombuffer(mapped, np.int64, sum(lengths), _HEADER))
     parts, known = iter(torch.split(numbers, lengths)), {}
@@ -92,7 +92,7 @@ def opened(path: str | os.PathLike[str]) -> Opened:
     for side, index in sides.items():
         key, start, answers = own = [next(parts) for _ in index.lengths]
         blocks = []
-        damaged = f"{os.fspath(path)} is damaged: what it holds of the {side} side is not what was written"
+        damaged = f"{os.fspath(path)} is damaged: a checksum of the {side} side does not match"
         for i, part in enumerate(own):
             size = len(part) or 1 if index.sha256 else _ENTRIES
             number = _DIGEST * -(-len(part) // size)
@@ -122,7 +122,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
         if num_entities < max(sides[side].num_answers for side in ("tail", "head")):
             raise ValueError
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise ValueError("its header says what cannot be") from None
+        raise ValueError("its header is inconsistent") from None
     if order != sys.byteorder:
         raise ValueError(f"its numbers are {order}-endian, those of this machine {sys.byteorder}-endian: save it here")
     lengths = [length for index in sides.values() for length in index.lengths]
@@ -130,7 +130,7 @@ def _read_header(head: bytes, size: int) -> tuple[int, dict[str, Index]]:
     if int(version) > 1:
         needed += _DIGEST * sum(-(-length // _ENTRIES) for length in lengths)
     if size != needed:
-        raise ValueError(f"it has {size} bytes, and {needed} by its header")
+        raise ValueError(f"it has {size} bytes, but its header declares {needed}")
     return num_entities, sides
 
 
@@ -146,19 +146,19 @@ def _checked(index: Index, has_digests: bool) -> Index:
 
 
 def verify(known: Mapping[str, KnownAnswers], where: str, progress: bool) -> None:
-    """Read every entry of indices, compare them with the digests of their file, and check what look-ups rely on.
+    """Read every entry of indices, and check digests, order and range.
 
     Raises:
-        ValueError: if an array is not what its file was written with, not ascending, or has ids out of range.
+        ValueError: if a digest does not match, an array is not ascending, or ids are out of range.
     """
     for side, one in tqdm(known.items(), desc="verifying", unit="side", disable=not progress):
         one.check()
         if fault := _fault(one.index, *(part.cpu().numpy() for part in one.index[:3])):
-            raise ValueError(f"{where} is no index: of the {side} side {fault}")
+            raise ValueError(f"{where} is not a valid index: on the {side} side {fault}")
 
 
 def _fault(index: AnswerIndex, key: IntArray, start: IntArray, answers: IntArray) -> str | None:
-    """What is wrong with an index, in words."""
+    """Return a description of the first fault of an index, or None."""
     largest = index.sizes[0] * index.sizes[1]
     if len(key) and (key[0] < 0 or key[-1] >= largest or not _ascends(key)):
         return f"keys are not ascending in [0, {largest})"

@@ -3,16 +3,14 @@
 import os
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
-from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.kg import known_files
-from torchrankmetrics.kg.known_answers import KnownAnswers
+from torchrankmetrics.kg.known_answers import IntArray, KnownAnswers
 from torchrankmetrics.ranking.arrays import Integers, as_ids, as_tensor, unique_rows
 from torchrankmetrics.ranking.exclude import ExcludedSlices
 from torchrankmetrics.validation import (
@@ -25,9 +23,12 @@ from torchrankmetrics.validation import (
     shown,
 )
 
+if TYPE_CHECKING:
+    from torchrankmetrics.datasets.facts import CandidateHistogram, Entities
+
 
 class KnownTriples:
-    """The triples that are known to be true: every split that an evaluation filters by.
+    """Known positives of both sides, from every split that an evaluation filters by.
 
     Args:
         triples: (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,) tensors or
@@ -61,11 +62,11 @@ class KnownTriples:
         self._heads, self._tails = (KnownAnswers(*split_facts(known, side)) for side in ENTITY_SIDES)
 
     def save(self, path: str | os.PathLike[str], *, relations: bool = False) -> None:
-        """Write a file for ``open``, whole or not at all: up to 48 bytes a triple.
+        """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.
 
         Args:
-            path: of the file; one that stands there keeps its mode, and of a link the target is written.
-            relations: True writes what ``relations`` looks up too, which is indexed in memory otherwise: 24 bytes more.
+            path: of the file; an existing file keeps its mode, and the target of a link is replaced.
+            relations: True also writes the index of ``relations``, 24 bytes more; otherwise it is built in memory.
 
         Raises:
             OSError: if the path cannot be written to.
@@ -74,11 +75,11 @@ class KnownTriples:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "KnownTriples":
-        """Map a file of ``save`` into memory: nothing is read but its header until it is looked up.
+        """Map a file of ``save`` into memory; only its header is read before the first look-up.
 
-        All processes of a machine share its pages, and pickles hold no more than its path (workers of a loader, DDP).
-        Nothing in a file is executed. What comes from elsewhere should be asked to ``verify`` first. The memory can
-        only be read: a write to a tensor of what is opened ends the process.
+        All processes of a machine share its pages, and a pickle contains only its path (workers of a loader, DDP).
+        Nothing in a file is executed. Call ``verify`` first on a file from elsewhere. The memory is read-only: writing
+        to a tensor of the index ends the process.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -87,10 +88,10 @@ class KnownTriples:
         return cls._opened(known_files.opened(path))
 
     def verify(self, *, progress: bool = False) -> None:
-        """Read everything: whether a file holds what was written to it, in order and in range; nothing is given back.
+        """Read the whole index and check its checksums, order and range.
 
         Raises:
-            ValueError: if it does not.
+            ValueError: if a check fails.
         """
         where = "the index" if self._file is None else self._file.path
         known_files.verify(self._indices("_relations" in vars(self)), where, progress)
@@ -136,8 +137,8 @@ class KnownTriples:
         Args:
             triples: (n, 3) integers, the tasks.
             side: "tail" or "head", the side that is predicted.
-            candidates: the entities that are candidates at all, as ids (m,) or bool (num_entities,); None: all. Known
-                answers outside are not subtracted.
+            candidates: ids (m,) or bool (num_entities,) of the entities that are candidates; None: all. Known positives
+                that are not candidates are not subtracted.
 
         Raises:
             ValueError: if side is neither, or the true entity of a task is not among the candidates.
@@ -175,7 +176,7 @@ class KnownTriples:
 
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
-    """What a pickle of opened triples becomes.
+    """Open the file of a pickle.
 
     Raises:
         ValueError: if another file has taken the place of the one that was pickled.
@@ -187,7 +188,7 @@ def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriple
 
 
 def excluded_by(candidates: Integers | None, num_entities: int, device: torch.device) -> Tensor | None:
-    """Read candidates, ids (m,) or bool (num_entities,), as what they exclude: bool (num_entities,), None: nothing."""
+    """Return the entities that candidates, ids (m,) or bool (num_entities,), exclude: bool (num_entities,) or None."""
     if candidates is None:
         return None
     given = as_tensor(candidates, "candidates").to(device)
@@ -226,7 +227,7 @@ def as_facts(values: Integers, name: str, *columns: str) -> Tensor:
 
 
 def split_facts(facts: Tensor, side: EntitySide) -> tuple[Tensor, Tensor]:
-    """Queries (n, 2), or more where facts (n, 3) have more columns, such as a time, and answers (n,) of a side."""
+    """Split facts (n, 3 or more) into queries, with further columns such as a time, and ground-truth entities (n,)."""
     *query, answer = QUERY_AND_ANSWER[side]
     return facts[:, [*query, *range(3, facts.shape[1])]], facts[:, answer]
 
@@ -241,7 +242,7 @@ def _stack(first: Tensor, second: Tensor, first_name: str, second_name: str) -> 
 
 
 RELATION_CATEGORIES = ("1-1", "1-n", "n-1", "n-n")
-"""What ``relation_categories`` numbers from 0 on."""
+"""Names of the numbers that ``relation_categories`` returns."""
 
 
 def relation_categories(triples: Integers, *, num_relations: int | None = None, threshold: float = 1.5) -> Tensor:
@@ -292,9 +293,9 @@ def candidate_histogram(
     known: Sequence[str],
     side: EntitySide,
     *,
-    entities: Entities = "all",
+    entities: "Entities" = "all",
     num_entities: int | None = None,
-) -> CandidateHistogram:
+) -> "CandidateHistogram":
     """Count how many tasks of a split have how many candidates: (num_candidates, count), ascending.
 
     Args:

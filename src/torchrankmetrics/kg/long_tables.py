@@ -16,9 +16,9 @@ from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_choice, check_int
 
 _NEEDED = ("query", "candidate", "score", "true")
-_SAID = ("group", "weight", "sample_id")
-_COLUMNS = (*_NEEDED, "excluded", "side", *_SAID)
-Columns = dict[str, npt.NDArray[Any]]
+_PER_TASK = ("group", "weight", "sample_id")
+_COLUMNS = (*_NEEDED, "excluded", "side", *_PER_TASK)
+Arrays = dict[str, npt.NDArray[Any]]
 
 
 class Frame(Protocol):
@@ -39,24 +39,24 @@ def rank_long_table(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> RankTable:
-    """Rank the true candidates of a table with a row for each query and candidate: of a partition with whole queries.
+    """Rank the true candidates of a table with one row per query and candidate; each query must be whole.
 
-    A task for each true row, in their order. Ties and NaN as in ``rank_scores``; so are true rows that are excluded: no
-    candidates of the other answers of their query, which is the filtered setting.
+    There is one task per true row, in their order, with ties and NaN as in ``rank_scores``. True rows that are excluded
+    are not candidates of the other true rows of their query, which is the filtered setting.
 
     Args:
         table: pandas, pyarrow, Polars, or arrays by name, (T,) each: integers query, of at least 0; candidate; score;
-            booleans true and, if some are no candidates, excluded; side (0 to 3, or words). Of true rows only:
-            group, weight and sample_id as in ``RankTable.from_numpy``. Rows in any order.
-        side: of all rows, where the table does not say it.
-        num_rows: rows that every query has, those excluded too, if that is known: a query with others is cut or split.
+            booleans true and, if some rows are not candidates, excluded; side (0 to 3, or words). Read from true rows
+            only: group, weight and sample_id as in ``RankTable.from_numpy``. Rows may have any order.
+        side: of all rows, if the table has no column side.
+        num_rows: number of rows of every query, excluded rows included, if known; it detects queries that are cut.
         higher_is_better: False for distances.
-        with_queries: False leaves out which tasks are the answers of one query, so that rows of equal ranks merge.
+        with_queries: False drops the column query, so that rows of equal ranks can merge.
 
     Raises:
         TypeError: if a column has another kind of dtype.
         ValueError: if columns are missing, unknown or have nulls (of pyarrow and Polars), a candidate comes twice in a
-            query, or a query has no true candidate or other than ``num_rows`` rows, as one that is split has.
+            query, or a query has no true candidate or not ``num_rows`` rows.
 
     >>> scores = {"query": [7, 7, 7], "candidate": [0, 1, 2], "score": [0.1, 0.9, 0.5], "true": [False, False, True]}
     >>> rank_long_table(scores).ranks
@@ -75,50 +75,50 @@ def rank_long_tables(
     higher_is_better: bool = True,
     with_queries: bool = True,
 ) -> Iterator[RankTable]:
-    """Rank partition by partition, and refuse a query that comes back in a later one: a table for each with rows.
+    """Rank partition by partition; yields one table per partition that has rows.
 
     Args:
         tables: partitions, as ``rank_long_table`` takes them.
-        continued: True for batches of one table that is sorted by query (and side): the last query of a batch may go on
-            in the next, and is ranked there.
-        side: as in ``rank_long_table``, and what follows.
-        num_rows: as there.
-        higher_is_better: as there.
-        with_queries: as there.
+        continued: True for batches of one table that is sorted by query (and side): the last query of a batch may
+            continue in the next batch, and is ranked there.
+        side: as in ``rank_long_table``.
+        num_rows: as in ``rank_long_table``.
+        higher_is_better: as in ``rank_long_table``.
+        with_queries: as in ``rank_long_table``.
 
     Raises:
-        TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions, or comes back.
+        TypeError, ValueError: as ``rank_long_table``; ValueError if a query is in two partitions.
     """
     seen: dict[int, npt.NDArray[np.int64]] = {}
-    held: Columns = {}
+    rest: Arrays = {}
     options = (side, num_rows, higher_is_better, with_queries)
     for number, table in enumerate(tables):
         columns = _read(table, side)
-        if held and len(columns["query"]):
-            if held.keys() != columns.keys():
-                raise ValueError(f"partition {number} has other columns than the one before: {', '.join(columns)}")
-            columns = {name: np.concatenate([held[name], values]) for name, values in columns.items()}
-            held = {}
+        if rest and len(columns["query"]):
+            if rest.keys() != columns.keys():
+                raise ValueError(f"partition {number} has other columns than the previous one: {', '.join(columns)}")
+            columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
+            rest = {}
         if continued and len(columns["query"]):
             ends = _same_as_last(columns)
-            held = {name: values[ends] for name, values in columns.items()}
+            rest = {name: values[ends] for name, values in columns.items()}
             columns = {name: values[~ends] for name, values in columns.items()}
         _check_new(columns, seen, number)
         if len(columns["query"]):
             yield _rank(columns, *options)
-    if held:
-        _check_new(held, seen, number)
-        yield _rank(held, *options)
+    if rest:
+        _check_new(rest, seen, number)
+        yield _rank(rest, *options)
 
 
-def _same_as_last(columns: Columns) -> npt.NDArray[np.bool_]:
+def _same_as_last(columns: Arrays) -> npt.NDArray[np.bool_]:
     """Rows of the query of the last row."""
     found: npt.NDArray[np.bool_] = columns["query"] == columns["query"][-1]
     return found & (columns["side"] == columns["side"][-1]) if "side" in columns else found
 
 
-def _check_new(columns: Columns, seen: dict[int, npt.NDArray[np.int64]], number: int) -> None:
-    """Refuse queries that were seen before, by side, and remember these."""
+def _check_new(columns: Arrays, seen: dict[int, npt.NDArray[np.int64]], number: int) -> None:
+    """Check that no query was in an earlier partition, by side, and add these queries."""
     sides = columns.get("side", np.zeros(len(columns["query"]), dtype=np.int64))
     for side in np.unique(sides).tolist():
         queries = np.unique(columns["query"][sides == side])
@@ -126,12 +126,12 @@ def _check_new(columns: Columns, seen: dict[int, npt.NDArray[np.int64]], number:
         again = np.intersect1d(queries, before, assume_unique=True)
         if len(again):
             raise ValueError(
-                f"query {again[0]} of partition {number} was in one before: partition or sort the table by query"
+                f"query {again[0]} of partition {number} was in an earlier partition: partition or sort by query"
             )
         seen[side] = np.concatenate([before, queries])
 
 
-def _read(table: LongTable, side: TaskSide | None) -> Columns:
+def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     """Columns of a table as arrays, checked."""
     listed = table if isinstance(table, Mapping) else getattr(table, "column_names", getattr(table, "columns", None))
     if listed is None:
@@ -187,7 +187,7 @@ def _sides(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
 
 
 def _rank(
-    columns: Columns, side: TaskSide | None, num_rows: int | None, higher_is_better: bool, with_queries: bool
+    columns: Arrays, side: TaskSide | None, num_rows: int | None, higher_is_better: bool, with_queries: bool
 ) -> RankTable:
     check_choice("side", side, SIDE_CODES)
     true = columns["true"]
@@ -202,10 +202,10 @@ def _rank(
     given = (torch.from_numpy(part) for part in (true, owner, excluded))
     ranks, place = rank_listed(scores, *given)
     at = place.numpy()
-    arrays: Columns = {"optimistic": _numpy(ranks.optimistic), "pessimistic": _numpy(ranks.pessimistic)}
+    arrays: Arrays = {"optimistic": _numpy(ranks.optimistic), "pessimistic": _numpy(ranks.pessimistic)}
     arrays |= {"num_candidates": _numpy(ranks.num_candidates), "nan": _numpy(ranks.flags) & NAN > 0}
     arrays["side"] = columns["side"][at] if "side" in columns else np.full(len(at), SIDE_CODES[side])
-    arrays |= {name: columns[name][at] for name in _SAID if name in columns}
+    arrays |= {name: columns[name][at] for name in _PER_TASK if name in columns}
     if with_queries:
         filtered = _numpy(ranks.flags) & FILTERED > 0
         arrays |= {"query": columns["query"][at], "filtered": filtered, "raw": ~filtered}
@@ -217,16 +217,16 @@ def _numpy(values: Tensor | None) -> npt.NDArray[Any]:
     return values.numpy()
 
 
-def _owners(columns: Columns) -> npt.NDArray[np.int64]:
-    """Number of the query of each row, from 0 on."""
+def _owners(columns: Arrays) -> npt.NDArray[np.int64]:
+    """Return the number of the query of each row, from 0 on."""
     _, owner = np.unique(columns["query"], return_inverse=True)
     if "side" in columns:
         _, owner = np.unique(owner * 4 + columns["side"], return_inverse=True)
     return owner.astype(np.int64).reshape(-1)
 
 
-def _check_whole(columns: Columns, owner: npt.NDArray[np.int64], num_rows: int | None) -> None:
-    """Refuse what a query that is split, cut or joined twice looks like."""
+def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | None) -> None:
+    """Check that no query is split, cut or duplicated."""
     number = np.bincount(owner)
     candidate = np.unique(columns["candidate"], return_inverse=True)[1].reshape(-1)
     order = np.lexsort((candidate, owner))

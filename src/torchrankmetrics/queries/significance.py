@@ -76,6 +76,81 @@ def random_subsets(random: np.random.Generator, N: int, m: int, rows: int) -> In
     return ranks
 
 
+_LEVELS, _SHARES = 8, 4  # depths, and numbers of relevant items near the top, that a proposal mixes
+_FEW_PAIRS = 64  # of N and m, beyond which a proposal mixes fewer
+_DRAWS = 512, 1 << 15  # per pair of N and m, at least and at most
+_MOST_TILTED = 2000  # distinct queries
+_RARE = 10  # simulated outcomes below which the tail is estimated by importance sampling
+
+
+def tilted_tail(
+    kind: QueryKind, N: IntArray, m: IntArray, share: FloatArray, count: IntArray, least: float, seed: int
+) -> tuple[float, float]:
+    """Log P(sum of c v X >= least) by importance sampling toward the top, and the standard error of this logarithm.
+
+    Each query's X is sampled from proposals with some relevant items among the first places. These weighted samples are
+    the distributions of the summands: the tail of their sum is computed as that of any sum, and log p moves by
+    K(t) at the saddlepoint t. Arguments are those of ``simulated_tail``.
+    """
+    random = np.random.default_rng(seed)
+    first = np.flatnonzero(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])])
+    pair = np.cumsum(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])]) - 1
+    cost = np.bincount(pair, count * m)
+    draws = np.clip(_BUDGET / 8 * cost / cost.sum() / m[first], *_DRAWS).astype(int)
+    better = 1 if share[0] > 0 else -1
+    lists = []
+    for n, k, size in zip(N[first].tolist(), m[first].tolist(), draws.tolist(), strict=True):
+        ranks, weight = _near_the_top(random, n, k, size, len(first) > _FEW_PAIRS)
+        values = better * kind.values(QuerySample.ranked(ranks, n))
+        order = np.argsort(values, kind="stable")
+        lists.append((values[order], weight[order]))
+    sums = ListedSummands([lists[i] for i in pair.tolist()], np.abs(share), count.astype(np.float64))
+    log_p = log_upper_tail(sums, least, 0.0)[1]
+    t = sums.saddlepoint(least - sums.shift)
+    moved = [np.zeros(len(x)) for x, _ in lists]
+    for i, v, c in zip(pair.tolist(), np.abs(share).tolist(), count.tolist(), strict=True):
+        x, w = lists[i]
+        tilted = np.exp(t * v * (x - x[-1]))
+        moved[i] += c * w * (tilted / np.average(tilted, weights=w) - 1)
+    variance = sum(
+        float((one**2).mean()) / len(one) / float(w.mean()) ** 2 for one, (_, w) in zip(moved, lists, strict=True)
+    )
+    return min(log_p, 0.0), math.sqrt(variance)
+
+
+def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse: bool) -> tuple[IntArray, FloatArray]:
+    """Draw m-subsets of 1..N, many near the top, and the ratio of their uniform probability to that of the proposal.
+
+    A proposal draws m - j items from the first T places and j from the rest; T and j take a few values in equal parts.
+    """
+    depths = np.unique(np.rint(np.geomspace(m, N, _LEVELS // 2 if coarse else _LEVELS)).astype(np.int64)).tolist()
+    rest = np.unique(np.rint(np.linspace(0, m, 3 if coarse else _SHARES + 1)).astype(np.int64)).tolist()
+    mixture = [(depth, j) for depth in depths for j in rest]
+    each = max(1, size // len(mixture))
+    drawn = []
+    for depth, j in mixture:
+        top = random_subsets(random, depth, m - j, each) if j < m else np.empty((each, 0), dtype=np.int64)
+        low = random_subsets(random, N - m + j, j, each) if j else np.empty((each, 0), dtype=np.int64)
+        for k in range(m - j):
+            low = low + (low >= top[:, k : k + 1])
+        drawn.append(np.sort(np.concatenate([top, low], axis=1), axis=1))
+    ranks = np.concatenate(drawn)
+    logs = [
+        _log_choices((ranks <= depth).sum(axis=1), m - j) - _log_choices(depth, m - j) - _log_choices(N - m + j, j)
+        for depth, j in mixture
+    ]
+    density = np.logaddexp.reduce(np.array(logs), axis=0) - math.log(len(mixture))
+    return ranks, np.exp(-_log_choices(N, m) - density)
+
+
+def _log_choices(n: npt.ArrayLike, k: int) -> FloatArray:
+    """Log of the number of k-subsets of n items; -inf if n < k."""
+    n = np.asarray(n, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.maximum(n[..., None] - np.arange(k), 0.0)).sum(axis=-1)
+    return np.asarray(logs - math.lgamma(k + 1))
+
+
 _MOST_PAIRS = 1 << 14  # distinct pairs of N and m
 _MOST_ATOMS = 1 << 19  # of all laws together
 _MOST_VALUES = 1 << 17  # of all atoms: laws of one weight share them
@@ -90,12 +165,14 @@ class QueryPValue:
 
     Attributes:
         log_p: its natural logarithm, in [-inf, 0].
-        samples: 0 if it was computed from the law; else the number B of simulated outcomes, of which it counts those
-            that are as good and the observed one, (1 + #) / (1 + B): valid, and never below 1 / (1 + B).
+        samples: 0 if it was computed; else the number B of simulated outcomes, of which p counts those that are as good
+            and the observed one, (1 + #) / (1 + B), if they are at least 10.
+        log_error: standard error of ``log_p`` if it is estimated by importance sampling; else None.
     """
 
     log_p: float
     samples: int = 0
+    log_error: float | None = None
 
     @property
     def p(self) -> float:
@@ -105,6 +182,8 @@ class QueryPValue:
     @property
     def standard_error(self) -> float:
         """Of the simulation; 0 without one."""
+        if self.log_error is not None:
+            return self.p * self.log_error
         return math.sqrt(self.p * (1 - self.p) / self.samples) if self.samples else 0.0
 
 
@@ -152,7 +231,11 @@ def query_p_value(
     if lists is None:
         least = better * value - slack
         reached, drawn = simulated_tail(kind, N, m, better * share, count, least, samples, seed)
-        return QueryPValue(math.log((1 + reached) / (1 + drawn)), drawn)
+        log_p = math.log((1 + reached) / (1 + drawn))
+        if reached >= _RARE or len(N) > _MOST_TILTED:
+            return QueryPValue(log_p, drawn)
+        log_tilted, error = tilted_tail(kind, N, m, better * share, count, least, seed)
+        return QueryPValue(min(log_tilted + error, log_p), drawn, error)
     if better < 0:
         turned = {id(one): (-one[0][::-1], one[1][::-1]) for one in lists}
         lists = [turned[id(one)] for one in lists]

@@ -128,7 +128,7 @@ class RankTable(HasRows):
 
         Args:
             path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
-            max_bytes: refuse what would take more memory: its arrays, and 80 bytes a row. A small file may hold many.
+            max_bytes: largest memory: its arrays, and 80 bytes per row. A small file may contain many rows.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -158,7 +158,7 @@ class RankTable(HasRows):
 
         Args:
             source: a path, or paths in the order of the rows.
-            max_bytes: refuse what would take more memory: 80 bytes a row, and the largest group of rows.
+            max_bytes: largest memory by the footers: 80 bytes per row, and the largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.

@@ -78,12 +78,25 @@ class _Ranks:
 
     def at_most(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) <= x) for each x, (len(x),), to a small relative error where it is below 1/2."""
+        if j == self.total and self._m.max() == 1:
+            return np.exp(self._log_maximum(x))
         return np.concatenate([_tail(p, q, self.count, j) for p, q, _ in self._shares(x, x)])
 
     def beyond(self, x: FloatArray, j: int) -> FloatArray:
         """P(X_(j) > x) for each x, (len(x),), to a small relative error where it is below 1/2."""
+        if j == self.total and self._m.max() == 1:
+            return -np.expm1(self._log_maximum(x))
         least = self.total - j + 1
         return np.concatenate([_tail(q, p, self.count, least) for p, q, _ in self._shares(x, x)])
+
+    def _log_maximum(self, x: FloatArray) -> FloatArray:
+        """Log P(X_(n) <= x) of ranking tasks, for x up to the largest N."""
+        alive = np.cumsum(self.count[::-1])[::-1]  # tasks with N_i >= N[k]
+        steps = alive[1:] * np.log1p((self._N[:-1] - self._N[1:]) / self._N[1:])
+        segment = np.searchsorted(self._N, x)
+        at_edge = np.append(np.cumsum(steps[::-1])[::-1], 0.0)[segment]
+        with np.errstate(divide="ignore"):
+            return np.asarray(alive[segment] * np.log1p((x - self._N[segment]) / self._N[segment]) + at_edge)
 
     def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""
