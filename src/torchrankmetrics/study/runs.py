@@ -152,7 +152,7 @@ class Run:
         return f"{self.model} on {self.dataset}, seed {self.seed}"
 
 
-def source_of(ranks: Any) -> tuple[RankTable | Path, int]:
+def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers.
 
     Raises:
