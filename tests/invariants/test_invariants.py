@@ -173,15 +173,6 @@ def test_index_is_one_at_the_best_and_zero_at_the_mean_and_z_is_standard(name, v
         assert variance == pytest.approx(1, rel=1e-10)
 
 
-def test_index_is_one_at_the_best_of_a_large_set():
-    N = torch.arange(1, 5001)
-    names = [
-        reference.key(name, "adjusted_index") for name in ("mr", "mrr", "auc", "hits_at_3", "gmr", "igmr", "imr", "hmr")
-    ]
-    for value in evaluate(Ranks(torch.ones_like(N), None, N), metrics=names).values():
-        assert value == pytest.approx(1, abs=1e-13)
-
-
 @pytest.mark.parametrize("seed", range(2))
 def test_amri_is_the_weighted_and_the_index_of_auc_the_plain_mean_of_two_auc_minus_one(seed):
     generator = torch.Generator().manual_seed(seed)
@@ -276,23 +267,6 @@ def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
     by_group = pair.breakdown()
     own, other = np.split(np.array([by_group[column] for column in by_group.columns[2:]]), 2)
     assert own == pytest.approx(other, rel=1e-12, abs=1e-13)
-
-
-def test_a_constant_scorer_has_index_zero_for_a_metric_of_the_user():
-    dcg = RankMetric(
-        RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index", rank_type="expected"
-    )
-    dcg.update(torch.zeros(8, 1000), torch.arange(8))
-    assert dcg.compute().item() == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if not metric.expected])
-def test_expected_is_refused_by_name_where_it_is_not_known(name):
-    with pytest.raises(ValueError, match=rf"rank_type='expected'.*'{name}'"):
-        RankMetric(parse_name(name).definition, rank_type="expected")
-    with pytest.raises(ValueError, match=f"'{name}'"):
-        RankCollection([f"expected_{name}"])
-    assert list(RankCollection(["mr", name], rank_types=["expected"]).keys()) == ["expected_mr"]  # a product: left out
 
 
 # ---- means are ordered
