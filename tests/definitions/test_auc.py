@@ -1,4 +1,4 @@
-"""The mean of AUC_i, and transforms that depend on the number of candidates: one way through every door."""
+"""The mean of AUC_i, and transforms that depend on the number of candidates, in every view, test and interval."""
 
 import itertools
 import math

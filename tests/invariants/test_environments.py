@@ -1,4 +1,4 @@
-"""Set-ups that are ordinary elsewhere: Numba that cannot be used, another default device, several threads."""
+"""Environments that users have: unusable Numba, another default device, several threads."""
 
 import copy
 import pickle
@@ -14,8 +14,8 @@ from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.null import ExactExpectation, MonteCarloExpectation
 
 
-def run(code, *anew, **environment):
-    return forked("-c", code, cwd=ROOT, environment=environment, anew=["torchrankmetrics", *anew])
+def run(code, *modules, **environment):
+    return forked("-c", code, cwd=ROOT, environment=environment, anew=["torchrankmetrics", *modules])
 
 
 COUNT = """
@@ -33,7 +33,8 @@ except ImportError as error:
 """
 
 
-class TestNumbaThatCannotBeUsed:
+@pytest.mark.slow
+class TestUnusableNumba:
     @pytest.mark.parametrize(
         ("before", "environment", "why"),
         [
@@ -57,7 +58,7 @@ class TestNumbaThatCannotBeUsed:
         assert why in result.stderr
 
 
-# all that makes tensors of its own, with tensors of the user that say where they are
+# everything that creates tensors, called with tensors of the user on an explicit device
 ELSEWHERE = """
 import torch
 torch.set_default_device("meta")
@@ -100,9 +101,9 @@ def test_another_default_device_changes_nothing(capsys):
     assert elsewhere.stdout == usual
 
 
-class TestMomentsAreRemembered:
+class TestCachedMoments:
     @pytest.mark.parametrize("make", [ExactExpectation, lambda: MonteCarloExpectation(100, seed=3)])
-    def test_a_second_question_is_not_computed_again(self, make):
+    def test_a_second_call_returns_the_cached_moments(self, make):
         provider = make()
         first = provider.moments(MEAN_RANK, [3, 5])
         assert provider.moments(MEAN_RANK, CandidateCounts.of([5, 3])) is first
