@@ -148,7 +148,7 @@ def test_names_of_the_models_are_in_every_text():
     ("call", "error", "message"),
     [
         (lambda m: compare(m["ours"]), TypeError, "b is missing: compare"),
-        (lambda m: compare(m, "mr", "hits@3"), TypeError, "beside a dict of models the metric comes second"),
+        (lambda m: compare(m, "mr", "hits@3"), TypeError, "after a dict of models the metric is the second argument"),
         (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by name; got 'a'"),
         (lambda m: compare({}), ValueError, "models must be at least two, by name; got none"),
         (lambda m: compare(m, []), ValueError, "metric is empty"),

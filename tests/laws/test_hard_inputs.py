@@ -49,7 +49,6 @@ class TestTasksOfNoWeight:
         assert {key: value.item() for key, value in metric.compute().items()} == {"mr": 7, "count": 1}
 
     @pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
-    @pytest.mark.filterwarnings("ignore:so few tasks or clusters:torchrankmetrics.RankMetricWarning")
     def test_such_tasks_are_left_out_of_pairs_with_their_cluster_keys(self):
         ids, weight = [5, 5, 6, 7, 8], [0.0, 1, 1, 1, 1]
         a = RankTable.from_ranks(Ranks([1, 4, 2, 3, 9], None, 50), weight=weight, sample_id=ids)
