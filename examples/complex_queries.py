@@ -4,7 +4,8 @@ python examples/complex_queries.py [--entities 200] [--queries 100]
 
 The graph is made up; some of its edges are hidden, and a link predictor that is right about many of them answers by
 fuzzy logic (products, and the best way there). Two readings of the same scores: the mean over answers that this field
-reports, each answer ranked among what is no answer; and metrics of queries, which look at all hard answers in one list.
+reports, each answer ranked among the entities that are not answers; and metrics of queries, which
+look at all hard answers in one list.
 """
 
 import argparse

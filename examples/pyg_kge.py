@@ -55,7 +55,7 @@ def main() -> None:
     print(f"{'model.test(): tails, raw, ranks from 0':44}{mean_rank:10.4f}{mrr:9.4f}{hits:9.4f}{'-':>9}{'-':>9}")
     for label, table in (
         ("the same ranks from 1", raw.select(side="tail")),
-        ("known answers are no mistakes: filtered", filtered.select(side="tail")),
+        ("known positives are filtered", filtered.select(side="tail")),
         ("heads", filtered.select(side="head")),
         ("both sides", filtered),
     ):

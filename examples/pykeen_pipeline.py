@@ -55,8 +55,8 @@ def main() -> RankCollection:
                 "factory": dataset.training,
                 "frequency": 3,
                 "prefix": "training",
-                "evaluator": "rankcollection",  # by name: the import above has told PyKEEN
-                # the loop does not say what it filters: only who knows tells it from a NaN of the model
+                "evaluator": "rankcollection",  # by name: the import above registers it with PyKEEN
+                # the loop marks filtered candidates with NaN: known distinguishes them from a NaN of the model
                 "evaluator_kwargs": {"metrics": ["amri"], "rank_types": ["realistic"], "known": dataset.training},
                 "batch_size": 256,
                 "use_tqdm": False,
@@ -65,7 +65,7 @@ def main() -> RankCollection:
         result_tracker=tracker,
         evaluator=evaluator,
         stopper="early",
-        # any metric will do: PyKEEN maximises unless told, early_stopping knows the direction
+        # any metric will do: PyKEEN maximizes by default; early_stopping passes the direction
         stopper_kwargs=early_stopping("mr", evaluator=evaluator, frequency=3, patience=2, relative_delta=0.01),
         random_seed=0,
     )

@@ -45,7 +45,7 @@ def main() -> None:
     tables = {}
     for name, scores in recommenders.items():
         collection = RankCollection(["hr@10", "ndcg@10", "recall@10", "rr", "query_auc"])
-        # seen items are no candidates; the ids pair the held-out items of both recommenders
+        # seen items are excluded; the ids pair the held-out items of both recommenders
         collection.update(scores, held_out.tolist(), exclude=seen, sample_id=torch.arange(held_out.numel()))
         print(f"\n{name}")
         print(collection.summary())

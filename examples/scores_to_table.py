@@ -7,8 +7,8 @@ python docs/notebook.py examples/scores_to_table.py
 # # From scores to the paper's table
 #
 # Two scorers that were never trained, one small graph, and every step from a matrix of scores to a table in LaTeX
-# with all that a referee asks for: filtered ranks, chance, intervals, a paired test, and where the difference
-# comes from. Put your model in the place of `score_tails` and `score_heads`; nothing else changes.
+# with what a referee expects: filtered ranks, chance, intervals, a paired test, and where the difference
+# comes from. Put your model in place of `score_tails` and `score_heads`; nothing else changes.
 
 # %%
 import tempfile
@@ -35,7 +35,7 @@ print(
 # %% [markdown]
 # ## What chance gives
 #
-# Known answers of a query are no candidates. How many candidates are left in each task needs no model, and
+# Known positives of a query are excluded. How many candidates are left in each task needs no model, and
 # neither does the expectation of a metric under uniformly random ranks.
 
 # %%
@@ -110,7 +110,7 @@ fig, ax = plots.forest(difference)
 # %% [markdown]
 # ## Where does it come from?
 #
-# One row per relation, the largest first. A gain on a relation of six tasks is no news.
+# One row per relation, the largest first. A gain on a relation of six tasks is not evidence.
 
 # %%
 relations = list(data.training.relation_id_to_label.values())

@@ -10,7 +10,7 @@ Choice = TypeVar("Choice")
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """Text for a message: "..." stands for the end of a long one."""
+    """Text for a message: "..." replaces the end of a long one."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
@@ -39,7 +39,7 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
     """Read an integer of any kind, NumPy's too, in [least, below).
 
     Raises:
-        TypeError: if it is no integer; a bool is none.
+        TypeError: if it is not an integer; a bool is not accepted.
         ValueError: if it is out of range.
     """
     try:

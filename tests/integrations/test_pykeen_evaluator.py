@@ -70,7 +70,9 @@ def test_restriction_to_some_entities(nations):
     assert_parity(theirs, ours)
     assert ours.table.ranks.num_candidates.max() <= len(entities)
     test = splits_of(nations)[2]
-    with pytest.raises(ValueError, match="restrict_entities_to must hold the true head of every task; 1 is missing"):
+    with pytest.raises(
+        ValueError, match="restrict_entities_to must contain the head of every evaluated triple; 1 is missing"
+    ):
         evaluator.evaluate(Lookup(nations), test, restrict_entities_to=[0, 13], do_time_consuming_checks=False, **QUIET)
     assert_parity(*(result for result, _ in both(nations, Lookup(nations))))
 

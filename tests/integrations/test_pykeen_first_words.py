@@ -308,7 +308,7 @@ def test_results_have_a_summary(nations):
     assert [(row.side, row.metric) for row in result.summary().rows[:2]] == [("head", "mrr"), ("head", "mr")]
     evaluator.clear()
     assert len(result.summary().rows) == 9  # of the results, whatever the evaluator does
-    with pytest.raises(ValueError, match="there are no ranks to summarize"):
+    with pytest.raises(ValueError, match="the results have no ranks"):
         RankResults({"mrr": 0.5}).summary()
 
 

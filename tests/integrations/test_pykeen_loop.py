@@ -173,9 +173,9 @@ def test_known_triples_go_with_a_restriction(nations):
 
 def test_known_triples_that_do_not_fit_are_refused(nations):
     model = Lookup(nations)
-    with pytest.raises(ValueError, match="known must hold all that is filtered, the evaluated triples too"):
+    with pytest.raises(ValueError, match="known must contain all filtered triples, the evaluated ones included"):
         loop_of(nations, RankCollectionEvaluator(known=nations.training), model).evaluate(**ONCE)
-    with pytest.raises(ValueError, match="known is what is filtered, but filtered is False"):
+    with pytest.raises(ValueError, match="known must be None if filtered is False"):
         RankCollectionEvaluator(filtered=False, known=nations)
     with pytest.raises(TypeError, match="sources must be triples factories or data sets of PyKEEN, got Tensor"):
         RankCollectionEvaluator(known=nations.training.mapped_triples)

@@ -32,7 +32,7 @@ def test_evaluators_that_hold_no_such_ranks_are_refused(nations):
     evaluator.evaluate(Lookup(nations), test, **QUIET)
     with pytest.raises(ValueError, match="clear_on_finalize=False"):
         rank_table(evaluator)
-    with pytest.raises(ValueError, match="evaluator holds no ranks: evaluate first"):
+    with pytest.raises(ValueError, match="evaluator has no ranks; call evaluate first"):
         rank_table(RankCollectionEvaluator())
     with pytest.raises(TypeError, match="a RankBasedEvaluator or a RankCollectionEvaluator, got ClassificationEval"):
         rank_table(ClassificationEvaluator())

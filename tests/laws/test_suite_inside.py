@@ -28,6 +28,7 @@ LEFT_OUT = {
     "test_cli_bad_input",
     "test_cli_decisions",
     "test_cli_help",
+    "test_cli_json_and_gates",
     "test_cli_report",
     "test_cli_study",
     "test_compare_models",

@@ -12,6 +12,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings, strategies as st
 from torch import distributed as dist
 from torch.utils.data import DistributedSampler
+from torchmetrics import MetricCollection
 
 from bits import bits
 from sharding import (
@@ -28,7 +29,7 @@ from sharding import (
     shardings,
     update,
 )
-from torchrankmetrics import AdjustedMeanReciprocalRank, MeanReciprocalRank, RankMetricWarning, Ranks
+from torchrankmetrics import AdjustedMeanReciprocalRank, MeanRank, MeanReciprocalRank, RankMetricWarning, Ranks
 from worker_pool import WorkerPool
 
 COLLECTIVES = ("barrier", "all_gather", "all_reduce", "all_gather_into_tensor", "all_gather_object", "broadcast")
@@ -90,6 +91,19 @@ def test_any_sharding_has_the_bits_of_one_process_with_a_gather_of_ones_own(
         for member in metrics.values(copy_state=False):
             member.compute()
     assert all(rows.dtype == torch.int64 and rows.ndim == 2 and rows.shape[1] == 10 for rows in handed)  # no votes
+
+
+def job_plain_collection(shard: Shard) -> dict[str, str]:
+    plain = MetricCollection({"mr": MeanRank(), "mrr": MeanReciprocalRank()})
+    with quiet():
+        update(plain, *shard)
+        return bits(plain.compute())
+
+
+def test_a_plain_collection_gathers_as_often_on_a_process_without_data(pool: WorkerPool) -> None:
+    expected = of_one_process([HEAD, TAIL], names=["mr", "mrr"])
+    for found in pool.run(job_plain_collection, [([HEAD, TAIL],), ([],)]):
+        assert found == expected
 
 
 def job_repeats(ranks: list[int]) -> tuple[list[str], float]:

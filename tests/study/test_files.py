@@ -75,7 +75,7 @@ def test_only_headers_are_read_before_a_data_set_is_asked_for(tmp_path: Path, mo
         ("runs/a.npz", "got no field"),
         ("runs/{model}.txt", r"no file matches 'runs/\{model\}.txt'; 'runs' contains a.npz, b.npz"),
         ("other/{model}.npz", "the directory 'other' does not exist"),
-        ("runs/{model}.npz", "b.npz is no whole RankTable file"),
+        ("runs/{model}.npz", "b.npz is not a whole RankTable file"),
     ],
 )
 def test_what_is_wrong_with_a_pattern_is_told(

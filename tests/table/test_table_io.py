@@ -193,7 +193,7 @@ def test_bad_arrays_are_named(change, error, message, tmp_path):
     with pytest.raises(error, match=message):
         RankTable.from_numpy(GOOD | change)
     np.savez(tmp_path / "a.npz", rank_table_version=4, **(GOOD | change))
-    with pytest.raises(ValueError, match=f"a.npz is no whole RankTable file: .*{message}"):
+    with pytest.raises(ValueError, match=f"a.npz is not a whole RankTable file: .*{message}"):
         RankTable.load(tmp_path / "a.npz")
 
 
@@ -259,13 +259,13 @@ def test_a_foreign_file_is_refused_and_nothing_is_executed(tmp_path):
         "got 'extra'": npz(**whole, extra=[1, 2]),
         "arrays must hold num_candidates": npz(rank_table_version=1, optimistic=[1]),
         "'group' holds Python objects, which are never loaded": npz(**{**whole, "group": pickled}),
-        r"no \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
+        r"not an \.npz, it starts with b'.x80": pickle.dumps(Payload(trap)),
         "it has optimistic, readme.txt": buffer.getvalue(),
-        r"no \.npz, it starts with b'side,r'": b"side,rank\ntail,3\n",
+        r"not an \.npz, it starts with b'side,r'": b"side,rank\ntail,3\n",
     }
     for message, content in files.items():
         path.write_bytes(content)
-        with pytest.raises(ValueError, match=f"a.npz is no whole RankTable file: .*{message}"):
+        with pytest.raises(ValueError, match=f"a.npz is not a whole RankTable file: .*{message}"):
             RankTable.load(path)
     assert not trap.exists()
     with pytest.raises(FileNotFoundError):
@@ -307,7 +307,7 @@ def test_an_entry_of_the_directory_that_swallows_the_next_is_refused_and_a_comme
         for field in (30, 32):  # the lengths of what else an entry may hold: extra fields, a comment
             length = int.from_bytes(whole[first + field : first + field + 2], "little") + third - second
             path.write_bytes(whole[: first + field] + length.to_bytes(2, "little") + whole[first + field + 2 :])
-            with pytest.raises(ValueError, match="no whole RankTable file"):
+            with pytest.raises(ValueError, match="not a whole RankTable file"):
                 RankTable.load(path)
 
 
@@ -345,7 +345,7 @@ def bomb(path, claimed, held, method=zipfile.ZIP_DEFLATED, shape=None):
 def peak_of_loading(path, **options):
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=r"a\.npz is (no whole RankTable file|not loaded): ") as error:
+        with pytest.raises(ValueError, match=r"a\.npz is (not a whole RankTable file|not loaded): ") as error:
             RankTable.load(path, **options)
         return str(error.value), tracemalloc.get_traced_memory()[1]
     finally:

@@ -187,7 +187,7 @@ def _filtered(*rows: tuple[list[float], int, list[int]], repeats: bool = False) 
 class Check(NamedTuple):
     """A property of evaluators: its name and description, and cases, small ones first.
 
-    If ``may_raise``, an exception is no wrong number and does not fail the check.
+    If ``may_raise``, an exception does not fail the check.
     """
 
     name: str

@@ -139,7 +139,7 @@ class Probe:
         return [rule for rule in rules if self._fault_by(case, result, rule) is None]
 
     def fault(self, case: Case, result: Result, rules: Sequence[str]) -> Fault | None:
-        """The first wrong number by each of the rules, by any order of ties if there are no rules; None: all right."""
+        """The first wrong number by each of the rules, by any order of ties if rules is empty; None: all right."""
         if case.has_nan_target or not rules:
             return self._fault_of_bounds(case, result)
         faults = {rule: self._fault_by(case, result, rule) for rule in rules}

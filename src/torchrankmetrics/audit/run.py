@@ -97,7 +97,7 @@ class Battery:
             first = self.probe.first(ordinary())
         except (EvaluatorError, UnsupportedError, FormError) as error:
             self._put_error("plain_ranks", error, ordinary())
-            return "there is no result for ranking tasks without ties or filter"
+            return "no result for ranking tasks without ties or filter"
         self._order(first)
         if self.found["order_of_batches"].is_failure:
             return "results depend on earlier calls or on the order of rows"

@@ -157,7 +157,7 @@ def early_stopping(
 
 
 def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = None) -> dict[str, str]:
-    """``metric`` and ``direction`` for ``hpo_pipeline``, which maximises whatever the metric unless told.
+    """``metric`` and ``direction`` for ``hpo_pipeline``, which maximizes every metric by default.
 
     Args:
         metric: any name of one that the evaluator computes.
@@ -175,7 +175,7 @@ def objective(metric: str = "mrr", evaluator: RankCollectionEvaluator | None = N
 
 
 def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples: Integers | None = None) -> RankTable:
-    """Ranks of a finished evaluation, also of a ``RankBasedEvaluator`` that was built with ``clear_on_finalize=False``.
+    """Ranks of a finished evaluation; a ``RankBasedEvaluator`` needs ``clear_on_finalize=False``.
 
     Args:
         evaluator: after its ``evaluate``; of a sampled one the ranks are marked as sampled.
@@ -187,7 +187,7 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
         taken over.
 
     Raises:
-        TypeError: if it is neither.
+        TypeError: for another evaluator.
         ValueError: if its ranks have been cleared, triples do not fit, or ranks come from NaN scores.
     """
     relation = relation_of(triples)
@@ -203,7 +203,7 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
 def _own_table(evaluator: RankCollectionEvaluator, relation: IntArray | None) -> RankTable:
     table = evaluator.collection.table()
     if not len(table):
-        raise ValueError("evaluator holds no ranks: evaluate first")
+        raise ValueError("evaluator has no ranks; call evaluate first")
     if relation is None:
         return table
     arrays = table.to_numpy()
@@ -220,7 +220,7 @@ def _directed(metric: str, evaluator: RankCollectionEvaluator | None) -> tuple[s
     if not isinstance(evaluator, RankCollectionEvaluator):
         raise TypeError(f"evaluator must be a RankCollectionEvaluator, got {type(evaluator).__name__}")
     computed = evaluator.computed()
-    key = find_key(computed, metric, "is not computed by the evaluator (yours goes in as evaluator=)")
+    key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
     higher = computed[key][1].higher_is_better
     if higher is None:
         raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")

@@ -57,7 +57,7 @@ class CandidateFilter:
 
     @contextmanager
     def restricted(self, entities: Tensor | Collection[int] | None) -> Iterator[None]:
-        """Read columns as those of some entities inside; None: of all."""
+        """Within this context, columns are the given entities; None: all entities."""
         self._place = None if entities is None else _places(entities)
         try:
             yield
@@ -66,11 +66,11 @@ class CandidateFilter:
 
     @property
     def is_restricted(self) -> bool:
-        """Whether columns are those of some entities."""
+        """Whether columns are a subset of the entities."""
         return self._place is not None
 
     def column(self, entities: Tensor, target: Target) -> Tensor:
-        """Columns (B,) of the true answers.
+        """Return the columns (B,) of the targets.
 
         Raises:
             ValueError: if one is not among the entities that the evaluation is restricted to.
@@ -78,17 +78,19 @@ class CandidateFilter:
         column, inside = self._placed(entities, target)
         if not inside.all():
             missing = int(entities[~inside][0])
-            raise ValueError(f"restrict_entities_to must hold the true {target} of every task; {missing} is missing")
+            raise ValueError(
+                f"restrict_entities_to must contain the {target} of every evaluated triple; {missing} is missing"
+            )
         return column
 
     def exclude(
         self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
     ) -> Tensor | tuple[Tensor, Tensor] | None:
-        """What is left out of scores (B, N) with the true columns own (B,), as bool (B, N) or (rows, columns).
+        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool (B, N) or (rows, columns).
 
         Raises:
-            ValueError: if a triple is not known and PyKEEN gives no mask, so that the known ones tell all; or if these
-                have more entities than there are scores.
+            ValueError: if PyKEEN passes no mask and an evaluated triple is not known, or if the known triples have more
+                entities than there are scores.
         """
         known = None if self.known is None else self._pairs(self.known, hrt_batch, target, scores.shape[1])
         if mask is not None:
@@ -96,39 +98,41 @@ class CandidateFilter:
             if known is not None:
                 excluded[known] = True
             return excluded
-        if known is not None:  # of an evaluation loop: what it filtered has lost its scores
-            told = torch.zeros(len(own), dtype=torch.bool, device=own.device)
-            told[known[0][known[1] == own[known[0]]]] = True
-            if not told.all():
-                missing = hrt_batch[~told][0].tolist()
+        if known is not None:  # an evaluation loop replaces the scores of filtered candidates by NaN
+            is_known = torch.zeros(len(own), dtype=torch.bool, device=own.device)
+            is_known[known[0][known[1] == own[known[0]]]] = True
+            if not is_known.all():
+                missing = hrt_batch[~is_known][0].tolist()
                 raise ValueError(
-                    f"known must hold all that is filtered, the evaluated triples too; {missing} is missing"
+                    f"known must contain all filtered triples, the evaluated ones included; {missing} is missing"
                 )
             return known
         if not self.filtered:
             return None
         lost = scores.isnan()
         self._with_score[target] = self._with_score.get(target, torch.zeros_like(lost[0])) | ~lost.all(0)
-        return lost & ~lost.gather(1, own[:, None])  # where the true score is NaN, so may the others be
+        return lost & ~lost.gather(
+            1, own[:, None]
+        )  # if the target score is NaN, other NaN scores may come from the model
 
     def warn(self, num_tasks: Mapping[Target, int]) -> None:
-        """Tell of columns that an evaluation loop filtered in every row, or the model left without a score."""
+        """Warn of columns that are NaN in every row: filtered by an evaluation loop, or not scored by the model."""
         for target, with_score in self._with_score.items():
             lost = (~with_score).nonzero()[:, 0].tolist()
             if lost and num_tasks[target] > 1:
                 warn(
                     f"{len(lost)} of {len(with_score)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
-                    f"{', ...' if lost[3:] else ''}) were NaN in every row and left out as filtered: the evaluation "
-                    "loop does not tell what it filters from a NaN of the model. Pass known= to the evaluator: then "
-                    "such a NaN counts against the model"
+                    f"{', ...' if lost[3:] else ''}) were NaN in every row and were excluded as filtered. The "
+                    "evaluation loop marks filtered candidates with NaN, too. Pass known= to the evaluator: then a NaN "
+                    "score of the model counts against the model"
                 )
 
     def clear(self) -> None:
-        """Forget which columns had scores."""
+        """Reset the record of columns with scores."""
         self._with_score = {}
 
     def _placed(self, ids: Tensor, target: Target) -> tuple[Tensor, Tensor]:
-        """Columns of ids, and which are there."""
+        """Return the columns of ids, and a mask of the ids that have one."""
         if self._place is None or target == LABEL_RELATION:
             return ids, torch.ones_like(ids, dtype=torch.bool)
         place = self._place.to(ids.device)
@@ -160,12 +164,12 @@ _ID_BITS = 30  # two ids and a side in one int64
 class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     """Evaluator for PyKEEN's ``pipeline``, evaluation loops, early stopper and ``hpo_pipeline``.
 
-    A NaN score counts against the model; PyKEEN's own evaluator takes it for a filtered one, so that a diverged model
-    ranks first. ``LCWAEvaluationLoop`` marks what it filters with NaN too: give ``known`` there. ``collection`` holds
-    the last evaluation, until the next begins: relations as groups, the triples' indices as sample ids.
+    A NaN score counts against the model. PyKEEN's own evaluator treats NaN as filtered, so a diverged model ranks
+    first. ``LCWAEvaluationLoop`` also marks filtered candidates with NaN: pass ``known`` there. ``collection`` contains
+    the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
 
     Args:
-        *args: metrics; or, in the order of PyKEEN's evaluators, filtered, metrics, metrics_kwargs.
+        *args: metrics; or filtered, metrics, metrics_kwargs, the order of PyKEEN's evaluators.
         metrics: as in ``RankCollection``, or metrics of PyKEEN; None: all of ``RankBasedEvaluator``, and the tie rate.
         metrics_kwargs: of PyKEEN's metrics: a dict for all, or one per metric.
         add_defaults: whether the default metrics are computed beside ``metrics``.
@@ -173,9 +177,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         average: "micro", or "macro": every query weighs the same, as in ``MacroRankBasedEvaluator``; the group of a
             rank is its query then.
         filtered: whether known triples are left out of the candidates.
-        known: what is filtered: ``KnownTriples``, or data sets or triples factories, those evaluated included; beside
-            them what PyKEEN is told to filter is left out. None: that alone.
-        clear_on_finalize: False adds evaluations of a loop to those before, until ``clear``.
+        known: the triples to filter, the evaluated ones included: ``KnownTriples``, datasets or triples factories.
+            PyKEEN's own filter triples are excluded in addition. None: only PyKEEN's filter triples.
+        clear_on_finalize: if False, evaluations accumulate until ``clear``.
         batch_size, slice_size: of the evaluation; None: PyKEEN's choice.
         mode: inductive mode, or None.
         backend: as ``rank_scores`` takes it.
@@ -206,9 +210,9 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     ) -> None:
         given = _by_position(args, filtered=filtered, metrics=metrics, metrics_kwargs=metrics_kwargs)
         if known is not None and not given["filtered"]:
-            raise ValueError("known is what is filtered, but filtered is False: leave one of them out")
-        chosen(torch.empty(0, 0, device="cpu"), backend)  # to refuse it before a model is trained
-        # the mask tells a filtered score from a NaN of the model
+            raise ValueError("known must be None if filtered is False, got known triples; leave one of them out")
+        chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
+        # the mask distinguishes filtered scores from NaN scores of the model
         super().__init__(given["filtered"], given["filtered"], batch_size, slice_size, mode)
         requested = requested_metrics(given["metrics"], given["metrics_kwargs"], add_defaults)
         self._relation_metrics = relation_metrics(requested)
@@ -247,8 +251,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Rank a batch; PyKEEN calls it.
 
         Raises:
-            ValueError: if a true entity is not among those that the evaluation is restricted to, or a triple not among
-                the known ones where these alone tell what is filtered.
+            ValueError: if a target is not among the entities of the evaluation, or ``known`` is the only filter and
+                lacks an evaluated triple.
         """
         if self._finished:
             self.clear()
@@ -270,7 +274,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         self._ranked[target] = first + len(own)
 
     def clear(self) -> None:
-        """Forget the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
+        """Reset the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
         self.collection.reset()
         self._filter.clear()
         self._ranked, self._finished = {}, False
@@ -282,7 +286,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             ValueError: if nothing was evaluated since the last time.
         """
         if self._finished or not self._ranked:
-            raise ValueError("there are no ranks: evaluate first")
+            raise ValueError("no ranks: call evaluate first")
         self._filter.warn(self._ranked)
         values = self.collection.compute()
         results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
@@ -302,7 +306,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
             ValueError: if nothing was evaluated.
         """
         if not self._ranked:
-            raise ValueError("there are no ranks: evaluate first")
+            raise ValueError("no ranks: call evaluate first")
         rows = self.collection.table().rows
         order = Columns(rows).sample_id.argsort(stable=True)
         parts = [rows[order][Columns(rows[order]).side == SIDE_CODES[side]] for side in self._ranked]
@@ -349,7 +353,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         return {key: summarize_values(values, estimator=estimator, ci=ci) for key, values in drawn.items()}
 
     def computed(self, sides: Collection[str] = ("head", "tail")) -> dict[RankBasedMetricKey, tuple[str, Measure]]:
-        """What is computed where these sides are ranked: PyKEEN's keys -> key and measure of ``collection``."""
+        """Map PyKEEN's keys to keys and measures of ``collection``, for the ranked sides."""
         result: dict[RankBasedMetricKey, tuple[str, Measure]] = {}
         for name, measure in self.collection.measures.items():
             if measure.side == "both" or measure.side in sides:

@@ -62,13 +62,13 @@ DEFAULT_METRICS = (*THEIR_NAMES, *_HITS, "median_rank", "inverse_median_rank", "
 def requested_metrics(
     metrics: Requested | None, metrics_kwargs: Keywords | None, add_defaults: bool
 ) -> list[str | RankMetric] | dict[str, str | RankMetric]:
-    """Give what an evaluator was asked for as ``RankCollection`` takes it.
+    """Convert requested metrics to the form that ``RankCollection`` takes.
 
     Args:
         metrics: names of either package, ``RankMetric``, PyKEEN's metric classes or instances, one or several, or a
             dict of key -> one of them; None: the default ones.
         metrics_kwargs: of PyKEEN's metrics, a dict for all or one per metric.
-        add_defaults: whether the default ones come behind.
+        add_defaults: whether the default metrics are appended.
 
     Raises:
         TypeError: for metrics or arguments of another kind.
@@ -82,7 +82,9 @@ def requested_metrics(
         metrics = dict(metrics.items(keep_base=True, copy_state=False))
     if isinstance(metrics, Mapping):
         if metrics_kwargs is not None or add_defaults:
-            raise ValueError("metrics as a dict takes neither metrics_kwargs nor add_defaults: its entries say all")
+            raise ValueError(
+                "metrics as a dict excludes metrics_kwargs and add_defaults; put all metrics into the dict"
+            )
         return {key: _metric(entry, None) for key, entry in metrics.items()}
     if isinstance(metrics, str | RankMetric | RankBasedMetric | type) or not isinstance(metrics, Collection):
         metrics = [metrics]
@@ -94,12 +96,12 @@ def requested_metrics(
         queries = queries * len(options) if len(queries) == 1 else queries
     if len(options) != len(queries):
         raise ValueError(f"metrics_kwargs must be one dict, or one per metric: {len(queries)}; got {len(options)}")
-    asked = [_metric(query, kwargs) for query, kwargs in zip(queries, options, strict=True)]
-    return [*asked, *(name for name in DEFAULT_METRICS if name not in asked)] if add_defaults else asked
+    requested = [_metric(query, kwargs) for query, kwargs in zip(queries, options, strict=True)]
+    return [*requested, *(name for name in DEFAULT_METRICS if name not in requested)] if add_defaults else requested
 
 
 def relation_metrics(metrics: list[str | RankMetric] | dict[str, str | RankMetric]) -> list[str]:
-    """Names for the side "relation" of those among requested metrics that say no side."""
+    """Names for the side "relation" of the requested metrics without a side in their name."""
     names = [parse_name(metric) for metric in metrics if isinstance(metric, str)] if isinstance(metrics, list) else []
     written = [f"relation_{_written(name)}" for name in names if name.side is None]
     return [name for name in written if name not in metrics]
@@ -124,7 +126,7 @@ def measure_key(measure: Measure) -> RankBasedMetricKey:
 
 
 def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
-    """Under what a measure of a collection is found; with a key of the user's choice under that alone."""
+    """PyKEEN's keys of a measure; a key that the user chose is the only one."""
     if key != measure.key:
         return [pykeen_key(measure.side, measure.rank_type, key)]
     name = replace(measure, side="both", rank_type="realistic", average="micro").key
@@ -169,7 +171,7 @@ def _name_of(metric: RankBasedMetric) -> str:
     fault = f"metrics: {type(metric).__name__} of PyKEEN has no counterpart here; pass RankMetric(RankDefinition(...))"
     if type(metric).__module__ != RankBasedMetric.__module__:  # a user's, whatever its name
         raise ValueError(fault)
-    k = getattr(getattr(metric, "base", metric), "k", None)  # keys of adjusted and z hits do not say it
+    k = getattr(getattr(metric, "base", metric), "k", None)  # keys of adjusted and z-scored hits do not contain k
     try:
         return _written(parse_name(re.sub(r"_at_k$", f"_at_{k}", metric.key)))
     except ValueError:
@@ -177,7 +179,7 @@ def _name_of(metric: RankBasedMetric) -> str:
 
 
 def _written(name: MetricName, sided: bool = False) -> str:
-    """A parsed name in canonical words, saying no more than it said."""
+    """The canonical form of a parsed name, with the same qualifiers."""
     parts = [name.side if sided else None, name.rank_type, Measure(name.definition, name.view or "base").key]
     return "_".join(part for part in parts if part)
 
@@ -189,7 +191,7 @@ class RankResults(RankBasedMetricResults):
     has a key of its own beside it. ``get_metric`` takes any synonym of either side.
 
     Attributes:
-        table: all ranks: save it, compare it, or ask it for any other metric.
+        table: all ranks, to save, to compare, or to compute other metrics.
     """
 
     table: RankTable
@@ -222,7 +224,7 @@ class RankResults(RankBasedMetricResults):
         return self.data[find_key(self.data, name, "was not computed")]
 
     def to_dict(self) -> Mapping[str, Any]:
-        """Nest the values by side, rank type and metric, as strict JSON: NaN has no place there and is left out."""
+        """Nest the values by side, rank type and metric, as strict JSON; NaN values are omitted."""
         finite: dict[RankBasedMetricKey | str, float] = {
             key: value for key, value in self.data.items() if math.isfinite(value)
         }
@@ -236,7 +238,7 @@ class RankResults(RankBasedMetricResults):
             ValueError: if the results came without ranks.
         """
         if not self._measures:
-            raise ValueError("there are no ranks to summarize: only results of a RankCollectionEvaluator hold theirs")
+            raise ValueError("the results have no ranks; only results of a RankCollectionEvaluator can be summarized")
         return summarize(Analysis([self.table.rows]), self._measures)
 
 
@@ -246,7 +248,7 @@ def find_key(
     """Key of a metric by any name.
 
     Raises:
-        ValueError: if it is unknown, or not among the known ones; the message says so by ``fault``.
+        ValueError: if it is unknown or not in ``known``; ``fault`` is part of the message.
     """
     exact = {".".join(key): key for key in known}  # definitions of a user have no known name
     key = exact[name] if name in exact else RankResults.string_or_key_to_key(name)
@@ -258,13 +260,13 @@ def find_key(
 
 Source = CoreTriplesFactory | Dataset | InductiveDataset
 Known = KnownTriples | Source | list[Source] | tuple[Source, ...]
-"""What is filtered: ``KnownTriples``, or triples factories and data sets of PyKEEN, one or several."""
+"""Known triples: ``KnownTriples``, or triples factories and datasets of PyKEEN, one or several."""
 
 
 def table_of_ranks(evaluator: RankBasedEvaluator, relation: IntArray | None) -> RankTable:
-    """Ranks that an evaluator of PyKEEN holds, sides by their codes; relation (n,) int64 becomes the group, or None."""
+    """Ranks of an evaluator of PyKEEN, sides by their codes; relation (n,) int64 becomes the group, or None."""
     if not evaluator.num_candidates:
-        raise ValueError("evaluator holds no ranks: build it with clear_on_finalize=False, and evaluate")
+        raise ValueError("evaluator has no ranks; build it with clear_on_finalize=False and call evaluate")
     tables = []
     for side, parts in sorted(evaluator.num_candidates.items(), key=lambda item: SIDE_CODES[item[0]]):
         numbers = np.concatenate(parts)
@@ -292,14 +294,14 @@ def relation_of(triples: Integers | None) -> IntArray | None:
 
 
 def known_triples(*sources: Source) -> KnownTriples:
-    """``KnownTriples`` of triples factories, or of a data set with all its splits.
+    """``KnownTriples`` of triples factories, or of a dataset with all its splits.
 
     For validation ``known_triples(dataset.training, dataset.validation)``, for the test ``known_triples(dataset)``. Of
-    an inductive data set: inference, validation and test, and training where it numbers entities and relations alike.
+    an inductive dataset: inference, validation and test, and training if it numbers entities and relations alike.
 
     Raises:
         TypeError: if a source is neither.
-        ValueError: if there is none, or they number their entities or relations differently.
+        ValueError: if there is no source, or sources number their entities or relations differently.
     """
     factories: list[CoreTriplesFactory] = []
     for source in sources:
@@ -310,9 +312,9 @@ def known_triples(*sources: Source) -> KnownTriples:
         elif isinstance(source, CoreTriplesFactory):
             factories.append(source)
         else:
-            raise TypeError(f"sources must be triples factories or data sets of PyKEEN, got {type(source).__name__}")
+            raise TypeError(f"sources must be triples factories or datasets of PyKEEN, got {type(source).__name__}")
     if not factories:
-        raise ValueError("sources is empty: pass a data set, or the triples factories of the splits to filter by")
+        raise ValueError("sources is empty: pass a dataset, or the triples factories of the splits to filter by")
     for what in ("num_entities", "entity_to_id", "relation_to_id"):
         known = [value for factory in factories if (value := getattr(factory, what, None)) is not None]
         if any(value != known[0] for value in known):
@@ -321,7 +323,7 @@ def known_triples(*sources: Source) -> KnownTriples:
 
 
 def as_known(known: Known) -> KnownTriples:
-    """Take ``KnownTriples`` as they are, or what ``known_triples`` takes, one or several."""
+    """Return ``KnownTriples`` unchanged; convert one or several sources with ``known_triples``."""
     if isinstance(known, KnownTriples):
         return known
     return known_triples(*known) if isinstance(known, list | tuple) else known_triples(known)

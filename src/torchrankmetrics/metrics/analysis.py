@@ -92,7 +92,7 @@ class Analysis:
                 "a NaN never helps: a NaN true score ranks last, a NaN candidate counts as better than the truth"
             )
 
-    def once(self, key: Hashable, compute: Callable[..., Found], *arguments: Any) -> Found:
+    def once(self, key: Hashable, compute: Callable[..., Found], *arguments: Hashable) -> Found:
         """Return a result, computed at the first call with its key."""
         if key not in self._cache:
             self._cache[key] = compute(*arguments)

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypedDict, TypeVar, Unpack, get_args
 from weakref import ref
 
 import numpy as np
@@ -76,13 +76,9 @@ class MeasureAttribute(Generic[Value]):
     def __init__(self, read: Callable[[Measure], Value]) -> None:
         self._read = read
 
-    @overload
-    def __get__(self, metric: None, owner: type) -> Value | None: ...
-    @overload
-    def __get__(self, metric: object, owner: type) -> Value: ...
-    def __get__(self, metric: Any, owner: type) -> Value | None:
+    def __get__(self, metric: Any, owner: type) -> Value:
         measure = getattr(owner if metric is None else metric, "measure", None)
-        return None if measure is None else self._read(measure)
+        return None if measure is None else self._read(measure)  # type: ignore[return-value]
 
     def __set__(self, metric: Any, value: Any) -> None:
         raise AttributeError("the measure of a metric is fixed at construction; create a new metric instead")

@@ -14,7 +14,6 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 
 from torchrankmetrics.errors import warn
 from torchrankmetrics.metrics.analysis import Analysis
-from torchrankmetrics.ranking.shards import group_device
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import ABSENT, Columns, empty_rows
 
@@ -127,6 +126,8 @@ class RowBuffer(list[Tensor]):
                 return rows
         mine = self.as_one(device)
         if gather is gather_all_tensors:
+            from torchrankmetrics.ranking.shards import group_device
+
             mine = mine.to(group_device(group, device))
         parts = list(gather(mine.contiguous(), group=group))
         rows = RowBuffer([torch.cat(parts)], self.updates)

@@ -51,12 +51,12 @@ def intervals_by_dataset(
 
     Args:
         cells: dict of dataset -> dict of model -> (value, low, high), NaN ends without an interval; at most 6 models.
-        metric: what the axis is called.
+        metric: label of the axis.
         chance: value by chance of each dataset, marked by a bar.
         ax: axes to draw on; None: new ones.
 
     Raises:
-        ValueError: if there is nothing to draw, or more models than can be told apart.
+        ValueError: if there is nothing to draw, or more models than colors.
     """
     models = list(dict.fromkeys(model for row in cells.values() for model in row))
     check_series(models)
@@ -95,7 +95,7 @@ def differences(
     Args:
         rows: dict of dataset -> (difference, low, high).
         averages: dict of name -> such.
-        label: of the axis: what was subtracted, and which direction is better for whom.
+        label: of the axis: the subtracted model and the better direction for whom.
         ax: axes to draw on; None: new ones.
 
     Raises:
@@ -209,7 +209,7 @@ def by_dataset(
         metric: a base metric that has an index and a z-score, by any name.
         confidence_level: of the intervals.
         ax: three axes to draw on; None: new ones.
-        width: of the new figure, in inches: 3.3 for a column of a paper, where the panels stand below each other.
+        width: of the new figure, in inches: 3.3 for a column of a paper, with panels below each other.
 
     Raises:
         TypeError, ValueError: for arguments of another kind, and for evaluations without tasks.

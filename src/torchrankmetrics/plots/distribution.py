@@ -39,7 +39,8 @@ def rank_ecdf(
 ) -> "tuple[Figure, Axes]":
     """Share of the tasks with a rank of at most x, against chance: its height at x = k is hits at k.
 
-    Chance is the mean of the uniform laws of the tasks, sum of v_i min(floor(x), N_i) / N_i. x is logarithmic.
+    The random baseline is the mean of the uniform distributions of the tasks, sum of v_i min(floor(x), N_i) / N_i.
+    x is logarithmic.
 
     Args:
         models: a ``RankCollection``, ``RankTable`` or ``Ranks``, or a dict of name -> such; at most six.
@@ -192,7 +193,7 @@ def _tie_label(name: str, sample: RankSample) -> str:
 
 
 def _of_side(text: str, side: str | None) -> str:
-    """A label of tasks of one side; of all tasks it says nothing."""
+    """A label of tasks of one side; it does not describe all tasks together."""
     return text.format(side) if side in TASK_SIDES else ""
 
 

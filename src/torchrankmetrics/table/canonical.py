@@ -12,7 +12,7 @@ _LARGEST = 1 << 62
 
 
 class _Key(NamedTuple):
-    """What orders rows and tells them apart, from the first column on."""
+    """Columns by which rows are sorted and compared, in this order."""
 
     side: Rows
     sample_id: Rows
@@ -22,7 +22,7 @@ class _Key(NamedTuple):
     group: Rows
     weight_bits: Rows
     flags: Rows
-    # last: of repeats that differ the row that stays is the same with and without queries and gains
+    # last, so that the same repeat is kept with and without queries and gains
     query: Rows
     gain_bits: Rows
 
@@ -30,11 +30,11 @@ class _Key(NamedTuple):
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
     """Sort rows, merge equal ones into their count (1 for rows with a sample id), drop repeats of (side, sample id).
 
-    Tasks of weight zero are dropped before: they are no tasks, and must not stand for a repeat of one.
+    Tasks of weight zero are dropped first: they must not replace a repeat of another task.
 
     Args:
         rows: (n, 10) int64; read by columns, so that the transpose of a contiguous (10, n) is fastest.
-        drop_repeats: False keeps repeats that differ: what is done while more rows may come.
+        drop_repeats: False keeps repeats that differ, as long as more rows may be added.
 
     Returns:
         (u, 10) int64, the transpose of a contiguous (10, u); and the number of repeats that were dropped although they
@@ -110,7 +110,7 @@ def _unique(columns: Sequence[Rows], count: Rows) -> tuple[list[Rows], Rows]:
 
 
 def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | slice | None:
-    """What puts rows in order, if the first two columns tell all of them apart: the others need not be looked at."""
+    """Return the order of rows if the first two columns are distinct for all rows, else None."""
     (low, high), sides = _ends(sample_id), _ends(side)[1] + 1
     if (high - low + 1) * sides > _LARGEST or high - low + 1 < len(side) // sides:
         return None
@@ -123,7 +123,7 @@ def _ordered_by_id(side: Rows, sample_id: Rows) -> Rows | slice | None:
 
 
 def _ends(column: Rows) -> tuple[int, int]:
-    """The smallest and the largest number; of few numbers NumPy finds their places in a quarter of the time."""
+    """Return the smallest and the largest number; argmin takes a quarter of the time of min for few numbers."""
     return int(column[column.argmin()]), int(column[column.argmax()])
 
 

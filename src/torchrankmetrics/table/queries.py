@@ -74,13 +74,13 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
 
 
 def check_queries(block: Tensor) -> None:
-    """Refuse rows of an update as ``queries_of`` does, on the CPU; on an accelerator ``compute`` refuses them."""
+    """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
     if block.is_cpu and (Columns(block).query != ABSENT).any():
         queries_of(canonical_rows(block.numpy())[0])
 
 
 def _singles(rows: Rows, index: Rows) -> QuerySample:
-    """Queries of one answer: its rank is its place."""
+    """Read queries of one answer: its rank is its place."""
     columns = Columns(rows)
     ones = np.ones(len(rows), dtype=np.int64)
     facts = (columns.num_candidates, weights(rows), columns.count, columns.side, columns.group, index)
@@ -104,7 +104,7 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
     if unnamed.any():
         inside = unnamed[of]
         copies[unnamed] = num_copies(rows[inside], np.flatnonzero(first[inside]))
-        _refuse(
+        _require_none(
             copies == 0,
             *(rows, starts),
             "lack answers that came in the same update, or have answers that differ in weight or group: say the same "
@@ -117,10 +117,10 @@ def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:
         ("group", columns.group),
         ("num_candidates without its own answers", left_in),
     ):
-        _refuse(_differ(values, starts, of), rows, starts, f"have answers that differ in {what}")
+        _require_none(_differ(values, starts, of), rows, starts, f"have answers that differ in {what}")
     number = np.add.reduceat(count, starts)
     unsaid = columns.flags & (fault.FILTERED | fault.RAW) == 0
-    _refuse(
+    _require_none(
         (number > 1) & np.logical_or.reduceat(unsaid, starts),
         *(rows, starts),
         "have several answers of which nothing says whether the ranks of each leave the others out: pass scores, or "
@@ -144,8 +144,8 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
     """Sort rows by query, then by place, add up equal ones, and tell which begin a query."""
     columns = Columns(rows)
     nameless = columns.query < 0
-    told_apart = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
-    keys = (*told_apart, columns.query, columns.side) if partition is None else (partition,)
+    extra_keys = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
+    keys = (*extra_keys, columns.query, columns.side) if partition is None else (partition,)
     said = columns.flags & (fault.FILTERED | fault.RAW)
     facts = (columns.sample_id, columns.weight_bits, columns.group, said, columns.num_candidates)
     sorts = (*facts, _in_common(columns)[1], columns.optimistic, *keys)
@@ -182,7 +182,7 @@ def _blocks(
     broken = np.logical_or.reduceat(wrong, heads)
     if broken.any():
         nan = np.logical_or.reduceat(columns.flags & fault.NAN > 0, starts)
-        _refuse(
+        _require_none(
             broken & ~(nan & (np.add.reduceat(count, starts) <= N)),
             *(rows, starts),
             "have answers whose ranks are not of one list of candidates (more answers than places, or tied with each "
@@ -200,7 +200,7 @@ def _blocks(
 
 
 def _from_the_last(places: Rows, answers: Rows) -> tuple[Rows, Rows, Rows]:
-    """Single places for answers with NaN scores, each of which ranks last: as bad as there is room."""
+    """Return single places for answers with NaN scores, each of which ranks last: the worst places that are free."""
     places = np.sort(np.repeat(places, answers))
     down = np.arange(len(places))[::-1]
     places = np.maximum(np.minimum.accumulate((places + down)[::-1])[::-1] - down, np.arange(len(places)) + 1)
@@ -212,7 +212,7 @@ def _differ(values: Rows, starts: Rows, of: Rows) -> npt.NDArray[np.bool_]:
     return differ
 
 
-def _refuse(wrong: npt.NDArray[np.bool_], rows: Rows, starts: Rows, text: str) -> None:
+def _require_none(wrong: npt.NDArray[np.bool_], rows: Rows, starts: Rows, text: str) -> None:
     if wrong.any():
         columns = Columns(rows[starts[wrong][:1]])
         name, side = int(columns.query[0]), SIDES_BY_CODE[int(columns.side[0])]

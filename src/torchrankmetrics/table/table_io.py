@@ -41,7 +41,7 @@ _DTYPES = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
 
 
 def to_arrays(rows: Tensor) -> dict[str, Array]:
-    """Write rows as arrays by name; a column that says nothing is left out.
+    """Write rows as arrays by name; columns of default values are left out.
 
     Raises:
         IndexError, ValueError: for faults that an accelerator could only flag.
@@ -106,7 +106,7 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
 
 
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
-    """Write a file that is either whole or not there."""
+    """Write a file, completely or not at all."""
     arrays = to_arrays(rows)
     fields: dict[str, Any] = {VERSION_FIELD: np.array(version_of(arrays))}
     fields |= {name: _smallest(array) for name, array in arrays.items()}
@@ -116,7 +116,7 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
 
 
 def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
-    """Read the rows of an open file or pipe, and execute nothing: pickled objects are refused.
+    """Read the rows of an open file or pipe; pickled objects raise an error.
 
     Raises:
         ValueError: if it is empty, damaged, of another kind, of a later version, or would take more than ``max_bytes``.
@@ -145,7 +145,7 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
 def _members(
     file: BinaryIO, path: str | os.PathLike[str], max_bytes: int
 ) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open a file of ranks, its members checked by name; what is wrong with it is told with its path."""
+    """Open a file of ranks, its members checked by name; errors name its path."""
     try:
         with opened(file, max_bytes) as (archive, members):
             if VERSION_FIELD not in members:
@@ -157,12 +157,12 @@ def _members(
     except TooLargeError as error:
         raise ValueError(f"{os.fspath(path)} is not loaded: {error}") from None
     except Exception as error:  # zipfile, zlib and NumPy meet damage with a dozen kinds of errors
-        told = shortened(str(error) or type(error).__name__, 400)
-        raise ValueError(f"{os.fspath(path)} is no whole RankTable file: {told}") from error
+        text = shortened(str(error) or type(error).__name__, 400)
+        raise ValueError(f"{os.fspath(path)} is not a whole RankTable file: {text}") from error
 
 
 def check_version(version: object, names: Collection[str]) -> None:
-    """Refuse a file of another version, and columns that its version has not."""
+    """Check that a file has a supported version, and only columns of its version."""
     if not isinstance(version, int) or version not in VERSIONS:
         raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
     if version < (needed := version_of(names)):
@@ -176,7 +176,7 @@ def version_of(names: Collection[str]) -> int:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse columns that this library does not know."""
+    """Check the names of columns."""
     unknown = [name for name in names if name not in _NAMES]
     if unknown:
         raise ValueError(f"arrays must be among {', '.join(_NAMES)}; got {shortened(', '.join(map(repr, unknown)))}")
@@ -235,9 +235,9 @@ def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, 
     """
     start = file.read(len(_NPY))
     if start == _NPY:
-        raise ValueError("it is a single array, no .npz")
+        raise ValueError("it is a single array, not an .npz")
     if not start.startswith(b"PK"):
-        raise ValueError(f"it is no .npz, it starts with {shown(start)}" if start else "it is empty")
+        raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
     if not file.seekable():
         content = start + file.read(max_bytes)
         if len(content) > max_bytes:
@@ -292,7 +292,7 @@ def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
         try:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
         except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
-            raise ValueError(f"{shown(name)} is no array: it has no header of an .npy") from None
+            raise ValueError(f"{shown(name)} is not an array: it has no header of an .npy") from None
         held = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{shown(name)} holds Python objects, which are never loaded: an array must hold numbers")

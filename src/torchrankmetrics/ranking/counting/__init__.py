@@ -1,7 +1,7 @@
-"""Counting comparisons: per task, how many candidates score below, not above, and NaN; every way gives the same bits.
+"""Counting better, tied and NaN candidates of each task: ties are decided here; every backend gives the same bits.
 
-One interface, that of ``plain.count``, which is the reference; ``choose`` picks the way by device and by what is
-installed.
+Every backend has the interface of ``torch_backend.count``, which is the reference; ``choose`` selects it by device and
+by what is installed.
 """
 
 import importlib
@@ -74,6 +74,6 @@ def _found_unusable() -> str | None:
     if importlib.util.find_spec("numba") is not None:
         try:
             _compiled()
-        except Exception as error:  # it is imported for speed alone: whatever is wrong with it, torch counts as well
+        except Exception as error:  # torch counts as well, only slower
             return f"; numba is installed, but not usable: {error}"
     return None
