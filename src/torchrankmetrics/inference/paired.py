@@ -249,8 +249,8 @@ class PairedMeasure:
         from torchrankmetrics.inference.shares import share_difference_p_value
 
         self.units.require_two()
-        *counts, error = self._discordant
-        p_value = share_difference_p_value(*counts, null)
+        only_a, only_b, size, error = self._discordant
+        p_value = share_difference_p_value(only_a, only_b, size, null)
         return p_value if error is None else max(p_value, self._sign_flip_test(permutations, seed).p_value(null))
 
     def _share_difference(self, level: float, permutations: int, seed: int) -> Difference:
@@ -262,9 +262,11 @@ class PairedMeasure:
         from torchrankmetrics.inference.shares import share_difference, share_difference_p_value
 
         self.units.require_two()
-        *counts, error = self._discordant
-        low, high = share_difference(*counts, level - _ROUNDING)  # p = 1 - level is rejected, whatever its rounding
-        p_value = share_difference_p_value(*counts, 0.0)
+        only_a, only_b, size, error = self._discordant
+        low, high = share_difference(
+            only_a, only_b, size, level - _ROUNDING
+        )  # p = 1 - level is rejected, whatever its rounding
+        p_value = share_difference_p_value(only_a, only_b, size, 0.0)
         if error is None:
             return Difference(low, high, p_value, "exact McNemar")
         flipped = self._sign_flip_test(permutations, seed).difference(level)
