@@ -58,9 +58,9 @@ NUMBERS = {  # all of these are exact in every kind
         0.25,
     ),
     "weight": (lambda x: updated(weight=x), 2.5),
-    "alpha": (lambda x: trm.sequential.SequentialEvaluation(9, alpha=x, threshold=0.5)._looks.question.alpha, 0.25),
+    "alpha": (lambda x: trm.sequential.SequentialEvaluation(9, alpha=x, threshold=0.5)._test.hypothesis.alpha, 0.25),
     "threshold_of_a_sequence": (
-        lambda x: trm.sequential.SequentialEvaluation(9, threshold=x)._looks.question.threshold,
+        lambda x: trm.sequential.SequentialEvaluation(9, threshold=x)._test.hypothesis.threshold,
         0.5,
     ),
 }
