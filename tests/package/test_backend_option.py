@@ -76,7 +76,7 @@ def of_pykeen(backend):
 CASES = {
     "sequential.triples.rank_sequentially": rows_by_model,
     "sequential.evaluation.SequentialEvaluation.update": decided,
-    "evaluation.evaluate.evaluate": lambda backend: evaluate(scores=SCORES, target=TARGET, backend=backend),
+    "metrics.evaluate.evaluate": lambda backend: evaluate(scores=SCORES, target=TARGET, backend=backend),
     "integrations.ogb.Evaluator.eval": lambda backend: (
         ogb.Evaluator("ogbl-wikikg2")
         .eval({"y_pred_pos": SCORES[:, 0], "y_pred_neg": SCORES[:, 1:]}, backend=backend)
