@@ -226,7 +226,7 @@ def _digest(rows: Rows) -> str:
 
 
 class DataSet:
-    """The runs of a dataset by model, read and aligned; its errors are those of ``load_run``."""
+    """The runs of a dataset by model, read and aligned; raises as ``load_run``."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.models: dict[str, list[LoadedRun]] = {}
