@@ -9,10 +9,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import parquet, stored, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -36,6 +36,7 @@ if TYPE_CHECKING:  # methods import what computes values: reading and writing ro
     from torchrankmetrics.metrics.selection import Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
+    from torchrankmetrics.table import parquet
 
 
 class RankTable(HasRows):
@@ -116,14 +117,18 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
+        from torchrankmetrics.table import table_io
+
         return cls(table_io.from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
+        from torchrankmetrics.table import table_io
+
         return table_io.to_arrays(self.rows)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> "RankTable":
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
@@ -134,6 +139,8 @@ class RankTable(HasRows):
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
+        from torchrankmetrics.table import stored
+
         return cls(stored.read(path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -145,11 +152,13 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
+        from torchrankmetrics.table import stored
+
         stored.write(path, self.rows)
 
     @classmethod
     def from_parquet(
-        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
+        cls, source: "parquet.Source | Iterable[parquet.Source]", *, max_bytes: int = MAX_BYTES
     ) -> "RankTable":
         """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
@@ -165,10 +174,14 @@ class RankTable(HasRows):
             OSError: if a file cannot be opened.
             ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
         """
+        from torchrankmetrics.table import parquet
+
         return cls(parquet.read(source, max_bytes))
 
-    def to_parquet(self, path: parquet.Source) -> None:
+    def to_parquet(self, path: "parquet.Source") -> None:
         """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
+        from torchrankmetrics.table import parquet
+
         parquet.write(path, self.rows)
 
     def __len__(self) -> int:
