@@ -2,17 +2,18 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
+from torchrankmetrics.table import parquet, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -36,7 +37,6 @@ if TYPE_CHECKING:  # methods import what computes values: reading and writing ro
     from torchrankmetrics.metrics.selection import Metrics
     from torchrankmetrics.metrics.summary import Summary
     from torchrankmetrics.rendering.tabular import Names
-    from torchrankmetrics.table import parquet
 
 
 class RankTable(HasRows):
@@ -117,18 +117,14 @@ class RankTable(HasRows):
         >>> RankTable.from_numpy({"optimistic": [1, 3], "num_candidates": 14, "side": [1, 2]})
         RankTable(2 tasks, sides: head, tail)
         """
-        from torchrankmetrics.table import table_io
-
         return cls(table_io.from_arrays(arrays))
 
     def to_numpy(self) -> dict[str, npt.NDArray[np.generic]]:
         """Give the columns as arrays by name, as ``from_numpy`` takes them; those that say nothing are left out."""
-        from torchrankmetrics.table import table_io
-
         return table_io.to_arrays(self.rows)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = MAX_BYTES) -> "RankTable":
+    def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
@@ -139,9 +135,10 @@ class RankTable(HasRows):
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        from torchrankmetrics.table import stored
-
-        return cls(stored.read(path, max_bytes))
+        if parquet.is_folder(path):
+            return cls(parquet.read(path, max_bytes))
+        with Path(path).open("rb") as file:
+            return cls(_format(file).read_opened(file, path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
@@ -152,13 +149,11 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
-        from torchrankmetrics.table import stored
-
-        stored.write(path, self.rows)
+        (parquet if Path(path).suffix == ".parquet" else table_io).write(path, self.rows)
 
     @classmethod
     def from_parquet(
-        cls, source: "parquet.Source | Iterable[parquet.Source]", *, max_bytes: int = MAX_BYTES
+        cls, source: parquet.Source | Iterable[parquet.Source], *, max_bytes: int = table_io.MAX_BYTES
     ) -> "RankTable":
         """Read a Parquet file, several, or a folder of them, partitioned (name=value) or not: docs/scale.md.
 
@@ -174,14 +169,10 @@ class RankTable(HasRows):
             OSError: if a file cannot be opened.
             ValueError: if one is damaged or has unknown columns, nulls or wrong values, or all are too large.
         """
-        from torchrankmetrics.table import parquet
-
         return cls(parquet.read(source, max_bytes))
 
-    def to_parquet(self, path: "parquet.Source") -> None:
+    def to_parquet(self, path: parquet.Source) -> None:
         """Write a Parquet file of the columns of ``to_numpy``; errors as ``save``, and ImportError without pyarrow."""
-        from torchrankmetrics.table import parquet
-
         parquet.write(path, self.rows)
 
     def __len__(self) -> int:
@@ -321,3 +312,22 @@ def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
+
+
+def num_stored_rows(path: str | os.PathLike[str]) -> int:
+    """Return the number of rows of a file or a directory, from headers and footers.
+
+    Raises:
+        OSError: if it cannot be opened.
+        ValueError: if it is not a file of ranks.
+    """
+    if parquet.is_folder(path):
+        return parquet.read_length(path)
+    with Path(path).open("rb") as file:
+        module = _format(file)
+        return parquet.read_length(path) if module is parquet else table_io.read_length(file, path)
+
+
+def _format(file: Any) -> Any:
+    """Return the module that reads an open file: the content tells .npz and Parquet apart."""
+    return parquet if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC) else table_io
