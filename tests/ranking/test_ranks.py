@@ -44,7 +44,6 @@ def test_integers_of_any_type_become_int64(dtype):
 
 
 BAD = {
-    "no candidates given": (([1],), ValueError, "num_candidates is required"),
     "float ranks": (([1.5], None, 5), TypeError, "optimistic.*float64"),
     "bool ranks": ((torch.tensor([True]), None, 5), TypeError, "optimistic.*bool"),
     "list of bools": (([True, True], None, 4), TypeError, "optimistic must hold integers, got torch.bool"),

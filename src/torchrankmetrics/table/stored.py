@@ -1,11 +1,11 @@
-"""Read and write rank files: the content tells .npz and Parquet apart."""
+"""Read and write rank files: the content distinguishes .npz, Parquet and CSV."""
 
 import os
 from pathlib import Path
 
 from torch import Tensor
 
-from torchrankmetrics.table import parquet, table_io
+from torchrankmetrics.table import csv_files, parquet, table_io
 
 
 def write(path: str | os.PathLike[str], rows: Tensor) -> None:
@@ -20,6 +20,8 @@ def read(path: str | os.PathLike[str], max_bytes: int) -> Tensor:
     with Path(path).open("rb") as file:
         if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
             return parquet.read_opened(file, path, max_bytes)
+        if csv_files.is_csv(path, file.peek()):
+            return csv_files.read(file, path, max_bytes)
         return table_io.read(file, path, max_bytes)
 
 
@@ -35,4 +37,6 @@ def read_length(path: str | os.PathLike[str]) -> int:
     with Path(path).open("rb") as file:
         if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
             return parquet.read_length(path)
+        if csv_files.is_csv(path, file.peek()):
+            return sum(bool(line.strip()) for line in file) - 1
         return table_io.read_length(file, path)
