@@ -85,7 +85,7 @@ def test_on_an_accelerator_values_become_flags():
         return torch.tensor(values).as_subclass(Elsewhere)
 
     ranks = Ranks.trusted(torch.stack([column(1, 0, 3, 1), column(1, 1, 2, 1), column(1, 1, 3, 0)]), None)
-    ranks._check_values()
+    ranks._check_values(ranks.num_candidates)
     assert ranks.flags.tolist() == [
         0,
         fault.RANK_RANGE,
