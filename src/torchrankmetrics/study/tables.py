@@ -67,7 +67,7 @@ class StudyTable(Rendered):
         cell = self.cells.get((metric, model, dataset))
         return math.nan if cell is None else cell.value
 
-    def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
+    def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
         """Return the same table, printed with datasets as rows, or without intervals."""
         return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 
@@ -375,7 +375,7 @@ def _p_within(
         values = one.models.value * one.slope * sign  # up to a constant, higher is better
         for i, model in enumerate(one.tested):
             found[key, model, data] = max(
-                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0).below
+                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0)[0]
                 for j in range(len(one.tested))
                 if j != i
             )
