@@ -32,7 +32,7 @@ def is_csv(path: str | os.PathLike[str], start: bytes) -> bool:
     return is_header or Path(path).suffix.lower() in SUFFIXES
 
 
-def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
+def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
     """Read the rows of an open file; the header decides between commas and tabs.
 
     Raises:
@@ -59,6 +59,11 @@ def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor
         )
     except (csv.Error, ValueError, TypeError) as error:
         raise ValueError(f"{name}: {error}") from error
+
+
+def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
+    """Number of rows of an open file, without the header."""
+    return max(sum(bool(line.strip()) for line in file) - 1, 0)
 
 
 def rows_of_columns(columns: Mapping[str, npt.ArrayLike], name: str) -> Tensor:
