@@ -83,7 +83,7 @@ def adjust(
         metric: a base metric by name, or a ``RankDefinition``.
         num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
             tasks is enough for the index and ratio of means of f. A str is the name of a dataset: the filtered test
-            tasks of both sides; ``candidate_counts`` returns those of other splits and sides.
+            tasks of both sides; ``candidate_counts`` returns the counts of other splits and sides.
         view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
             pessimistic ranks, or from scores without ties.
         expectation: what gives null moments; None: exact.
@@ -194,7 +194,7 @@ def _check_one_count(definition: RankDefinition, view: View) -> None:
 
 
 def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, float]:
-    """Values when every rank is 1 and when every rank is N; all numbers where there is no best value."""
+    """Values when every rank is 1 and when every rank is N; all numbers without a best value."""
     if definition.optimum is None:
         return 0.0, math.inf
     N = counts.num_candidates
