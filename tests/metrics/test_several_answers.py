@@ -433,7 +433,7 @@ def test_models_with_other_queries_are_not_compared():
     one.update(SCORES, ANSWERS, sample_id=range(7))
     pairs = RELEVANT.nonzero().T
     other.update(SCORES[pairs[0]], pairs[1], sample_id=range(7))
-    with pytest.raises(ValueError, match="differ in which tasks are answers of one query"):
+    with pytest.raises(ValueError, match="differ in which tasks are relevant items of one query"):
         compare(one, other, "ap")
 
 
