@@ -33,6 +33,7 @@ _WORDS = {
     "scores": ("preds", "y_pred", "y_score"),
     "query": ("qids", "query_id", "query_ids"),
     "similarity": ("metric", "distance", "norm"),
+    "num_candidates": ("dataset",),
 }
 _CUT = "a cut is part of a name: metrics=['hits@10', 'ndcg@10']"
 _HIGHER = "of scores higher is better: pass the negative of distances"
@@ -107,7 +108,7 @@ def hint_of(given: Iterable[str], parameters: Iterable[str]) -> str:
         if key not in known:
             meant = [name for name, words in _WORDS.items() if key in words and name in known]
             if meant := meant or ([] if key in _SAID else difflib.get_close_matches(key, known, n=1)):
-                return f"did you mean {meant[0]!r}?{' There True is no candidate' * (meant[0] == 'exclude')}"
+                return f"did you mean {meant[0]!r}?{' True excludes the candidate.' * (meant[0] == 'exclude')}"
             if key in _SAID:
                 return _SAID[key]
     return ""

@@ -197,7 +197,7 @@ def test_queries_that_are_missing_are_told_of():
         ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
         ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
         ({"q": {"a": 1}}, {"q": {"a": 1.0}}, 0, ValueError, "num_candidates"),
-        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates by query.*'q'"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
 )
 def test_what_is_no_run_is_refused(qrels, run, number, error, told):
