@@ -41,7 +41,6 @@ from torchrankmetrics.inference.standard_errors import (
     effective_tasks_of_mean,
     estimate,
     interval_through,
-    mean_limits,
     normal_interval,
     redraws,
     studentised_interval,
@@ -219,7 +218,7 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
             if key in MEANS:
                 units = units_of(values, ones, ones.astype(np.int64))
                 _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)
-                limits = mean_limits(definition, sample)
+                limits = definition.mean_limits(sample)
                 row = interval_through(definition.g, units, 0.0, (ends[0], ends[1]), limits, 0.0)
                 told = effective_tasks_of_mean(definition, units) < LEAST_EFFECTIVE_TASKS
             else:

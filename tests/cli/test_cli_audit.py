@@ -45,7 +45,7 @@ def test_passed_checks_exit_with_0(name, capsys):
 
 def test_failed_checks_exit_with_1_and_print_both_numbers(name, capsys):
     assert main(["audit", f"{name}:Faulty.ranks", "-f", "json", *FEW]) == 1
-    records = {record["check"]: record for record in json.loads(capsys.readouterr().out)}
+    records = {record["check"]: record for record in json.loads(capsys.readouterr().out)["rows"]}
     assert {check for check, record in records.items() if record["status"] == "failed"} == {
         "nan_truth",
         "nan_candidates",
@@ -74,7 +74,7 @@ def test_a_file_holds_the_same(name, capsys, tmp_path):
     [
         (["ranks"], "evaluator must be package.module:function, got 'ranks'"),
         (["no_such_module_here:ranks"], "cannot be imported: No module named 'no_such_module_here'"),
-        (["math:ranks"], "evaluator 'math:ranks' is not there: no 'ranks' in math"),
+        (["math:ranks"], "evaluator 'math:ranks' cannot be imported: module 'math' has no attribute 'ranks'"),
         (["math:pi"], "evaluator must be a function (scores, target, exclude), got float"),
         (["math:hypot", "--ties", "nice"], "ties must be one of"),
     ],

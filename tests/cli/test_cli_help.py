@@ -48,14 +48,14 @@ def test_the_short_and_the_long_word_show_the_same_help():
 
 def test_examples_are_lines_to_copy():
     text = CliRunner().invoke(app, ["report", "-h"], terminal_width=60).output
-    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv\n" in text
+    assert "\n  torchrankmetrics report ranks.npz -m mrr --by-group --format csv\n" in text
     assert "`" not in text
 
 
 def test_help_names_every_view_and_rank_type_that_there_is():
     text = re.sub(r"\s+", " ", CliRunner().invoke(app, ["report", "-h"], terminal_width=200).output)
-    assert f"Of {', '.join(VIEWS)}:" in text
-    assert f"of {', '.join(RANK_TYPES)}." in text
+    assert f"Views: {', '.join(VIEWS)}." in text
+    assert f"Ranks of ties: {', '.join(RANK_TYPES)}." in text
 
 
 def test_the_version_is_that_of_the_package(capsys):
@@ -115,7 +115,7 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 def test_a_terminal_breaks_wide_tables_and_shortens_no_name(tmp_path):
     """On a real terminal: nothing of the columns that tell rows apart is lost, whatever its width."""
     pytest.importorskip("pty")
-    blocks_of = {"40": 4, "80": 3, "200": 1}  # at 40 the names alone are wider
+    blocks_of = {"40": 7, "80": 3, "200": 1}  # at 40 the keys alone are wider: one column each
     code = f"""
 import os
 from torchrankmetrics.cli import main

@@ -25,7 +25,6 @@ def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.Ca
     arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--confidence-level", "0.9"]
     arguments += ["--cluster", "sample_id", "--margin", "0.2"]
     assert output(capsys, *arguments) == f"{table}\n"
-    assert output(capsys, *arguments, "--rows", "datasets") == table.shown(rows="datasets").to_text() + "\n"
     assert output(capsys, *arguments, "--values-only") == table.shown(intervals=False).to_text() + "\n"
     assert output(capsys, *arguments, "--format", "latex") == table.to_latex() + "\n"
     assert output(capsys, *arguments, "--format", "markdown") == table.to_markdown() + "\n"
@@ -35,7 +34,7 @@ def test_a_table_for_programs_has_a_row_per_cell(
     pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = RankStudy.open(pattern).table(["mrr", "hits@10"])
-    rows = json.loads(output(capsys, "study", pattern, "-f", "json"))
+    rows = json.loads(output(capsys, "study", pattern, "-f", "json"))["rows"]
     assert rows == json.loads(table.to_json())
     assert len(rows) == 18
     assert main(["study", pattern, "-o", str(tmp_path / "out.csv")]) == 0
@@ -49,20 +48,18 @@ def test_averages_over_the_data_sets(pattern: str, capsys: pytest.CaptureFixture
 
 def test_html_is_the_page(pattern: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib", reason="the page has figures")
-    page = output(capsys, "study", pattern, "-m", "mrr", "--format", "html", "--title", "T")
-    assert main(["study", pattern, "-m", "mrr", "--title", "T", "--output", str(tmp_path / "page.html")]) == 0
-    assert (tmp_path / "page.html").read_text() == page == RankStudy.open(pattern).report(metrics="mrr", title="T")
+    page = output(capsys, "study", pattern, "-m", "mrr", "--format", "html")
+    assert main(["study", pattern, "-m", "mrr", "--output", str(tmp_path / "page.html")]) == 0
+    assert (tmp_path / "page.html").read_text() == page == RankStudy.open(pattern).report(metrics="mrr")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--view", "p_value"], "--view must be one of"),
-        (["--rows", "seeds"], "--rows must be one of 'models', 'datasets'"),
         (["--cluster", "query"], "--cluster must be one of"),
-        (["--title", "T"], "--title would do nothing"),
         (["-f", "html", "--values-only"], "--values-only would do nothing"),
-        (["--across", "--rows", "datasets"], "--rows would do nothing"),
+        (["--across", "--margin", "0.1"], "--margin would do nothing with --across"),
         (["-m", "mrrr"], "unknown metric 'mrrr'"),
         (["--confidence-level", "2"], "confidence_level must be in (0, 1)"),
     ],

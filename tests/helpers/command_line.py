@@ -43,4 +43,4 @@ def output(capsys, *arguments):
 
 
 def records(capsys, *arguments):
-    return json.loads(output(capsys, *arguments, "--format", "json"))
+    return json.loads(output(capsys, *arguments, "--format", "json"))["rows"]

@@ -33,10 +33,3 @@ def test_badges_are_true() -> None:
     assert project["project"]["requires-python"] == ">=3.11"
     assert project["project"]["license"] == "MIT"
     assert project["tool"]["mypy"]["strict"]
-
-
-def test_the_first_instructions_are_the_two_commands() -> None:
-    first, second, *_ = re.findall(r"^```bash\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
-    assert "examples/quickstart.py" in first
-    assert "pytest" in second
-    assert README.index("## Two commands") == README.index("## ")

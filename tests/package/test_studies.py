@@ -61,30 +61,6 @@ def test_only_amri_stays_when_the_test_set_grows(tmp_path: Path) -> None:
     assert is_picture(tmp_path / "new" / "entity_alignment.png")
 
 
-def test_graphs_are_read_by_their_ids(tmp_path: Path) -> None:
-    module = load_script(ALIGNMENT)
-    files = {
-        "entities_1": [[7], [3], [100]],
-        "entities_2": [[50], [60]],
-        "triples_1": [[7, 0, 100], [3, 1, 7]],
-        "triples_2": [[60, 0, 50]],
-        "ref_pairs": [[100, 50], [3, 60]],
-    }
-
-    def write(name: str, rows: list[list[int]]) -> None:
-        (tmp_path / f"{name}.tsv").write_text("".join("\t".join(map(str, row)) + "\n" for row in rows))
-
-    for name, rows in files.items():
-        write(name, rows)
-    graphs = module.read(tmp_path)
-    assert graphs.sizes == (3, 2)
-    assert [part.tolist() for part in graphs.triples] == [[[1, 0, 2], [0, 1, 1]], [[1, 0, 0]]]
-    assert graphs.pairs.tolist() == [[2, 0], [0, 1]]
-    write("triples_2", [[60, 0, 7]])
-    with pytest.raises(ValueError, match=r"entities_2\.tsv has not"):
-        module.read(tmp_path)
-
-
 # --- the case study ---------------------------------------------------------------------------------------------------
 
 
@@ -147,36 +123,3 @@ def test_p_value_of_a_published_mrr_against_simulation() -> None:
     draws = (torch.rand(40_000, len(counts), generator=torch.Generator().manual_seed(0)) * counts).floor() + 1
     simulated = (draws.reciprocal().double().mean(1) >= module.PUBLISHED["nations"]["TransE"]).double().mean()
     assert simulated == pytest.approx(0.0890, abs=4 * (0.089 * 0.911 / 40_000) ** 0.5)
-
-
-@pytest.mark.parametrize("kind", ["ComplEx", "RotatE", "TransE", "TuckER"])
-def test_models_are_what_their_names_say(kind: str) -> None:
-    """Scores of single triples, written out as in the papers; a distance may lack a term of the query alone."""
-    module = case_study()
-    torch.manual_seed(0)
-    model = module.Model(kind, 5, 3, 8, 0.3).double().eval()
-    h, r, t = torch.tensor([0, 3]), torch.tensor([1, 2]), torch.tensor([4, 2])
-    for forwards, (entity, own) in ((True, (h, t)), (False, (t, h))):
-        scores = model.compare(model.query(entity, r, forwards), model.entities)
-        paired = model.compare(model.query(entity, r, forwards), model.entities[own], paired=True)
-        assert torch.allclose(paired[:, 0], scores[torch.arange(2), own])
-        for i in range(2):
-            written = torch.stack(
-                [score(model, kind, h[i], r[i], e) if forwards else score(model, kind, e, r[i], t[i]) for e in range(5)]
-            )
-            offset = scores[i] - written
-            if kind in ("ComplEx", "TuckER"):
-                assert offset.abs().max() < 1e-12
-            assert (offset - offset[0]).abs().max() < 1e-12
-
-
-def score(model: torch.nn.Module, kind: str, h: int, r: int, t: int) -> torch.Tensor:
-    e, w = model.entities, model.relations[r]
-    if kind == "TuckER":
-        return torch.einsum("rij,r,i,j->", model.core, w, e[h], e[t])
-    if kind == "TransE":
-        return -model.log_scale.exp() * (e[h] + w - e[t]).square().sum()
-    head, tail = (torch.complex(*x.chunk(2)) for x in (e[h], e[t]))
-    if kind == "ComplEx":
-        return (head * torch.complex(*w.chunk(2)) * tail.conj()).sum().real
-    return -model.log_scale.exp() * (head * torch.exp(1j * w) - tail).abs().square().sum()

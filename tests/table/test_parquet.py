@@ -323,7 +323,7 @@ def printed(capsys, *arguments):
     "arguments",
     [
         "report {0}/toy/a/0.{0} {0}/toy/b/1.{0} --confidence-level 0.9",
-        "compare {0}/toy/a {0}/toy/b -m mrr --permutations 99 --n-resamples 100",
+        "compare {0}/toy/a {0}/toy/b -m mrr",
         "study {0}/{{dataset}}/{{model}}/{{seed}}.{0} --metric mrr",
     ],
 )

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code.
+    """Run a command and return its exit code.
 
-    It is 0, 1 if ``audit`` finds a broken law or ``verify`` a difference, 2 with one line on stderr for input that is
-    wrong, or 130 for Ctrl-C.
+    The code is 0; 1 if a check failed (``audit``, ``verify``, ``--fail-if``, ``--fail-under``); 2 for invalid input,
+    with one line on stderr; or 130 for Ctrl-C.
     """
     try:
         from torchrankmetrics.cli.app import run

@@ -1,60 +1,37 @@
-"""``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, known and own graphs, metric names."""
+"""``adjust``, ``datasets``, ``candidates`` and ``metrics``: published numbers, candidate counts, names of metrics."""
 
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from torchrankmetrics.cli.output import (
-    EntitiesOption,
-    Format,
-    FormatOption,
-    OutputOption,
-    choices_of,
-    emit,
-    given,
-    input_path,
-    refuse,
-    split_list,
-    watch,
-)
+from torchrankmetrics.cli import common
+from torchrankmetrics.cli.common import opt
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.validation import ENTITY_SIDES, check_choice
 
-if TYPE_CHECKING:
-    from torchrankmetrics.datasets.triple_files import Graph
+_TASKS = ("dataset", "split", "side", "entities", "known")
+_MOST_ENTITIES = 2**31  # sums over tasks then stay below 2^63
 
 
 def adjust_command(
     context: typer.Context,
-    metric: Annotated[str, typer.Option("--metric", "-m", help="The published metric: mrr, mr, hits@10 ...")],
-    value: Annotated[str, typer.Option("--value", help="Its value as printed, with its digits; hits as a share.")],
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", "-d", help="A known data set: see torchrankmetrics datasets.")
-    ] = None,
-    counts: Annotated[
-        Path | None,
-        typer.Option(
-            "--counts", help="Candidate counts of another: candidates --histogram -f csv.", callback=input_path
-        ),
-    ] = None,
-    num_candidates: Annotated[
-        int | None, typer.Option("--num-candidates", help="One number for all tasks, where nothing better is known.")
-    ] = None,
-    views: Annotated[
-        str, typer.Option("--view", help="Of adjusted_index, normalized, z_score, p_value.")
-    ] = "adjusted_index",
-    split: Annotated[str, typer.Option("--split", help="train, valid or test.")] = "test",
-    side: Annotated[str, typer.Option("--side", help="both, head or tail: the tasks of the value.")] = "both",
-    entities: EntitiesOption = "all",
-    form: FormatOption = None,
-    output: OutputOption = None,
+    metric: Annotated[str, opt("Published metric: mrr, mr, hits@10 ...", "--metric", "-m")],
+    value: Annotated[str, opt("Published value with its digits; hits as a share.")],
+    dataset: Annotated[str | None, opt("Dataset with known candidate counts.", "--dataset", "-d")] = None,
+    counts: Annotated[Path | None, opt("Candidate counts: CSV file that candidates --histogram writes.")] = None,
+    num_candidates: Annotated[int | None, opt("Number of candidates of every task.")] = None,
+    view: Annotated[str, opt("Views: adjusted_index, normalized, z_score, p_value.")] = "adjusted_index",
+    split: Annotated[str, opt("Split: train, valid or test.")] = "test",
+    side: Annotated[str, opt("Side of the ranking tasks: both, head or tail.")] = "both",
+    entities: common.EntitiesOption = "all",
+    form: common.FormatOption = None,
+    output: common.OutputOption = None,
 ) -> None:
-    """Put a published number against chance.
+    """Adjust a published number for chance, with the candidate counts of its test set.
 
-    From the candidate counts of its test set: 0 is chance and 1 the optimum; low and high are what the rounding of the
-    printed value leaves.
+    0 is random ranking and 1 the optimum; low and high are the ends of the interval that the rounding leaves.
 
     For example
 
@@ -62,126 +39,104 @@ def adjust_command(
 
     `torchrankmetrics adjust -d wn18rr -m hits@10 --value 0.55 --view adjusted_index,z_score --side tail`
     """
-    from torchrankmetrics.cli.reading import SIDES, counts_of_dataset, counts_of_file
+    from torchrankmetrics.cli.reading import SIDES, counts_of
     from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
-    from torchrankmetrics.definitions.candidates import CandidateCounts
     from torchrankmetrics.metrics.adjust import adjust
     from torchrankmetrics.metrics.measure import Measure
     from torchrankmetrics.metrics.registry import base_definition
     from torchrankmetrics.metrics.views import VIEWS
 
-    asked = choices_of(views, "--view", VIEWS[1:])
-    tasks = (
-        check_choice("--split", split, SPLITS),
-        check_choice("--side", side, SIDES),
-        check_choice("--entities", entities, ENTITIES),
-    )
+    views = common.choices_of(view, "--view", VIEWS[1:])
+    part = check_choice("--split", split, SPLITS), check_choice("--side", side, SIDES)
     if sum(source is not None for source in (dataset, counts, num_candidates)) != 1:
-        raise ValueError(
-            "one of --dataset, --counts and --num-candidates must be given: what the value is compared with"
-        )
+        raise ValueError("one of --dataset, --counts and --num-candidates must be given, for the candidate counts")
     if num_candidates is not None:
-        refuse(given(context, "split", "side", "entities"), "--num-candidates serves all tasks")
-    known: CandidateCounts | int = num_candidates or 0
-    words = f"{num_candidates} candidates in every task"
-    if dataset is not None:
-        known, words = counts_of_dataset(dataset, *tasks)
-    elif counts is not None:
-        known, words = counts_of_file(counts, *tasks)
+        common.require(context, "with --num-candidates", "split", "side", "entities")
+    source = dataset if counts is None else common.input_path(counts)
+    known: Any = num_candidates
+    note = f"{num_candidates} candidates in every task"
+    if source is not None:
+        known, note = counts_of(source, *part, check_choice("--entities", entities, ENTITIES))
     rows: list[tuple[Cell, ...]] = []
-    for view in asked:
-        result = adjust(value, metric, known, view=view)
-        numbers: tuple[float, ...] = (result.value, result.low, result.high)
+    for one in views:
+        result = adjust(value, metric, known, view=one)
+        cells: tuple[float, ...] = (result.value, result.low, result.high)
         if result.log10_p is not None:
-            numbers = tuple(map(PValue, numbers, result.log10_p))
-        rows.append((Measure(base_definition(metric), view).key, *numbers))
-    emit(Tabular.named(("metric", "value", "low", "high"), rows, (words,)), form, output)
+            cells = tuple(map(PValue, cells, result.log10_p))
+        rows.append((Measure(base_definition(metric), one).key, *cells))
+    common.emit(Tabular.named(("metric", "value", "low", "high"), rows, (note,)), form, output)
 
 
 def datasets_command(
-    context: typer.Context,
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; none: all.", show_default=False)] = None,
-    moments: Annotated[
-        bool, typer.Option("--moments", help="Mean and variance of metrics under random ranking.")
-    ] = False,
-    metrics: Annotated[str, typer.Option("--metric", "-m", help="Base metrics of --moments.")] = (
-        "mr,mrr,hits_at_1,hits_at_3,hits_at_10,imr,hmr,gmr,igmr"
-    ),
-    splits: Annotated[str, typer.Option("--split", help="Of train, valid, test.")] = "test",
-    sides: Annotated[str, typer.Option("--side", help="Of both, head, tail.")] = "both",
-    entities: EntitiesOption = "all",
-    provenance: Annotated[
-        bool, typer.Option("--provenance", help="Source, licence, protocol, checksums of the triples.")
-    ] = False,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Short for --format csv.")] = False,
-    form: FormatOption = None,
-    output: OutputOption = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Names of datasets; default: all.")] = None,
+    metrics: Annotated[
+        str | None, opt("Metrics to print mean and variance of under random ranking.", "--metric", "-m")
+    ] = None,
+    split: Annotated[str, opt("Splits: train, valid, test.")] = "test",
+    side: Annotated[str, opt("Sides: both, head, tail.")] = "both",
+    entities: common.EntitiesOption = "all",
+    form: common.FormatOption = None,
+    output: common.OutputOption = None,
 ) -> None:
-    """List known data sets, or mean and variance by chance on them.
+    """List the datasets with known filtered candidate counts, or mean and variance under random ranking on them.
 
-    Known are their filtered candidate counts. Each split is filtered by itself and those before it (column known).
+    Each split is filtered by itself and the splits before it (column known).
 
     For example
 
     `torchrankmetrics datasets`
 
-    `torchrankmetrics datasets --moments --csv --split valid,test --side both,head,tail --entities all,train`
+    `torchrankmetrics datasets --metric mrr,hits@10 --format csv --split valid,test --side both,head,tail`
     """
-    from torchrankmetrics.cli import reading
+    from torchrankmetrics.cli.reading import SIDES, counts_of
     from torchrankmetrics.datasets import dataset_facts, dataset_names
     from torchrankmetrics.datasets.facts import ENTITIES, SPLITS
+    from torchrankmetrics.metrics.registry import base_definition
+    from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
-    if as_csv and form not in (None, Format.csv):
-        raise ValueError(f"--csv and --format {form} are two formats: ask for one")
-    form = Format.csv if as_csv else form
-    if not moments and not provenance:
-        refuse(given(context, "metrics"), "it is of --moments")
-    wanted = [dataset_facts(name).name for name in names or dataset_names()]
-    if provenance:
-        if moments:
-            raise ValueError("--provenance and --moments are two tables: ask for one")
-        refuse(given(context, "metrics", "splits", "sides", "entities"), "--provenance tells all of a data set")
-        emit(reading.provenance(wanted), form, output)
-        return
-    tasks = list(
+    definitions = [base_definition(name) for name in (common.split_list(metrics, "--metric") if metrics else ())]
+    parts = list(
         product(
-            wanted,
-            choices_of(splits, "--split", SPLITS),
-            choices_of(sides, "--side", reading.SIDES),
-            choices_of(entities, "--entities", ENTITIES),
+            common.choices_of(split, "--split", SPLITS),
+            common.choices_of(side, "--side", SIDES),
+            common.choices_of(entities, "--entities", ENTITIES),
         )
     )
-    if not names:  # of all that are known, those that have the split
-        tasks = [task for task in tasks if task[1] in dataset_facts(task[0]).num_triples]
-    if moments:
-        emit(reading.null_moments(tasks, split_list(metrics, "--metric")), form, output)
-        return
-    emit(reading.listed(tasks), form, output)
-
-
-MOST_ENTITIES = 2**31  # that sums over tasks stay far from the end of int64
+    rows: list[tuple[Cell, ...]] = []
+    for facts, part in product(map(dataset_facts, names or dataset_names()), parts):
+        if part[0] not in facts.num_triples and not names:
+            continue
+        counts, _ = counts_of(facts.name, *part)
+        task = (facts.name, *part, "+".join(facts.known[part[0]]))
+        N, tasks = counts.num_candidates, counts.num_tasks
+        if metrics is None:
+            sizes = (facts.num_entities[part[2]], facts.num_relations, tasks, len(N))
+            rows.append((*task, *sizes, int(N[0]), int((N * counts.count).sum()) / tasks, int(N[-1])))
+        for definition in definitions:
+            found = DEFAULT_EXPECTATION.moments(definition, counts)
+            rows.append((*task, definition.name, found.mean, found.variance))
+    columns: tuple[str, ...] = (*_TASKS, "entities_known", "relations", "tasks", "distinct", "min", "mean", "max")
+    note = "distinct, min, mean, max: numbers of filtered candidates of the tasks"
+    if metrics is not None:
+        columns = (*_TASKS, "metric", "mean", "variance")
+        note = "mean and variance of the metric if every rank is uniform among its candidates, independently"
+    common.emit(Tabular.named(columns, rows, (note,), keys=len(_TASKS) + bool(metrics)), form, output)
 
 
 def candidates_command(
     context: typer.Context,
-    train: Annotated[
-        Path, typer.Option("--train", help="Triples: head TAB relation TAB tail, labels or ids.", callback=input_path)
-    ],
-    test: Annotated[Path, typer.Option("--test", help="Triples, as --train.", callback=input_path)],
-    valid: Annotated[Path | None, typer.Option("--valid", help="Triples, as --train.", callback=input_path)] = None,
-    entities: EntitiesOption = "all",
-    num_entities: Annotated[
-        int | None, typer.Option("--num-entities", help="If there are entities that no triple has.")
-    ] = None,
-    histogram: Annotated[
-        bool, typer.Option("--histogram", help="Every count, for adjust --counts; else their range and mean.")
-    ] = False,
-    form: FormatOption = None,
-    output: OutputOption = None,
+    train: Annotated[Path, opt("File of triples: head TAB relation TAB tail, labels or ids.")],
+    test: Annotated[Path, opt("File of test triples.")],
+    valid: Annotated[Path | None, opt("File of validation triples.")] = None,
+    entities: common.EntitiesOption = "all",
+    num_entities: Annotated[int | None, opt("Number of entities, if some occur in no triple.")] = None,
+    histogram: Annotated[bool, opt("Print every count, for adjust --counts.", "--histogram")] = False,
+    form: common.FormatOption = None,
+    output: common.OutputOption = None,
 ) -> None:
-    """Count the filtered candidates of every task of a graph.
+    """Count the filtered candidates of every ranking task of a graph.
 
-    Test is filtered by all files, valid by train and valid, train by train: early stopping must not look at the test.
+    Test is filtered by all files, valid by train and valid, train by train: early stopping must not see test triples.
 
     For example
 
@@ -194,61 +149,38 @@ def candidates_command(
     from torchrankmetrics.datasets.triple_files import number_triples, read_triples
     from torchrankmetrics.kg.known_triples import candidate_histogram
 
-    asked = choices_of(entities, "--entities", ENTITIES)
-    if "all" not in asked:
-        refuse(given(context, "num_entities"), "it is of --entities all")
+    kinds = common.choices_of(entities, "--entities", ENTITIES)
+    if "all" not in kinds:
+        common.require(context, "without --entities all", "num_entities")
     paths: dict[Split, Path | None] = {"train": train, "valid": valid, "test": test}
-    files = {split: path for split, path in paths.items() if path is not None}
-    graph = number_triples({split: read_triples(path) for split, path in watch(files.items(), len(files), "reading")})
-    number = len(graph.entities)
-    if num_entities is not None:
-        if not number <= num_entities <= MOST_ENTITIES:
-            raise ValueError(
-                f"--num-entities must be at least {number}, which occur in the triples, and at most {MOST_ENTITIES}; "
-                f"got {num_entities}"
-            )
-        number = num_entities
+    files = {split: common.input_path(path) for split, path in paths.items() if path is not None}
     rows: list[tuple[Cell, ...]] = []
-    tasks = list(product(files, asked, ENTITY_SIDES))
-    for split, kind, side in watch(tasks, len(tasks), "counting"):
-        known = [name for name in KNOWN[split] if name in files]
-        numbers, count = candidate_histogram(
-            graph.splits,
-            split,
-            known,
-            side,
-            entities=kind,
-            # candidates from train are given by id, and a mask of all entities would take memory for nothing
-            num_entities=number if kind == "all" else len(graph.entities),
-        )
-        if histogram:
-            rows += [(split, kind, side, int(n), int(c)) for n, c in zip(numbers, count, strict=True)]
-        elif len(numbers):
-            total = int(count.sum())
-            mean = int((numbers * count).sum()) / total
-            rows.append(
-                (split, kind, side, "+".join(known), total, len(numbers), int(numbers[0]), mean, int(numbers[-1]))
-            )
-    summary = ("split", "entities", "side", "known", "tasks", "distinct", "min", "mean", "max")
-    emit(Tabular.named(HISTOGRAM if histogram else summary, rows, tuple(_notes(graph, number)), keys=3), form, output)
-
-
-def _notes(graph: "Graph", number: int) -> list[str]:
+    with common.busy("candidates"):
+        graph = number_triples({split: read_triples(path) for split, path in files.items()})
+        found = len(graph.entities)
+        number = found if num_entities is None else num_entities
+        if not found <= number <= _MOST_ENTITIES:
+            limits = f"at least {found}, which occur in the triples, and at most {_MOST_ENTITIES}"
+            raise ValueError(f"--num-entities must be {limits}; got {number}")
+        for split, kind, side in product(files, kinds, ENTITY_SIDES):
+            known = [name for name in KNOWN[split] if name in files]
+            total = number if kind == "all" else found  # entities of train are given by id
+            N, count = candidate_histogram(graph.splits, split, known, side, entities=kind, num_entities=total)
+            if histogram:
+                rows += [(split, kind, side, int(n), int(c)) for n, c in zip(N, count, strict=True)]
+            elif len(N):
+                tasks = int(count.sum())
+                counts = (tasks, len(N), int(N[0]), int((N * count).sum()) / tasks, int(N[-1]))
+                rows.append((split, kind, side, "+".join(known), *counts))
     notes = [f"{number} entities, {len(graph.relations)} relations"]
-    if all(label.isdecimal() for label in graph.entities):
-        largest = max(map(int, graph.entities))
-        if largest >= number:
-            notes.append(
-                f"ids go up to {largest}, but only {number} occur: if all are entities, --num-entities {largest + 1}"
-            )
-    return notes
+    if all(label.isdecimal() for label in graph.entities) and (most := max(map(int, graph.entities))) >= number:
+        notes.append(f"ids go up to {most}, but only {number} occur: if all are entities, --num-entities {most + 1}")
+    summary = ("split", "entities", "side", "known", "tasks", "distinct", "min", "mean", "max")
+    common.emit(Tabular.named(HISTOGRAM if histogram else summary, rows, notes, keys=3), form, output)
 
 
-_EXAMPLE = {"<k>": "10", "<p>": "2"}
-
-
-def metrics_command(form: FormatOption = None, output: OutputOption = None) -> None:
-    """List the metrics: of tasks, one answer each, or of queries with several; which views each has; other names.
+def metrics_command(form: common.FormatOption = None, output: common.OutputOption = None) -> None:
+    """List the metrics of ranking tasks and of queries, with their views and synonyms.
 
     For example
 
@@ -259,17 +191,13 @@ def metrics_command(form: FormatOption = None, output: OutputOption = None) -> N
 
     rows: list[tuple[Cell, ...]] = []
     for name, synonyms in all_names().items():
-        known = name
-        for mark, number in _EXAMPLE.items():
-            known = known.replace(mark, number)
-        measure = as_measure(known)
-        views = zip(VIEW_PREFIXES, measure.seen_as(*VIEW_PREFIXES), strict=True)
-        of = "queries" if measure.definition.of_tasks is None else "tasks"
+        measure = as_measure(name.replace("<k>", "10").replace("<p>", "2"))
+        kind = "queries" if measure.definition.of_tasks is None else "tasks"
         better = {True: "higher", False: "lower", None: ""}[measure.higher_is_better]
-        seen = " ".join(view for view, found in views if found is not None)
-        rows.append((name, of, better, seen, " ".join(synonyms)))
-    notes = (
-        "A name may say its side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
-        "normalized_mrr; amr and amri are the normalized and the adjusted mean rank",
+        views = zip(VIEW_PREFIXES, measure.seen_as(*VIEW_PREFIXES), strict=True)
+        rows.append((name, kind, better, " ".join(view for view, one in views if one), " ".join(synonyms)))
+    note = (
+        "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "
+        "normalized_mrr; amr and amri are the normalized and the adjusted mean rank"
     )
-    emit(Tabular.named(("metric", "of", "better", "views", "also"), rows, notes), form, output)
+    common.emit(Tabular.named(("metric", "of", "better", "views", "also"), rows, (note,)), form, output)

@@ -1,4 +1,4 @@
-"""The commands in one application, and what becomes of errors and warnings."""
+"""The application: its commands, exit codes, and how errors and warnings are printed."""
 
 import inspect
 import io
@@ -22,31 +22,31 @@ INTERRUPTED = 130
 
 
 def _examples(text: str) -> str:
-    """Leave the lines of examples as they are, which click would break."""
+    """Protect the lines of examples from being wrapped by click."""
     return re.sub(r"`(torchrankmetrics [^`]*)`", "\b\n\\1", text)
 
 
 app = typer.Typer(
     name="torchrankmetrics",
     help=_examples(
-        "Rank-based metrics from saved ranks, and published numbers against chance.\n\n"
-        "An adjusted index is 0 at chance and 1 at the optimum, for the filtered candidates of each task; a z-score "
-        "says how sure it is that there is skill at all, and grows with the number of tasks.\n\n"
+        "Compute rank-based metrics of saved ranks, and adjust published numbers for chance.\n\n"
+        "An adjusted index is 0 under random ranking and 1 at the optimum, whatever the numbers of candidates; a "
+        "z-score grows with the number of tasks.\n\n"
         "Start with\n\n"
         "`torchrankmetrics adjust --dataset fb15k237 --metric mrr --value 0.355`\n\n"
         "`torchrankmetrics report ranks.npz --view base,adjusted_index --confidence-level 0.95`\n\n"
-        "What is wrong with an input is told in one line, with exit code 2, and nothing is written."
+        "Invalid input prints one line and exits with code 2; then nothing is written."
     ),
-    epilog="Ranks are saved with RankTable.save (docs/cli.md#file-format). Metric names may be synonyms.",
+    epilog="RankTable.save and CSV files store ranks (docs/cli.md#file-format). Metric names may be synonyms.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # rich would take longer to import than all else
+    rich_markup_mode=None,  # importing rich takes longer than everything else
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"torchrankmetrics {__version__}")
         raise typer.Exit
 
@@ -60,42 +60,38 @@ def _main(
     pass
 
 
-for name, command in (
-    ("report", report_command),
-    ("compare", compare_command),
-    ("study", study_command),
-    ("verify", verify_command),
-    ("adjust", adjust_command),
-    ("datasets", datasets_command),
-    ("candidates", candidates_command),
-    ("audit", audit_command),
-    ("metrics", metrics_command),
+for command in (
+    *(report_command, compare_command, study_command, verify_command, adjust_command),
+    *(datasets_command, candidates_command, audit_command, metrics_command),
 ):
-    app.command(name, help=_examples(inspect.getdoc(command) or ""))(command)
+    app.command(command.__name__.removesuffix("_command"), help=_examples(inspect.getdoc(command) or ""))(command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command: what is wrong with its input is told in one line, exit code 2; warnings are notes on stderr."""
+    """Run a command; invalid input prints one line and returns 2, warnings become notes on stderr."""
     with warnings.catch_warnings(record=True) as caught, _standard_streams():
         warnings.simplefilter("always", RankMetricWarning)
         try:
             code = app(args=arguments, prog_name="torchrankmetrics", standalone_mode=False)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader, head say, has seen enough
+        except BrokenPipeError:  # the reader of the pipe has exited
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        except (ValueError, TypeError, IndexError, OSError) as error:
-            return _fail(_os_message(error) if isinstance(error, OSError) else str(error))
+        except OSError as error:
+            name = error.filename if error.filename2 is None else error.filename2
+            return _fail(str(error) if name is None else f"{name}: {error.strerror}")
+        except (ValueError, TypeError, IndexError) as error:
+            return _fail(str(error))
         except (OverflowError, MemoryError) as error:
             return _fail(f"a number or a file is too large: {error or type(error).__name__}")
-        except ImportError as error:  # of an extra that a file needs
+        except ImportError as error:
             if "pip install" not in str(error):
                 raise
             return _fail(str(error))
         except typer.Abort:
             code = INTERRUPTED
         except Exception as error:
-            usage = getattr(error, "format_message", None)  # typer has its own copy of click, or click's own
+            usage = getattr(error, "format_message", None)  # of typer's copy of click, or of click
             if usage is None:
                 raise
             if type(error).__name__ == "NoArgsIsHelpError":
@@ -123,11 +119,6 @@ def _standard_streams() -> Iterator[None]:
             stack.callback(stream.reconfigure, errors=stream.errors)
             stream.reconfigure(errors="backslashreplace")
         yield
-
-
-def _os_message(error: OSError) -> str:
-    name = error.filename if error.filename2 is None else error.filename2
-    return f"{name}: {error.strerror}" if name is not None else str(error)
 
 
 def _fail(message: str) -> int:

@@ -1,84 +1,41 @@
 """``report`` and ``compare``: values of saved ranks, and models on the same tasks."""
 
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from torchrankmetrics.cli.output import (
-    SUFFIXES,
-    ClusterOption,
-    FirstArgument,
-    FormatOption,
-    FragmentOption,
-    MaxBytesOption,
-    MetricsOption,
-    OutputOption,
-    SecondArgument,
-    busy,
-    choices_of,
-    emit,
-    files_of,
-    given,
-    input_path,
-    load,
-    refuse,
-    split_list,
-    watch,
-)
+from torchrankmetrics.cli import common
+from torchrankmetrics.cli.common import opt
 from torchrankmetrics.files import MAX_BYTES
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.validation import check_choice
 
+if TYPE_CHECKING:
+    from torchrankmetrics.inference.comparison import Comparison
+
 
 def report_command(
     context: typer.Context,
-    paths: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="FILES",
-            help="Files of ranks (RankTable.save; .npz, .parquet), folders of them, or -.",
-            show_default=False,
-        ),
-    ],
+    files: Annotated[list[Path], typer.Argument(help="Files of ranks, directories of such files, or -.")],
     metrics: Annotated[
-        str | None,
-        typer.Option(
-            "--metric",
-            "-m",
-            help="Metrics, separated by commas: mrr, hits@10, amri, z_mrr, gmr ...; without it those of a collection.",
-        ),
+        str | None, opt("Metrics: mrr,hits@10,amri,z_mrr ...; default: eight.", "--metric", "-m")
     ] = None,
-    views: Annotated[
-        str,
-        typer.Option(
-            "--view",
-            help="Of base, normalized, adjusted_index, z_score, p_value: for metrics that do not say their own.",
-        ),
-    ] = "base",
-    sides: Annotated[str, typer.Option("--side", help="Of both, head, tail, relation.")] = "both",
-    rank_types: Annotated[
-        str,
-        typer.Option("--rank-type", help="Where scores are tied: of realistic, optimistic, pessimistic, expected."),
-    ] = "realistic",
-    confidence_level: Annotated[
-        float | None, typer.Option("--confidence-level", help="Add confidence intervals of this level, such as 0.95.")
-    ] = None,
-    method: Annotated[str, typer.Option("--method", help="Of the intervals: normal or bootstrap.")] = "normal",
-    cluster: ClusterOption = None,
-    by_group: Annotated[bool, typer.Option("--by-group", help="One line per group (relation, say).")] = False,
-    names: Annotated[
-        Path | None,
-        typer.Option("--names", help="Names of the groups: a line for each id, or id TAB name.", callback=input_path),
-    ] = None,
-    max_bytes: MaxBytesOption = MAX_BYTES,
-    form: FormatOption = None,
-    fragment: FragmentOption = False,
-    output: OutputOption = None,
+    view: Annotated[str, opt("Views: base, normalized, adjusted_index, z_score, p_value.")] = "base",
+    side: Annotated[str, opt("Sides: both, head, tail, relation.")] = "both",
+    rank_type: Annotated[str, opt("Ranks of ties: realistic, optimistic, pessimistic, expected.")] = "realistic",
+    confidence_level: Annotated[float | None, opt("Confidence level of intervals; default: no intervals.")] = None,
+    method: Annotated[str, opt("Method of the intervals: normal or bootstrap.")] = "normal",
+    cluster: common.ClusterOption = None,
+    by_group: Annotated[bool, opt("Print one line per group.", "--by-group")] = False,
+    fail_under: Annotated[str | None, opt("Exit with code 1 below a limit: mrr=0.3,amri=0.8.")] = None,
+    max_bytes: common.MaxBytesOption = MAX_BYTES,
+    form: common.FormatOption = None,
+    fragment: common.FragmentOption = False,
+    output: common.OutputOption = None,
 ) -> None:
-    """Compute any metrics of saved ranks.
+    """Compute metrics of saved ranks.
 
     For example
 
@@ -86,7 +43,7 @@ def report_command(
 
     `torchrankmetrics report ranks.npz -m mrr,hits@10 --confidence-level 0.95 --cluster sample_id`
 
-    `torchrankmetrics report ranks.npz -m mrr --by-group --names relations.txt --format csv`
+    `torchrankmetrics report ranks.npz -m mrr --by-group --format csv`
     """
     from torchrankmetrics.cli import reading
     from torchrankmetrics.definitions.sample import RANK_TYPES
@@ -99,78 +56,72 @@ def report_command(
     from torchrankmetrics.metrics.views import VIEWS
     from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 
-    if confidence_level is not None:
-        confidence_level = check_confidence_level(confidence_level)
     chosen = check_choice("--method", method, METHODS)
     if confidence_level is None:
-        refuse(given(context, "method", "cluster"), "they are of the intervals, add --confidence-level")
-    if by_group and confidence_level is not None:
-        raise ValueError("--by-group has no intervals: leave out --confidence-level")
-    if names is not None and not by_group:
-        raise ValueError("--names are those of the groups: add --by-group")
-    selection = Selection(
-        choices_of(views, "--view", reading.GROUP_VIEWS if by_group else VIEWS),
-        choices_of(rank_types, "--rank-type", RANK_TYPES),
-        choices_of(sides, "--side", SIDES),
-        DEFAULT_EXPECTATION,
+        common.require(context, "without --confidence-level", "method", "cluster")
+    else:
+        confidence_level = check_confidence_level(confidence_level)
+    if by_group:
+        common.require(context, "with --by-group", "confidence_level")
+    views = common.choices_of(view, "--view", ("base", "adjusted_index", "z_score") if by_group else VIEWS)
+    rank_types, sides = (
+        common.choices_of(rank_type, "--rank-type", RANK_TYPES),
+        common.choices_of(side, "--side", SIDES),
     )
-    names_of_metrics = DEFAULT_METRICS if metrics is None else split_list(metrics, "--metric")
-    measures: reading.Measures = selection.measures(names_of_metrics)
-    only = measures if by_group and given(context, "views") else None
-    group_names = None if names is None else reading.read_names(names)
-    files = [file for path in paths for file in files_of(Path("/dev/stdin") if str(path) == "-" else path)]
-    several = len(files) > 1 or (files != paths and paths[0].is_dir())
+    selection = Selection(views, rank_types, sides, DEFAULT_EXPECTATION)
+    measures = selection.measures(DEFAULT_METRICS if metrics is None else common.split_list(metrics, "--metric"))
+    all_views = not common.given(context, "view")
+    limits = reading.limits_of(fail_under)
+    paths = [path for one in files for path in reading.files_of(common.input_path(one))]
+    several = len(paths) > 1 or files[0].is_dir()
     columns: tuple[str, ...] = ()
     rows: list[tuple[Cell, ...]] = []
+    lines: list[Any]
     notes: list[str] = []
-    for path, name in watch(list(zip(files, _shown(files), strict=True)), len(files), "reading ranks"):
+    failed: list[str] = []
+    tasks = 0
+    for path, name in zip(paths, reading.displayed(paths), strict=True):
         analysis = reading.analysis_of(path, measures, max_bytes)
         if by_group:
-            part = break_down(analysis, measures.values(), group_names)
-            columns, lines = reading.columns_of(part, only)
+            part = break_down(analysis, measures.values(), None)
+            kept = [i for i, column in enumerate(part.columns) if i < 2 or all_views or column in measures]
+            columns, lines = tuple(part.columns[i] for i in kept), [tuple(row[i] for i in kept) for row in part.rows]
         else:
             columns, lines = reading.values_of(analysis, measures, confidence_level, chosen, cluster)
         rows += [(name, *line) for line in lines] if several else lines
         notes += [f"{name}: {note}" for note in (tasks_note(analysis.sample()), *sampled_notes(analysis))]
+        tasks += analysis.sample().num_tasks
+        values = [(measure.key, measure.value(analysis), limit) for measure, limit in limits]
+        failed += [
+            f"{name}: {key} is {value:.6g}, below {limit:g}" for key, value, limit in values if not value >= limit
+        ]
     table = Tabular.named(("file", *columns) if several else columns, rows, tuple(notes), keys=1 + several)
-    emit(table, form, output, title="Rank metrics", fragment=fragment)
+    about: dict[str, Any] = {"files": reading.displayed(paths), "tasks": tasks, "confidence_level": confidence_level}
+    common.emit(table, form, output, title="Rank metrics", fragment=fragment, **about)
+    common.fail(failed)
 
 
 def compare_command(
     context: typer.Context,
-    a: FirstArgument,
-    b: SecondArgument,
-    others: Annotated[
-        list[Path] | None, typer.Argument(help="Of more models: then every pair is compared.", show_default=False)
-    ] = None,
-    metrics: MetricsOption = "mrr",
-    confidence_level: Annotated[
-        float, typer.Option("--confidence-level", help="Of the interval of the difference.")
-    ] = 0.95,
-    cluster: ClusterOption = None,
-    n_resamples: Annotated[int, typer.Option("--n-resamples", help="Of the bootstrap.")] = 2000,
-    permutations: Annotated[int, typer.Option("--permutations", help="Of the sign-flip test.")] = 9999,
-    seed: Annotated[int, typer.Option("--seed", help="Of both.")] = 0,
-    baseline: Annotated[
-        str | None,
-        typer.Option(
-            "--baseline", help="Of three models and more, the one to compare with the others: its name, or best."
-        ),
-    ] = None,
-    margin: Annotated[
-        float | None,
-        typer.Option("--margin", help="Of two models: are they equal to within it, in the units of the metrics?"),
-    ] = None,
-    max_bytes: MaxBytesOption = MAX_BYTES,
-    form: FormatOption = None,
-    fragment: FragmentOption = False,
-    output: OutputOption = None,
+    a: Annotated[Path, typer.Argument(help="Ranks of a model: a file, or a directory with a file per training run.")],
+    b: Annotated[Path, typer.Argument(help="Ranks of the second model on the same tasks.")],
+    others: Annotated[list[Path] | None, typer.Argument(help="Ranks of more models, to compare all pairs.")] = None,
+    metrics: common.MetricsOption = "mrr",
+    confidence_level: common.LevelOption = 0.95,
+    cluster: common.ClusterOption = None,
+    baseline: Annotated[str | None, opt("Model to compare with the others: a name, or best.")] = None,
+    margin: Annotated[float | None, opt("Test whether two models are equal within this margin.")] = None,
+    fail_if: Annotated[str | None, opt("Exit with code 1 if a is worse, not-better or not-equivalent.")] = None,
+    max_bytes: common.MaxBytesOption = MAX_BYTES,
+    form: common.FormatOption = None,
+    fragment: common.FragmentOption = False,
+    output: common.OutputOption = None,
 ) -> None:
-    """Compare models on the same tasks: difference, interval, p.
+    """Compare models on the same tasks: difference, confidence interval, p-value.
 
-    Tasks are matched by side and sample id, else by order. With folders, training seeds are told apart from test tasks.
-    Of two models p_adjusted is by Holm over the metrics; three and more are called by their files, and are one family
-    with the metrics (max-T, or Holm for folders).
+    Tasks are matched by side and sample id, or by order without sample ids. For two models p_adjusted is Holm's over
+    the metrics. Three or more models are named after their files; pairs and metrics are one family of tests (max-T, or
+    Holm for directories of training runs).
 
     For example
 
@@ -178,51 +129,68 @@ def compare_command(
 
     `torchrankmetrics compare ours.npz theirs.npz old.npz -m mrr,hits@10 --baseline best`
 
-    `torchrankmetrics compare new.npz old.npz -m mrr --margin 0.01`
+    `torchrankmetrics compare new.npz old.npz -m mrr --fail-if worse`
     """
+    from torchrankmetrics.cli import reading
     from torchrankmetrics.inference.compare import compare
+    from torchrankmetrics.inference.comparison import Comparisons
     from torchrankmetrics.inference.equivalence import equivalence, equivalences
+    from torchrankmetrics.table.rank_table import RankTable
 
-    paths = [a, b, *(others or [])]
+    paths = [common.input_path(path) for path in (a, b, *(others or []))]
     if len(paths) == 2:
-        refuse(given(context, "baseline"), "of two models there is one pair")
-    elif margin is not None:
-        raise ValueError("--margin is of two models")
-    names = split_list(metrics, "--metric")
-    models = [load(path, max_bytes) for path in paths]
-    options: dict[str, Any] = {"n_resamples": n_resamples, "permutations": permutations, "seed": seed}
-    options |= {"confidence_level": confidence_level, "cluster": cluster}
-    note = "a: {}, b: {}".format(*_shown(paths[:2]))
-    with busy("resampling"):
+        common.require(context, "with two models", "baseline")
+    else:
+        common.require(context, "with three models or more", "margin", "fail_if")
+    if fail_if is not None:
+        check_choice("--fail-if", fail_if, ("worse", "not-better", "not-equivalent"))
+        if (fail_if == "not-equivalent") != (margin is not None):
+            raise ValueError("--fail-if not-equivalent and --margin must be given together")
+    metric_names = common.split_list(metrics, "--metric")
+    models: list[Any] = []
+    for path in paths:
+        files = reading.files_of(path)
+        tables = [RankTable.load(file, max_bytes=max_bytes) for file in files]
+        models.append(tables[0] if files == [path] else tables)
+    options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
+    shown = reading.displayed(paths)
+    with common.busy("resampling"):
         if margin is not None:
-            table = equivalences([equivalence(models[0], models[1], name, margin=margin, **options) for name in names])
-            table = replace(table, notes=("; ".join([*table.notes, note]),))
+            found: Any = [equivalence(models[0], models[1], name, margin=margin, **options) for name in metric_names]
+            table = equivalences(found)
+            failed = [f"a is not shown to be equivalent to b in {row.metric}" for row in found if not row.equivalent]
         elif len(models) == 2:
-            table = compare(models[0], models[1], names, **options).tabular()
-            table = replace(table, notes=("; ".join([*table.notes, note]),))
+            found = compare(models[0], models[1], metric_names, **options).rows
+            table, failed = Comparisons(found).tabular(), _failed(found, fail_if)
         else:
-            table = compare(
-                dict(zip(_names(paths), models, strict=True)), names, baseline=baseline, **options
-            ).tabular()
-    emit(table, form, output, title="Comparison of models", fragment=fragment)
+            names = [path.name.removesuffix(path.suffix if path.suffix in reading.SUFFIXES else "") for path in paths]
+            names = names if len(set(names)) == len(names) else shown
+            if len(set(names)) < len(names):
+                raise ValueError(f"models must be different files; got {', '.join(names)}")
+            result = compare(dict(zip(names, models, strict=True)), metric_names, baseline=baseline, **options)
+            table, found = result.tabular(), result.rows
+    if len(models) == 2:
+        table = replace(table, notes=("; ".join([*table.notes, f"a: {shown[0]}, b: {shown[1]}"]),))
+    about: dict[str, Any] = {"files": shown, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
+    common.emit(table, form, output, title="Comparison of models", fragment=fragment, **about)
+    common.fail(failed if fail_if else [])
 
 
-def _shown(paths: list[Path]) -> list[str]:
-    """Paths as in a published table: absolute ones become relative to their common folder."""
-    absolute = [path for path in paths if path.is_absolute()]
-    folder = os.path.commonpath([path.parent for path in absolute]) if absolute else ""
-    return [path.relative_to(folder).as_posix() if path.is_absolute() else str(path) for path in paths]
+def _failed(rows: "tuple[Comparison, ...]", rule: str | None) -> list[str]:
+    """Explain which metrics fail a rule."""
+    from torchrankmetrics.metrics.registry import as_measure
 
-
-def _names(paths: list[Path]) -> list[str]:
-    """Names of models: of their files, where these differ, else the whole paths.
-
-    Raises:
-        ValueError: if a path comes twice.
-    """
-    names = [path.name.removesuffix(path.suffix if path.suffix in SUFFIXES else "") for path in paths]
-    if len(set(names)) < len(names):
-        names = _shown(paths)
-    if len(set(names)) < len(names):
-        raise ValueError(f"models must be different files; got {', '.join(names)}")
-    return names
+    failed = []
+    for row in rows if rule else ():
+        higher = as_measure(row.metric).higher_is_better
+        if higher is None:
+            raise ValueError(f"--fail-if needs metrics that have a better direction, got {row.metric}")
+        alpha = 1 - row.confidence_level + 1e-12
+        significant = not row.low <= 0 <= row.high if row.p_adjusted is None else row.p_adjusted <= alpha
+        better = significant and (row.difference > 0) == higher
+        worse = significant and (row.difference < 0) == higher
+        if worse or (rule == "not-better" and not better):
+            verdict = "significantly worse" if worse else "not significantly better"
+            interval = f"{row.difference:+.4f} [{row.low:+.4f}, {row.high:+.4f}]"
+            failed.append(f"a is {verdict} than b in {row.metric}: a - b = {interval}")
+    return failed

@@ -186,7 +186,9 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
     columns = (
         Column("metric", key=True),
         *((Column("model_a", "A", key=True), Column("model_b", "B", key=True)) if named else ()),
-        *(Column(name, metric=ROW) for name in ("a", "b", "a - b", "low", "high")),
+        *(Column(name, metric=ROW) for name in ("a", "b")),
+        Column("difference", "a - b", metric=ROW),
+        *(Column(name, metric=ROW) for name in ("low", "high")),
         *(Column(name) for name in ("p", "p_adjusted", "test")),
     )
     cells = [

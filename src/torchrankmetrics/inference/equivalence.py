@@ -8,7 +8,7 @@ from torchrankmetrics.inference.compare import Models, paired
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.testing import one_sided
 from torchrankmetrics.metrics.registry import MetricLike
-from torchrankmetrics.rendering import Cell, Tabular
+from torchrankmetrics.rendering import Cell, Column, Tabular
 from torchrankmetrics.validation import check_int, one_number, shown
 
 
@@ -70,7 +70,9 @@ class Equivalence:
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
     """A table with a row per metric, of the same models and margin."""
-    columns = ("metric", "a", "b", "a - b", "low", "high", "p equivalent", "p a not worse", "equivalent", "test")
+    names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse", "equivalent", "test")
+    headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
+    columns = [Column(name, headings.get(name), key=name == "metric") for name in names]
     rows: list[tuple[Cell, ...]] = []
     for one in found:
         ends = (one.difference, one.low, one.high, one.p_equivalent, one.p_not_worse)
@@ -80,7 +82,7 @@ def equivalences(found: Sequence[Equivalence]) -> Tabular:
     note = (
         f"{first.num_tasks} tasks, margin {first.margin:g}, tests at {confidence_level:g} %, intervals at {inner:g} %"
     )
-    return Tabular.named(columns, rows, (note,), keys=1)
+    return Tabular(columns, rows, (note,))
 
 
 def equivalence(

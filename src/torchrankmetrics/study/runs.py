@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
@@ -152,7 +151,7 @@ class Run:
         return f"{self.model} on {self.dataset}, seed {self.seed}"
 
 
-def source_of(ranks: Any) -> tuple[RankTable | Path, int]:
+def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers.
 
     Raises:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.definitions.kinds import AtMost
 from torchrankmetrics.definitions.sums import gauss_rule
-from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, rank_table
+from torchrankmetrics.definitions.transforms import KnownTransform, apply_transform, check_evaluations, rank_table
 
 ComplexArray = npt.NDArray[np.complex128]
 Atoms = tuple[FloatArray, FloatArray]  # ascending values and their masses
@@ -342,6 +342,7 @@ def _weight_classes(sums: Summands) -> tuple[IntArray, FloatArray]:
 def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:
     """Sums of sign v f(r), or of sign v f(r, N)."""
     if f.uses_candidates:
+        check_evaluations(f, np.unique(N))
         functions = {n: RankValues(f.at(n), sign, n) for n in np.unique(N).tolist()}
     else:
         shared = RankValues(f, sign, int(N.max()))

@@ -1,0 +1,114 @@
+"""JSON of every command against the schema of the docs, and exit code 1 of --fail-if and --fail-under."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from command_line import TRIPLES, table_of
+from torchrankmetrics import Ranks, RankTable
+from torchrankmetrics.cli import main
+
+DOCS = Path(__file__).parents[2] / "docs" / "cli.md"
+TYPES = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "null": type(None)}
+COMMANDS = [
+    "report a.npz b.npz -m mrr,p_mrr --confidence-level 0.9",
+    "report a.npz --by-group -m mrr",
+    "compare a.npz b.npz -m mrr,median_rank",
+    "compare a.npz b.npz --margin 0.1",
+    "compare a.npz b.npz c.npz",
+    "study {model}.npz -m mrr",
+    "study {model}.npz -m mrr --across",
+    "adjust -d nations -m mr --value 2 --view p_value",
+    "datasets nations",
+    "datasets nations -m mrr",
+    "candidates " + " ".join(f"--{name} {name}.tsv" for name in TRIPLES),
+    "metrics",
+]
+
+
+def check(value, schema):
+    """Validate the part of JSON schema that the docs use."""
+    kinds = schema.get("type", [])
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    assert isinstance(value, tuple(TYPES[kind] if kind != "number" else (int, float) for kind in kinds)), value
+    if isinstance(value, list):
+        for item in value:
+            check(item, schema["items"])
+    if isinstance(value, dict):
+        assert set(schema.get("required", ())) <= set(value)
+        for key, part in value.items():
+            assert re.search(schema.get("propertyNames", {}).get("pattern", ""), key), key
+            known = schema.get("properties", {})
+            assert key in known or schema["additionalProperties"], key
+            check(part, known.get(key, schema["additionalProperties"]))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_json_follows_the_schema_of_the_docs(command, cli_folder, capsys):
+    schema = json.loads(re.search(r"```json\n(.*?)```", DOCS.read_text(), re.DOTALL)[1])
+    Path("plain.npz").unlink()
+    table_of(7, 30).save("c.npz")
+    assert main([*command.split(), "-f", "json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    check(found, schema)
+    assert found["rows"]
+    assert (found["tasks"] is not None) == command.startswith(("report", "compare"))
+
+
+@pytest.fixture
+def models(tmp_path, monkeypatch):
+    """A model that is better than another on all tasks, and one that equals the first."""
+    monkeypatch.chdir(tmp_path)
+    for name, rank in (("good", 1), ("same", 1), ("bad", 3)):
+        RankTable.from_ranks(Ranks([rank, rank + 1] * 20, None, 50), sample_id=range(40)).save(f"{name}.npz")
+
+
+@pytest.mark.parametrize(
+    ("command", "reason"),
+    [
+        ("compare bad.npz good.npz --fail-if worse", "a is significantly worse than b in mrr: a - b = -0.4583 ["),
+        ("compare bad.npz good.npz -m mr,mrr --fail-if worse", "b in mr: a - b = +2.0000 [+2.0000, +2.0000]; a is"),
+        ("compare good.npz bad.npz -m mrr,mr --fail-if worse", None),
+        ("compare good.npz same.npz --fail-if worse", None),
+        ("compare good.npz same.npz --fail-if not-better", "a is not significantly better than b in mrr"),
+        ("compare good.npz bad.npz -m mrr,mr --fail-if not-better", None),
+        ("compare good.npz same.npz --fail-if not-equivalent --margin 0.1", None),
+        (
+            "compare good.npz bad.npz --fail-if not-equivalent --margin 0.1",
+            "a is not shown to be equivalent to b in mrr",
+        ),
+        ("report good.npz --fail-under mrr=0.7,amri=0.5", None),
+        (
+            "report good.npz bad.npz -m mr --fail-under mrr=0.5,hits@1=.4",
+            "bad.npz: mrr is 0.291667, below 0.5; bad.npz: h",
+        ),
+    ],
+)
+def test_a_gate_exits_with_1_and_one_line(command, reason, models, capsys):
+    assert main([*command.split(), "-f", "json"]) == (0 if reason is None else 1)
+    out, err = capsys.readouterr()
+    assert json.loads(out)["rows"]
+    failed = [line for line in err.splitlines() if line.startswith("failed: ")]
+    assert len(failed) == (reason is not None)
+    assert reason is None or reason in failed[0]
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("compare good.npz bad.npz --fail-if better", "--fail-if must be one of 'worse', 'not-better'"),
+        (
+            "compare good.npz bad.npz --fail-if not-equivalent",
+            "--fail-if not-equivalent and --margin must be given together",
+        ),
+        ("compare good.npz bad.npz --fail-if worse --margin 1", "--fail-if not-equivalent and --margin must be given"),
+        ("compare good.npz bad.npz same.npz --fail-if worse", "--fail-if would do nothing with three models or more"),
+        ("report good.npz --fail-under mrr", "--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8"),
+        ("report good.npz --fail-under mr=3", "--fail-under must name metrics where higher is better, got 'mr'"),
+    ],
+)
+def test_wrong_gates_are_one_line(command, message, models, capsys):
+    assert main(command.split()) == 2
+    assert message in capsys.readouterr().err
