@@ -33,7 +33,9 @@ def test_values_equal_those_of_trec_eval(names):
     values = evaluate_run(QRELS, RESULTS, names, num_candidates=len(CORPUS))
     evaluator = pytrec_eval.RelevanceEvaluator(QRELS, {"ndcg_cut.10", "map_cut.100", "recall.100", "P.10"})
     queries = evaluator.evaluate(RESULTS).values()
-    theirs = [np.mean([query[name] for query in queries]) for name in ("ndcg_cut_10", "map_cut_100", "recall_100", "P_10")]
+    theirs = [
+        np.mean([query[name] for query in queries]) for name in ("ndcg_cut_10", "map_cut_100", "recall_100", "P_10")
+    ]
     assert list(values.values()) == pytest.approx(theirs)
 
 

@@ -36,10 +36,18 @@ class TwoTower(pl.LightningModule):
 def fit(callback):
     torch.manual_seed(0)
     users, items = torch.arange(30).repeat(4), torch.randint(40, (120,))
-    data = [torch.utils.data.TensorDataset(users[:90], items[:90]), torch.utils.data.TensorDataset(users[90:], items[90:])]
+    data = [
+        torch.utils.data.TensorDataset(users[:90], items[:90]),
+        torch.utils.data.TensorDataset(users[90:], items[90:]),
+    ]
     model, quiet = TwoTower(), dict.fromkeys(("logger", "enable_progress_bar", "enable_model_summary"), False)
     trainer = pl.Trainer(
-        accelerator="cpu", max_epochs=4, callbacks=[callback], enable_checkpointing=False, num_sanity_val_steps=0, **quiet
+        accelerator="cpu",
+        max_epochs=4,
+        callbacks=[callback],
+        enable_checkpointing=False,
+        num_sanity_val_steps=0,
+        **quiet,
     )
     trainer.fit(model, *(torch.utils.data.DataLoader(part, batch_size=16) for part in data))
     with torch.no_grad():

@@ -36,7 +36,9 @@ def as_mask(items):
     return mask
 
 
-@pytest.mark.parametrize("form", [list, as_mask, lambda items: [set(row) for row in items]], ids=["lists", "mask", "sets"])
+@pytest.mark.parametrize(
+    "form", [list, as_mask, lambda items: [set(row) for row in items]], ids=["lists", "mask", "sets"]
+)
 def test_held_out_items_among_unseen_items(form):
     assert evaluate(SCORES, form(HELD_OUT), metrics=METRICS, exclude=form(SEEN)) == pytest.approx(reference())
 

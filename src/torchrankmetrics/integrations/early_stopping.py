@@ -3,8 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-from pytorch_lightning import LightningModule, Trainer
-from pytorch_lightning import callbacks as lightning
+from pytorch_lightning import LightningModule, Trainer, callbacks as lightning
 
 from torchrankmetrics.metrics.collection import RankCollection
 
