@@ -32,7 +32,6 @@ from torchrankmetrics.null.p_values import log_p_value, p_value
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
-    pytest.mark.filterwarnings("ignore:so few tasks or clusters:torchrankmetrics.RankMetricWarning"),
 ]
 
 # the same function without the closed forms, and two that have none: a step, and one with another g

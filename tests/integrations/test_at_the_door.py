@@ -182,7 +182,7 @@ def test_top_k_lists_of_pyg():
 
 def test_two_models():
     a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
-    with pytest.warns(RankMetricWarning, match=r"'mrr' .*may well miss") as told:
+    with pytest.warns(RankMetricWarning, match=r"'mrr' .*may be too narrow") as told:
         assert compare(a, b, metric=["mrr"]).rows[0].difference > 0
     assert told[0].filename == __file__
     with pytest.raises(TypeError, match=r"compare\(\).*'metrics'; did you mean 'metric'"):

@@ -44,7 +44,6 @@ class TestTasksWithoutWeight:
         assert len(metric.table()) == 2
 
     @pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning")
-    @pytest.mark.filterwarnings("ignore:so few tasks or clusters:torchrankmetrics.RankMetricWarning")
     def test_such_tasks_are_left_out_of_pairs_with_their_cluster_keys(self):
         ids, weight = [5, 5, 6, 7, 8], [0.0, 1, 1, 1, 1]
         a = RankTable.from_ranks(Ranks([1, 4, 2, 3, 9], None, 50), weight=weight, sample_id=ids)

@@ -173,23 +173,23 @@ def confidence_intervals(
 
 
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
-    """Warn of the metrics whose error rests on too few tasks or clusters."""
-    few = {key: number for key, number in effective_tasks.items() if number < LEAST_EFFECTIVE_TASKS}
+    """Warn of metrics whose standard error depends on too few tasks or clusters."""
+    few = [
+        f"{shown(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
+        for key, number in effective_tasks.items()
+        if number < LEAST_EFFECTIVE_TASKS
+    ]
     if few:
-        told = ", ".join(
-            f"{shown(key)} (on {number:.1f})" if number else f"{shown(key)} (no spread at all)"
-            for key, number in few.items()
-        )
         warn(
-            f"the interval of {told} may well miss: its error rests on fewer than {LEAST_EFFECTIVE_TASKS:g} tasks or "
-            "clusters. A few ranks of a long tail make up such a mean, and those that the sample lacks are not in it: "
-            "use more tasks, or a metric that the tail does not rule, such as hits@10"
+            f"the interval of {', '.join(few)} may be too narrow: fewer than {LEAST_EFFECTIVE_TASKS:g} tasks or "
+            "clusters, for example of very large ranks, determine its standard error. Use more tasks, or a metric that "
+            "depends less on large ranks, such as hits@10"
         )
 
 
 def in_clusters(number: int, effective: float | None) -> str:
-    """Say how many clusters there are, and how many of equal size they are worth."""
-    return f" in {number} clusters (worth {effective:.0f} of equal size)"
+    """Describe the number of clusters, and the effective one."""
+    return f" in {number} clusters (effective number {effective:.0f})"
 
 
 def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:

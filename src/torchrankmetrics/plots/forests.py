@@ -137,7 +137,7 @@ def group_differences(
     if not kept:
         raise ValueError("no group has two tasks to compare the models on")
     pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in kept]
-    found = [one.runs.difference(confidence_level, 2000, 9999, 0)[0] for one in pairs]
+    found = [one.difference(confidence_level, 2000, 9999, 0) for one in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
     rows = np.arange(len(kept))
     ends = np.array(
@@ -148,7 +148,7 @@ def group_differences(
     ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
-        ax.plot(pair.difference, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
+        ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
         text = f"{pair.num_tasks}" if narrow else f"{pair.num_tasks} tasks"
         ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
     ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.sample import RankSample, Sample
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.seeds import SeededModels, smooth_of
+from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.shares import share_difference_p_value
 from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
 from torchrankmetrics.inference.units import units_of
@@ -167,7 +167,7 @@ def _seeded(models: list[list[LoadedRun]], measure: Measure, cluster: str | None
     units = units_of(values, samples[0].weight, samples[0].count, keys)
     if units.size < 2:
         return None
-    return SeededModels(units, tuple(len(runs) for runs in models), smooth_of(measure.definition))
+    return SeededModels(units, tuple(len(runs) for runs in models), measure.definition.g)
 
 
 def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:

@@ -370,7 +370,7 @@ def _p_within(
         values = one.models.value * one.slope * sign  # up to a constant, higher is better
         for i, model in enumerate(one.tested):
             found[key, model, data] = max(
-                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0).below
+                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0)[0]
                 for j in range(len(one.tested))
                 if j != i
             )
