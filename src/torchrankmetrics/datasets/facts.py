@@ -118,7 +118,8 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         nearest = "".join(f"did you mean {name!r}? " for name in near)
         raise ValueError(
             f"unknown dataset {shown(dataset)}: {nearest}its candidate counts are not shipped; "
-            f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, `torchrankmetrics candidates` counts others"
+            f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
+            "`torchrankmetrics candidates` counts others"
         )
     return _load(by_word[word])
 
