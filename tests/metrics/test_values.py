@@ -161,5 +161,5 @@ def test_expected_is_no_rank():
     ranks = np.array([1, 2])
     sample = RankSample(ranks, ranks + 1, ranks + 2)
     for asked in (sample.rank, sample.histogram, partial(sample.histogram, by_candidates=True)):
-        with pytest.raises(ValueError, match="rank_type='expected' is no rank"):
+        with pytest.raises(ValueError, match="got 'expected', which is not a rank"):
             asked("expected")

@@ -102,11 +102,11 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             excluded[:, 0] = False
         target_column, sampled = torch.zeros_like(own), scores.gather(1, candidates)
         ranks = rank_scores(sampled, target_column, exclude=excluded, backend=self.backend)
-        told = torch.zeros_like(own) if ranks.flags is None else ranks.flags
-        return Ranks.trusted(ranks.columns, told | flags.SAMPLED)
+        marks = torch.zeros_like(own) if ranks.flags is None else ranks.flags
+        return Ranks.trusted(ranks.columns, marks | flags.SAMPLED)
 
     def _index(self, triples: Tensor) -> Tensor:
-        """Place of triples (B, 3) among those of the evaluation."""
+        """Return the places of triples (B, 3) among the evaluated triples."""
         key = self._key(triples)
         place = torch.searchsorted(self._keys, key).clamp(max=len(self._keys) - 1)
         new = (self._keys[place] != key) | (triples >= self._sizes).any(1)
@@ -142,7 +142,7 @@ def early_stopping(
 
     Args:
         metric: any name of one that the evaluator computes.
-        evaluator: that of the pipeline; None: one with the default metrics.
+        evaluator: the evaluator of the pipeline; None: one with the default metrics.
         **options: further ``stopper_kwargs``.
 
     Raises:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import told, warn
+from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.analysis import Analysis, Average
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import parse_name
@@ -29,7 +29,7 @@ from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shown
 
 
-class Options(TypedDict, total=False):
+class EvaluateOptions(TypedDict, total=False):
     """Keywords of ``evaluate`` for given ranks."""
 
     side: TaskSide | None
@@ -45,7 +45,7 @@ class Options(TypedDict, total=False):
 
 
 @eager
-@told
+@suggest_keywords
 def evaluate(
     ranks: Numbers | Ranks | RankTable | Predictions | None = None,
     num_candidates: Integers | Target | None = None,

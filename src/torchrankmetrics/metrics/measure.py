@@ -159,7 +159,7 @@ class Measure:
         """Mean and variance of the base value under random ranking."""
         return self.definition.null_moments(sample, self.expectation)
 
-    def seen_as(self, *views: View) -> "Iterator[Measure | None]":
+    def with_views(self, *views: View) -> "Iterator[Measure | None]":
         """Return the metric in other views; None for a view that is undefined or has no expectation."""
         for view in views:
             try:

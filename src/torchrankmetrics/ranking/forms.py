@@ -1,6 +1,6 @@
 """The forms in which `target` and `exclude` name cells of a score matrix, read in one place for both.
 
-The type and the dtype decide the form, never the batch size:
+The type and the dtype decide the form, never the batch size.
 
 | form | meaning |
 |---|---|
