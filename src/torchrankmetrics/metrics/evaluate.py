@@ -110,14 +110,16 @@ def evaluate(
     given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; adjust() and "
-            "PrecomputedExpectation take the name of a dataset"
+            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; write "
+            f"metrics={shown(num_candidates)} for a metric; adjust() and PrecomputedExpectation take names of datasets"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
         raise TypeError(
             "ranks are dicts of dicts, which are qrels and a run: torchrankmetrics.integrations.trec.evaluate_run("
             "qrels, run, metrics, num_candidates=...) takes them"
         )
+    if isinstance(ranks, Mapping):
+        ranks = cast("Predictions | Ranks", getattr(ranks, "ranks", ranks))  # a result of integrations.ogb
     if isinstance(ranks, Mapping):
         negative = cast("Numbers | None", exclude)
         given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None

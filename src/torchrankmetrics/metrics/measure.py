@@ -62,7 +62,10 @@ class Measure:
         definition = self.definition
         if not isinstance(definition, MetricDefinition):
             got = type(definition).__name__
-            raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
+            own = f"; write RankDefinition('my_metric', f={got})" if callable(definition) else ""
+            raise TypeError(
+                f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}{own}"
+            )
         if not isinstance(
             self.expectation, ExactExpectation | ExpectationProvider
         ):  # isinstance of a protocol alone is slow
