@@ -30,7 +30,7 @@ BAD = [
         "max_bytes=5000: if you trust it, allow more (max_bytes=, on",
     ),
     (["report", "train.tsv"], "train.tsv is not a whole RankTable file"),
-    (["report", "zero.npz"], "zero.npz holds no ranking tasks"),
+    (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "none.npz"], "none.npz: No such file"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),
     (["compare", "a.npz", "void"], "void is a directory without files of ranks"),

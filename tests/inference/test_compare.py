@@ -297,7 +297,7 @@ def test_clusters_of_copies_count_once():
         (table(A).compact(), table(B), "a has no sample ids and its rows are sorted or merged"),
         (Ranks(A, None, 40), [], "b is an empty list"),
         ([Ranks(A, None, 40)] * 2, Ranks(B, None, 40), "lists of at least 2 runs"),
-        (Ranks([], None, 40), Ranks([], None, 40), "a holds no ranking tasks"),
+        (Ranks([], None, 40), Ranks([], None, 40), "a contains no ranking tasks"),
     ],
 )
 def test_what_does_not_fit_is_told(a, b, message):

@@ -124,7 +124,7 @@ def test_values_that_the_lists_leave_open_raise():
     known = ["recall@60", "ap@60", "ndcg@10", "hits@10", "z_ap@60", "p_recall@10", "pessimistic_ap", "optimistic_mr"]
     assert len(evaluate_run(qrels, run, known, num_candidates=N)) == len(known)
     for name in ("ap", "mrr", "query_auc", "adjusted_mr", "ndcg", "recall@61"):
-        with pytest.raises(ValueError, match=r"holds 60 documents.*pessimistic_"):
+        with pytest.raises(ValueError, match=r"has 60 documents.*pessimistic_"):
             evaluate_run(qrels, run, [name], num_candidates=N)
     for query, found in run.items():  # lists with all answers tell everything
         found |= {name: -1.0 for name in qrels[query] if name not in found}
@@ -173,7 +173,7 @@ def test_missing_queries_warn():
 @pytest.mark.parametrize(
     ("qrels", "run", "number", "error", "message"),
     [
-        ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' stands in qrels, 'q1' in run"),
+        ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' is in qrels, 'q1' in run"),
         ({"q": {"a": 1}}, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
         (
             {"q": {"a": 1}},
@@ -186,7 +186,7 @@ def test_missing_queries_warn():
         ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
         ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
         ({"q": {"a": 1}}, {"q": {"a": 1.0}}, 0, ValueError, "num_candidates"),
-        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates by query.*'q'"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
 )
 def test_bad_qrels_and_runs_raise(qrels, run, number, error, message):
@@ -206,7 +206,7 @@ def test_files_of_trec_are_read(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        ("q Q0 d 1 3.5 x\nq Q0 d 1 3.5\n", "line 2: 5 fields in the place of 6"),
+        ("q Q0 d 1 3.5 x\nq Q0 d 1 3.5\n", "line 2: 5 fields instead of 6"),
         ("q Q0 d 1 high x\n", "line 1: could not convert"),
         ("q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
     ],

@@ -306,7 +306,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         "gap": (ranked(offset=[0, 5, 9][me]), "leave a gap: process 1 has [5, 9), process 0 [0, 4)"),
         "no first": (ranked(offset=[1, 5, 9][me]), "leave a gap: process 0 has [1, 5), and no process those before"),
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
-        "number": (on(1, num_candidates=13), "num_candidates must be that of all slices"),
+        "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "negative": (on(1, offset=-1), "offset must be an int of at least 0"),
         "beyond int64": (on(1, num_candidates=1 << 70), "num_candidates must be an int"),
         "none at all": (ranked(candidates=candidates[:0]), "must hold from 1 to"),

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.candidates import (
     IntArray,
     distinct_rows,
     in_range,
-    tally,
+    sum_by_value,
 )
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
@@ -123,14 +123,16 @@ class RankSample(Sample):
             (rank, num_candidates, weight), count = distinct_rows(columns, self.count)
             return rank, weight * count, num_candidates
         if rank_type == "realistic":  # integers are tallied without a sort
-            doubled, mass = tally(self.optimistic + self.pessimistic, self.mass)
+            doubled, mass = sum_by_value(self.optimistic + self.pessimistic, self.mass)
             return doubled / 2.0, mass, None
-        whole, mass = tally(self._end(rank_type), self.mass)
+        whole, mass = sum_by_value(self._end(rank_type), self.mass)
         return whole.astype(np.float64), mass, None
 
     def _end(self, rank_type: RankType) -> IntArray:
         if rank_type == "expected":
-            raise ValueError("rank_type='expected' is no rank: ask for 'realistic', 'optimistic' or 'pessimistic'")
+            raise ValueError(
+                "rank_type must be 'realistic', 'optimistic' or 'pessimistic', got 'expected', which is not a rank"
+            )
         return self.optimistic if rank_type == "optimistic" else self.pessimistic
 
     @cached_property

@@ -11,7 +11,7 @@ from typing import Any, TypedDict, Unpack, cast, overload
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import FloatArray, IntArray
-from torchrankmetrics.errors import told, warn
+from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.inference.comparison import Comparison, Comparisons, PairwiseComparisons
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.paired import PairedMeasure
@@ -56,7 +56,7 @@ def compare(
     baseline: str | None = ...,
     **options: Unpack[_Options],
 ) -> PairwiseComparisons: ...
-@told
+@suggest_keywords
 def compare(
     a: Models | Mapping[str, Models],
     b: Models | MetricLike | Sequence[MetricLike] | None = None,

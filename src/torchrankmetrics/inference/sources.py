@@ -10,50 +10,40 @@ from torchrankmetrics.table.rank_table import RankTable
 
 @runtime_checkable
 class Collected(Protocol):
-    """A ``RankCollection``, as far as questions about its rows go."""
+    """A ``RankCollection``, without a dependence on its class."""
 
     storage: str
     measures: Mapping[str, Measure]
 
     def table(self) -> RankTable:
         """All rows of all processes, sorted, distinct and counted."""
-        ...
 
     def local_table(self) -> RankTable:
-        """The rows of this process in the order they came; nothing is synchronised."""
-        ...
+        """Rows of this process in input order, without synchronization."""
 
 
 Evaluation = Ranks | RankTable | Collected
 
 
 def check_evaluation(evaluation: object, name: str, instead: str = "") -> None:
-    """Refuse what holds no ranks.
-
-    Raises:
-        TypeError: with the name of the argument and what it may be.
-    """
+    """Raise a TypeError unless an argument contains ranks; ``instead``: further allowed types."""
     if not isinstance(evaluation, Ranks | RankTable | Collected):
         raise TypeError(
             f"{name} must be a RankTable, a RankCollection or Ranks{instead}, got {type(evaluation).__name__}; "
-            "ranks go in as Ranks(ranks, None, num_candidates)"
+            "pass ranks as Ranks(ranks, None, num_candidates)"
         )
 
 
 def check_complete(table: RankTable, name: object) -> None:
-    """Refuse a table without tasks, or of some of the tasks only.
-
-    Raises:
-        ValueError: with the name of the table.
-    """
+    """Raise a ValueError for a table without tasks, or of a sequential evaluation."""
     if not table.num_tasks:
-        raise ValueError(f"{name} holds no ranking tasks")
+        raise ValueError(f"{name} contains no ranking tasks")
     if table.is_partial:
-        raise ValueError(f"{name} is a sample of the tasks that ended where something was decided: rank all of them")
+        raise ValueError(f"{name} is the sample of a sequential evaluation: rank all tasks")
 
 
 def as_table(evaluation: Evaluation) -> RankTable:
-    """All ranks of an evaluation; a collection synchronises."""
+    """Return all ranks of an evaluation; a collection is synchronized."""
     if isinstance(evaluation, Ranks):
         return RankTable.from_ranks(evaluation)
     return evaluation if isinstance(evaluation, RankTable) else evaluation.table()

@@ -103,11 +103,11 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
             exclude = exclude.gather(1, candidates)
             exclude[:, 0] = False
         ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=exclude, backend=self.backend)
-        found = torch.zeros_like(own) if ranks.flags is None else ranks.flags
-        return Ranks.trusted(ranks.columns, found | flags.SAMPLED)
+        marks = torch.zeros_like(own) if ranks.flags is None else ranks.flags
+        return Ranks.trusted(ranks.columns, marks | flags.SAMPLED)
 
     def _index(self, triples: Tensor) -> Tensor:
-        """Place of triples (B, 3) among those of the evaluation."""
+        """Return the places of triples (B, 3) among the evaluated triples."""
         key = self._key(triples)
         place = torch.searchsorted(self._keys, key).clamp(max=len(self._keys) - 1)
         new = (self._keys[place] != key) | (triples >= self._sizes).any(1)
@@ -143,7 +143,7 @@ def early_stopping(
 
     Args:
         metric: any name of one that the evaluator computes.
-        evaluator: that of the pipeline; None: one with the default metrics.
+        evaluator: the evaluator of the pipeline; None: one with the default metrics.
         **options: further ``stopper_kwargs``.
 
     Raises:

@@ -244,7 +244,7 @@ def known_triples(*sources: Source) -> KnownTriples:
 
     Raises:
         TypeError: if a source is neither.
-        ValueError: if there is no source, or sources number their entities or relations differently.
+        ValueError: if sources is empty, or sources number their entities or relations differently.
     """
     factories: list[CoreTriplesFactory] = []
     for source in sources:

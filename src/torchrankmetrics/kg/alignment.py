@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm.auto import tqdm
 
-from torchrankmetrics.errors import told
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.kg.known_answers import KnownAnswers
 from torchrankmetrics.kg.loop import LoopOptions, QuerySide
 from torchrankmetrics.kg.scorers import EmbeddingScorer
@@ -21,7 +21,7 @@ from torchrankmetrics.validation import EntitySide, check_choice, shown
 _QUERIES, _SCORES = 4096, 1 << 22
 
 
-@told
+@suggest_keywords
 def rank_alignment(
     pairs: Integers,
     left: Tensor | Array,

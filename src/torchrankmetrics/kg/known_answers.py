@@ -205,7 +205,7 @@ class KnownAnswers:
             return torch.zeros_like(answers, dtype=torch.bool)
         start, length = self._slices(queries)
         slices = ExcludedSlices(self.index.answers, start, length, self.index.longest, self.index.num_answers)
-        return slices.hold(torch.arange(len(answers), device=answers.device), answers)
+        return slices.contain(torch.arange(len(answers), device=answers.device), answers)
 
     def _slices(self, queries: Tensor) -> tuple[Tensor, Tensor]:
         if len(self.index.key) == 0:

@@ -20,7 +20,7 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
-from torchrankmetrics.metrics.views import looks_reversed
+from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
@@ -289,7 +289,7 @@ def warn_of_distances(ranks: Ranks, higher_is_better: bool) -> None:
     number = number.double()
     z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
     index = -2 * surplus / float((number - 1).sum())
-    if looks_reversed(index, z):
+    if is_reversal(index, z):
         question = (
             "are these distances? Then pass higher_is_better=False"
             if higher_is_better

@@ -71,9 +71,8 @@ class Analysis:
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
-                f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
-                "them are not those of all tasks. Ask the SequentialResult, or the table for its summary(); or rank "
-                "all tasks"
+                f"{self.num_partial} ranking tasks are a sample that a sequential test ended: their values are not "
+                "values of all tasks. Use the SequentialResult, or the summary() of the table, or rank all tasks"
             )
         if repeated:
             warn(

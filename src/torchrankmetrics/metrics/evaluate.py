@@ -10,7 +10,7 @@ from torch import Tensor
 
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import told, warn
+from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.analysis import Analysis, Average
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import parse_name
@@ -29,7 +29,7 @@ from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shown
 
 
-class Options(TypedDict, total=False):
+class EvaluateOptions(TypedDict, total=False):
     """Keywords of ``evaluate`` for given ranks."""
 
     side: TaskSide | None
@@ -45,7 +45,7 @@ class Options(TypedDict, total=False):
 
 
 @eager
-@told
+@suggest_keywords
 def evaluate(
     ranks: Numbers | Ranks | RankTable | Predictions | None = None,
     num_candidates: Integers | Target | None = None,
@@ -109,14 +109,16 @@ def evaluate(
     given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; adjust() and "
-            "PrecomputedExpectation take the name of a dataset"
+            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; write "
+            f"metrics={shown(num_candidates)} for a metric; adjust() and PrecomputedExpectation take names of datasets"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
         raise TypeError(
             "ranks are dicts of dicts, which are qrels and a run: torchrankmetrics.integrations.trec.evaluate_run("
             "qrels, run, metrics, num_candidates=...) takes them"
         )
+    if isinstance(ranks, Mapping):
+        ranks = cast("Predictions | Ranks", getattr(ranks, "ranks", ranks))  # a result of integrations.ogb
     if isinstance(ranks, Mapping):
         negative = cast("Numbers | None", exclude)
         given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None

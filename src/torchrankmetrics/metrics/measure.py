@@ -62,7 +62,10 @@ class Measure:
         definition = self.definition
         if not isinstance(definition, MetricDefinition):
             got = type(definition).__name__
-            raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
+            own = f"; write RankDefinition('my_metric', f={got})" if callable(definition) else ""
+            raise TypeError(
+                f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}{own}"
+            )
         if not isinstance(
             self.expectation, ExactExpectation | ExpectationProvider
         ):  # isinstance of a protocol alone is slow
@@ -156,7 +159,7 @@ class Measure:
         """Mean and variance of the base value under random ranking."""
         return self.definition.null_moments(sample, self.expectation)
 
-    def seen_as(self, *views: View) -> "Iterator[Measure | None]":
+    def with_views(self, *views: View) -> "Iterator[Measure | None]":
         """Return the metric in other views; None for a view that is undefined or has no expectation."""
         for view in views:
             try:

@@ -42,7 +42,7 @@ class Ranks:
     """
 
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
-    flags: Tensor | None  # int64 (tasks,), what is wrong with a task; None: nothing
+    flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
     rows: tuple[Tensor, int] | None = None  # (tasks,) row of scores of each task, and their number; None: one task each
 
     def __init__(
@@ -100,19 +100,19 @@ class Ranks:
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
-        draw; MRR and hits have no unbiased correction (docs/protocols.md). Summaries say so: the ranks are marked.
+        draw; MRR and hits have no unbiased correction (docs/protocols.md). The ranks are marked, and summaries note it.
 
         Args:
             positive: (B,) scores of the true candidates, higher is better; or a dict of "y_pred_pos" and "y_pred_neg",
                 as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
-            negatives: same dtype and device: (B, M), those of each positive; (M,), shared by all; or ragged: a list of
+            negatives: same dtype and device: (B, M), one row per positive; (M,), shared by all; or ragged: a list of
                 B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
-            exclude: bool (B, M), True where a negative is none: padding.
+            exclude: bool (B, M), True for entries that are not negatives: padding.
             indexes: (T,) integers, the positive that each flat negative belongs to, in any order.
             backend: as ``rank_scores`` takes it.
 
         Raises:
-            TypeError: if the dtypes differ or are complex, or there are no numbers.
+            TypeError: if the dtypes differ or are complex, or the values are not numbers.
             ValueError: if the shapes do not match, the devices differ, or a dict has other keys.
             IndexError: if indexes are outside [0, B).
 
@@ -123,10 +123,10 @@ class Ranks:
 
         if isinstance(positive, Mapping):
             if negatives is not None:
-                raise ValueError("negatives must not be given beside a dict: it has them already")
+                raise ValueError("negatives must not be given in addition to a dict, which contains them")
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
         if negatives is None:
-            raise TypeError("negatives are missing: pass them beside positive, or both as a dict")
+            raise TypeError("negatives are missing: pass them in addition to positive, or both as a dict")
         counts = count_negatives(positive, negatives, exclude, indexes, backend)
         return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 

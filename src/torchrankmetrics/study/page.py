@@ -42,7 +42,7 @@ class Contents:
         rows: Any = "datasets" if len(self.table.datasets) > len(self.table.models) else "models"
         named = {}
         for one in self.table.measures:
-            part = self.table.only([one]).shown(rows=rows)
+            part = self.table.only([one]).with_layout(rows=rows)
             named[f"values {one.key}"] = replace(part.tabular(), notes=part.legend)
         across = {"averages": self.averages, "ranks": self.ranking, "differences": self.differences}
         named |= {name: table.tabular() for name, table in across.items() if isinstance(table, Rendered)}

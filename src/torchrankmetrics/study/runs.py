@@ -17,8 +17,7 @@ from torchrankmetrics.inference.sources import Collected, as_table, check_comple
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.stored import read_length
+from torchrankmetrics.table.rank_table import RankTable, num_stored_rows
 from torchrankmetrics.validation import shortened, shown
 
 FIELDS = ("dataset", "model", "seed")
@@ -159,7 +158,7 @@ def source_of(ranks: object) -> tuple[RankTable | Path, int]:
         TypeError: if it contains no ranks.
     """
     if isinstance(ranks, str | os.PathLike):
-        return Path(ranks), read_length(Path(ranks))
+        return Path(ranks), num_stored_rows(ranks)
     if isinstance(ranks, RankTable | Ranks | Collected):
         table = as_table(ranks)
     else:  # results of PyKEEN's pipeline, and of its evaluators
@@ -227,7 +226,7 @@ def _digest(rows: Rows) -> str:
 
 
 class DataSet:
-    """The runs of a dataset by model, read and aligned; its errors are those of ``load_run``."""
+    """The runs of a dataset by model, read and aligned; raises as ``load_run``."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.models: dict[str, list[LoadedRun]] = {}

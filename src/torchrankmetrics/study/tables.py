@@ -67,7 +67,7 @@ class StudyTable(Rendered):
         cell = self.cells.get((metric, model, dataset))
         return math.nan if cell is None else cell.value
 
-    def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
+    def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
         """Return the same table, printed with datasets as rows, or without intervals."""
         return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 

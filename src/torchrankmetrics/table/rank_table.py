@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +13,7 @@ from torch import Tensor
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, check_dense
 from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.table import parquet, stored, table_io
+from torchrankmetrics.table import parquet, table_io
 from torchrankmetrics.table.blocks import rows_of
 from torchrankmetrics.table.canonical import canonical_rows
 from torchrankmetrics.table.columns import (
@@ -134,7 +135,10 @@ class RankTable(HasRows):
             OSError: if the file cannot be opened.
             ValueError: if it is empty, damaged, of another kind, of a later version, or too large.
         """
-        return cls(stored.read(path, max_bytes))
+        if parquet.is_folder(path):
+            return cls(parquet.read(path, max_bytes))
+        with Path(path).open("rb") as file:
+            return cls(_format(file).read_opened(file, path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
@@ -145,7 +149,7 @@ class RankTable(HasRows):
             OSError: if the path cannot be written to.
             IndexError, ValueError: for faults that an accelerator could only flag.
         """
-        stored.write(path, self.rows)
+        (parquet if Path(path).suffix == ".parquet" else table_io).write(path, self.rows)
 
     @classmethod
     def from_parquet(
@@ -308,3 +312,22 @@ def _measures(metrics: "Metrics | None") -> "dict[str, Measure]":
 
     selection = Selection("base", "realistic", "both", DEFAULT_EXPECTATION)
     return selection.measures(DEFAULT_METRICS if metrics is None else metrics)
+
+
+def num_stored_rows(path: str | os.PathLike[str]) -> int:
+    """Return the number of rows of a file or a directory, from headers and footers.
+
+    Raises:
+        OSError: if it cannot be opened.
+        ValueError: if it is not a file of ranks.
+    """
+    if parquet.is_folder(path):
+        return parquet.read_length(path)
+    with Path(path).open("rb") as file:
+        module = _format(file)
+        return parquet.read_length(path) if module is parquet else table_io.read_length(file, path)
+
+
+def _format(file: Any) -> Any:
+    """Return the module that reads an open file: the content tells .npz and Parquet apart."""
+    return parquet if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC) else table_io

@@ -115,7 +115,7 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     write_whole(path, content.getvalue())
 
 
-def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
+def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
     """Read the rows of an open file or pipe; pickled objects raise an error.
 
     Raises:
@@ -123,7 +123,15 @@ def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor
     """
     max_bytes = check_int("max_bytes", max_bytes, 1)
     with _members(file, path, max_bytes) as (archive, members):
-        arrays = read_arrays(archive, members, 8 * WIDTH, max_bytes)
+        needed = sum(info.file_size for info in members.values())
+        if needed <= max_bytes:  # else not even the headers are read
+            needed += 8 * WIDTH * max(length(archive, name, info) for name, info in members.items())
+        if needed > max_bytes:
+            raise TooLargeError(str(needed), max_bytes)
+        arrays = {}
+        for name, info in members.items():
+            with archive.open(info) as member:
+                arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
         version = arrays.pop(VERSION_FIELD)
         check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
         return from_arrays(arrays)
@@ -145,9 +153,22 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
 def _members(
     file: BinaryIO, path: str | os.PathLike[str], max_bytes: int
 ) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open a file of ranks, its members checked by name; errors name its path."""
+    """Open a file of ranks and check its members; a pipe is read into memory first. Errors name its path."""
     try:
-        with opened(file, max_bytes) as (archive, members):
+        start = file.read(len(_NPY))
+        if start == _NPY:
+            raise ValueError("it is a single array, not an .npz")
+        if not start.startswith(b"PK"):
+            raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
+        if not file.seekable():
+            content = start + file.read(max_bytes)
+            if len(content) > max_bytes:
+                raise TooLargeError(f"more than {max_bytes}", max_bytes)
+            file = io.BytesIO(content)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        with ZipFile(file) as archive:
+            members = _checked_members(archive, size)
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
@@ -216,7 +237,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 class TooLargeError(ValueError):
-    """What an archive would take is more than the caller allows."""
+    """A file needs more memory than the caller allows."""
 
     def __init__(self, needed: str, max_bytes: int) -> None:
         super().__init__(
@@ -225,69 +246,27 @@ class TooLargeError(ValueError):
         )
 
 
-@contextmanager
-def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open an archive, and give its members by name; a pipe is read into memory first, ``max_bytes`` at most.
-
-    Raises:
-        TooLargeError: if a pipe holds more.
-        ValueError, zipfile.BadZipFile: if it is empty, something else, or claims more than its bytes can hold.
-    """
-    start = file.read(len(_NPY))
-    if start == _NPY:
-        raise ValueError("it is a single array, not an .npz")
-    if not start.startswith(b"PK"):
-        raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
-    if not file.seekable():
-        content = start + file.read(max_bytes)
-        if len(content) > max_bytes:
-            raise TooLargeError(f"more than {max_bytes}", max_bytes)
-        file = io.BytesIO(content)
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    with ZipFile(file) as archive:
-        listed = archive.infolist()
-        members = {info.filename.removesuffix(".npy"): info for info in listed}
-        if len(listed) != len(members):
-            raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
-        for name, info in members.items():
-            # where a length is damaged an entry swallows the next: a column that is lost would silently be a default
-            if _ENTRY in info.extra + info.comment:
-                raise ValueError(f"its directory is damaged after {shown(name)}")
-            if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
-            if info.file_size > _DEFLATE * info.compress_size:
-                raise ValueError(
-                    f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file"
-                )
-        if sum(info.compress_size for info in members.values()) > size:
-            raise ValueError(f"its directory claims more than the {size} bytes of the file")
-        yield archive, members
-
-
-def read_arrays(
-    archive: ZipFile, members: Mapping[str, ZipInfo], row_bytes: int, max_bytes: int
-) -> dict[str, npt.NDArray[Any]]:
-    """Read all members, if they and ``row_bytes`` for each entry of the longest take at most ``max_bytes``.
-
-    Raises:
-        TooLargeError: if they take more.
-        ValueError: if they are no arrays, or would have to be unpickled.
-    """
-    needed = sum(info.file_size for info in members.values())
-    if needed <= max_bytes:  # else not even the headers are read
-        needed += row_bytes * max((length(archive, name, info) for name, info in members.items()), default=0)
-    if needed > max_bytes:
-        raise TooLargeError(str(needed), max_bytes)
-    arrays = {}
+def _checked_members(archive: ZipFile, size: int) -> dict[str, ZipInfo]:
+    """Return the members of an archive of ``size`` bytes by name; ValueError if they claim more than it can contain."""
+    listed = archive.infolist()
+    members = {info.filename.removesuffix(".npy"): info for info in listed}
+    if len(listed) != len(members):
+        raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
     for name, info in members.items():
-        with archive.open(info) as member:
-            arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
-    return arrays
+        # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
+        if _ENTRY in info.extra + info.comment:
+            raise ValueError(f"its directory is damaged after {shown(name)}")
+        if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
+        if info.file_size > _DEFLATE * info.compress_size:
+            raise ValueError(f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file")
+    if sum(info.compress_size for info in members.values()) > size:
+        raise ValueError(f"its directory claims more than the {size} bytes of the file")
+    return members
 
 
 def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
-    """Length of the first axis as the header tells it, if the member has as many bytes as that takes."""
+    """Return the length of the first axis by the header; ValueError if the member has other bytes than it declares."""
     with archive.open(info) as member:
         try:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
