@@ -34,14 +34,13 @@ from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, compare, 
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import hits_at
 from torchrankmetrics.inference.intervals import LEAST_EFFECTIVE_TASKS
-from torchrankmetrics.inference.paired import paired_difference
-from torchrankmetrics.inference.seeds import seeded_difference
+from torchrankmetrics.inference.paired import SignFlipTest
+from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.shares import clopper_pearson, share_difference, share_difference_p_value
 from torchrankmetrics.inference.standard_errors import (
     effective_tasks_of_mean,
     estimate,
     interval_through,
-    mean_limits,
     normal_interval,
     redraws,
     studentised_interval,
@@ -219,7 +218,7 @@ def check(ranks: np.ndarray, key: str, method: Any, low: np.ndarray, high: np.nd
             if key in MEANS:
                 units = units_of(values, ones, ones.astype(np.int64))
                 _, *ends = studentised_interval(units, LEVEL, RESAMPLES, 0)
-                limits = mean_limits(definition, sample)
+                limits = definition.mean_limits(sample)
                 row = interval_through(definition.g, units, 0.0, (ends[0], ends[1]), limits, 0.0)
                 told = effective_tasks_of_mean(definition, units) < LEAST_EFFECTIVE_TASKS
             else:
@@ -272,9 +271,8 @@ def comparisons(pool: np.ndarray, kind: str, size: int, draws: int, rng: np.rand
         for draw, pairs in enumerate(drawn):
             x = f(pairs.astype(np.float64))
             units = units_of(x, ones, counts)
-            one = paired_difference(
-                units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), LEVEL, PERMUTATIONS, draw
-            )
+            test = SignFlipTest(units, x[:, 0] - x[:, 1], definition.g, (limits[0], limits[1]), PERMUTATIONS, draw)
+            one = test.difference(LEVEL)
             if draw < CHECKED:
                 a, b = (Ranks(pairs[:, i].copy(), None, NUM_CANDIDATES) for i in (0, 1))
                 same, told = quietly(partial(compare, a, b, key, permutations=PERMUTATIONS, seed=draw))
@@ -294,17 +292,14 @@ def seeded(name: str, size: int, draws: int) -> Iterator[Row]:
     """Three runs of either model on the same tasks, all six exchangeable on every task."""
     rng = np.random.default_rng([POPULATIONS.index(name), size, 1])
     ones, counts = np.ones(size), np.ones(size, dtype=np.int64)
-    for key, (f, g) in MEANS.items():
+    for key, (f, _) in MEANS.items():
         found = []
         for _ in range(draws):
             shared, own = rng.normal(size=(size, 1)), rng.normal(size=(size, 2 * RUNS))
             x = f(quantile(name, special.ndtr(math.sqrt(0.7) * shared + math.sqrt(0.3) * own)).astype(np.float64))
-
-            def smooth(means: np.ndarray, g: Any = g) -> tuple[np.ndarray, np.ndarray]:
-                return g(means), g(means) if g is np.exp else np.ones_like(means)
-
-            one = seeded_difference(units_of(x, ones, counts), RUNS, smooth, LEVEL)
-            found.append((one.low, one.high, one.p_value))
+            g = parse_name(key).definition.g
+            one = SeededModels(units_of(x, ones, counts), (RUNS, RUNS), g).difference(0, 1, LEVEL)
+            found.append((one.low, one.high, one.p_value_of(0.0)))
         low, high, p_value = np.array(found).T
         yield tally("seeds", key, "t", low, high, 0.0, np.zeros(draws, dtype=bool), p_value)
 

@@ -42,7 +42,7 @@ MUTATIONS = {
     "ties: tie blocks lose their weights": Mutation(
         "return float((blocks.count * blocks.weight * mean).sum() / sample.total)",
         "return float((blocks.count * mean).sum() / sample.total)",
-        "tests/laws/test_laws.py",
+        "tests/invariants/test_invariants.py",
     ),
     "weights: the null variance takes v instead of v squared": Mutation(
         "float((share * counts.weight * variance).sum())",
@@ -52,12 +52,12 @@ MUTATIONS = {
     "views: the adjusted index has the scale of M / E": Mutation(
         "return mean, (best - mean) * (variance != 0)",
         "return mean, mean * (variance != 0)",
-        "tests/laws/test_laws.py",
+        "tests/invariants/test_invariants.py",
     ),
     "p-values: from optimistic ranks": Mutation(
         'float(self._aggregate(sample, "pessimistic")[0])',
         'float(self._aggregate(sample, "optimistic")[0])',
-        "tests/laws/test_p_values.py",
+        "tests/invariants/test_p_values.py",
     ),
     "sync: rows of the other processes are dropped": Mutation(
         "rows = RowBuffer([torch.cat(parts)], self.updates)",
@@ -67,7 +67,7 @@ MUTATIONS = {
     "sync: repeated sample ids count twice": Mutation(
         "return result.T[:, ~repeat].T, int(repeat.sum())",
         "return result, int(repeat.sum())",
-        "tests/metrics/test_sync.py tests/laws/test_laws.py",
+        "tests/metrics/test_sync.py tests/invariants/test_invariants.py",
     ),
     "files: blocks of known triples are not compared with their digests": Mutation(
         "if self._right.all():",

@@ -15,7 +15,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 _LIBRARY = os.path.dirname(__file__) + os.sep
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
-# what other libraries call it
+# names in other libraries
 _WORDS = {
     "exclude": (
         "mask",
@@ -33,11 +33,12 @@ _WORDS = {
     "scores": ("preds", "y_pred", "y_score"),
     "query": ("qids", "query_id", "query_ids"),
     "similarity": ("metric", "distance", "norm"),
+    "num_candidates": ("dataset",),
 }
 _CUT = "a cut is part of a name: metrics=['hits@10', 'ndcg@10']"
 _HIGHER = "of scores higher is better: pass the negative of distances"
 _NEGATIVES = "pass Ranks.from_negatives(dict of y_pred_pos and y_pred_neg)"
-_SAID = {
+_HINTS = {
     "k": _CUT,
     "ks": _CUT,
     "top_k": _CUT,
@@ -51,16 +52,16 @@ _SAID = {
 
 
 class RankMetricWarning(UserWarning):
-    """Told when a number is undefined or rests on damaged input.
+    """Warning that a number is undefined or based on damaged input.
 
-    Such are NaN scores, repeats that differ, sample ids that repeat within one update, and a Numba that cannot be used.
-    Where a process group is initialised, its first process alone tells it.
+    Causes are NaN scores, repeats that differ, sample ids that repeat within one update, and a Numba that cannot be
+    used. If a process group is initialized, only its first process warns.
     """
 
 
 def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
-    """Give a warning to whoever called the library."""
-    if is_told_here():
+    """Warn with the stack level of the library's caller."""
+    if is_rank_zero():
         level, frame = 3, sys._getframe(2)
         # ``eager`` puts a frame of Dynamo between the library and its caller
         while (name := frame.f_code.co_filename).startswith(_LIBRARY) or name.endswith(_DYNAMO):
@@ -70,15 +71,15 @@ def warn(message: str, category: type[Warning] = RankMetricWarning) -> None:
         warnings.warn(message, category, stacklevel=level)
 
 
-def is_told_here() -> bool:
-    """Whether this process speaks for its job: the first of the process group, or one without a group."""
-    distributed: Any = sys.modules.get("torch.distributed")  # who has not imported it is in no process group
+def is_rank_zero() -> bool:
+    """Whether this process is the first of the process group, or has no group."""
+    distributed: Any = sys.modules.get("torch.distributed")  # without this import there is no process group
     if distributed is None or not (distributed.is_available() and distributed.is_initialized()):
         return True
     return bool(distributed.get_rank() == 0)
 
 
-def told(function: Callable[P, R]) -> Callable[P, R]:
+def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
     """Add the keyword that was probably meant to errors of calls that do not fit; a call that fits costs nothing."""
     signature = inspect.signature(function)
     is_method = next(iter(signature.parameters)) == "self"
@@ -92,7 +93,7 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
             try:
                 signature.bind(*args, **kwargs)
             except TypeError as misfit:
-                hint = hint_of(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
+                hint = hint_for(kwargs, known) or (f"it takes {', '.join(known)}" if is_method else "")
                 name = f"{type(args[0]).__name__}." * is_method + function.__name__
                 raise TypeError(f"{name}() {shortened(str(misfit), 200)}{hint and f'; {hint}'}") from None
             raise
@@ -100,14 +101,15 @@ def told(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-def hint_of(given: Iterable[str], parameters: Iterable[str]) -> str:
-    """What to write in the place of the first keyword that a function does not have; "" where nothing is near."""
+def hint_for(given: Iterable[str], parameters: Iterable[str]) -> str:
+    """Return the hint for the first keyword that a function does not have; "" without a similar one."""
     known = list(parameters)
     for key in given:
         if key not in known:
             meant = [name for name, words in _WORDS.items() if key in words and name in known]
-            if meant := meant or ([] if key in _SAID else difflib.get_close_matches(key, known, n=1)):
-                return f"did you mean {meant[0]!r}?{' There True is no candidate' * (meant[0] == 'exclude')}"
-            if key in _SAID:
-                return _SAID[key]
+            if meant := meant or ([] if key in _HINTS else difflib.get_close_matches(key, known, n=1)):
+                note = " There True marks an excluded candidate" * (meant[0] == "exclude")
+                return f"did you mean {meant[0]!r}?{note}"
+            if key in _HINTS:
+                return _HINTS[key]
     return ""

@@ -11,17 +11,17 @@ from contextlib import suppress
 from pathlib import Path
 
 MAX_BYTES = 1 << 30
-"""What a file of ranks may take in memory unless the caller allows more: about 15 million rows."""
+"""Default limit of the memory of a loaded file of ranks: about 15 million rows."""
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes | Iterable[bytes | memoryview]) -> None:
     """Write a file, at once or in parts that are made as they are written, whole or not at all.
 
-    A regular file is replaced and keeps mode and owner; where a symbolic link stands, its target is the file. Pipes and
+    A regular file is replaced and keeps mode and owner; a symbolic link is followed. Pipes and
     character devices are written to, as are the open files of /dev/stdout or /dev/fd/3, at their position.
 
     Raises:
-        OSError: if that cannot be; what stood there is as it was.
+        OSError: if the file cannot be written; an existing file is then unchanged.
     """
     parts = (content,) if isinstance(content, bytes) else content
     descriptor = _descriptor(os.fspath(path))
@@ -56,7 +56,7 @@ def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> No
     if not new:
         os.close(os.open(target, os.O_WRONLY))  # a file that must not be written to must not be replaced either
     try:
-        # nobody may read what the old file hides, not even while it is written
+        # the new file is private until it has the mode of the old one
         with open(os.open(neighbour, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666 if new else 0o600), "wb") as file:
             file.writelines(parts)
             file.flush()
@@ -71,7 +71,7 @@ def _replace(target: Path, parts: Iterable[bytes | memoryview], new: bool) -> No
 
 
 def _descriptor(path: str) -> int | None:
-    """The number of the open file that a path such as /dev/stdout stands for."""
+    """Return the number of the open file that a path such as /dev/stdout names."""
     opened = os.path.realpath("/proc/self/fd")
     for _ in range(40):  # as many links as Linux follows
         folder, name = os.path.split(os.path.abspath(path))

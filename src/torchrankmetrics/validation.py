@@ -10,12 +10,12 @@ Choice = TypeVar("Choice")
 
 
 def shortened(text: str, most: int = 80) -> str:
-    """Text for a message: "..." replaces the end of a long one."""
+    """Shorten a text for a message: "..." replaces the end of a long one."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def shown(value: object) -> str:
-    """Value of a user or a file for a message, 80 characters at most.
+    """Format a value for a message, with 80 characters at most.
 
     >>> shown("a" * 10**6) == "'" + "a" * 76 + "..."
     True
@@ -27,7 +27,7 @@ def check_choice(name: str, value: object, choices: Iterable[Choice]) -> Choice:
     """Read an option that is one of some choices.
 
     Raises:
-        ValueError: if it is none of them.
+        ValueError: if it is not one of them.
     """
     for choice in choices:
         if value == choice:
@@ -55,14 +55,14 @@ def check_int(name: str, value: object, least: int, below: int | None = None) ->
 
 
 def is_int(value: object) -> TypeGuard[int]:
-    """Whether a value is one integer, NumPy's too, and no bool."""
+    """Whether a value is one integer, NumPy's too, and not a bool."""
     return isinstance(value, int | Integral) and not isinstance(value, bool)
 
 
 def one_number(value: object) -> float | None:
-    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None if it is none.
+    """Read one real number, Python's or NumPy's, or an array or a tensor without dimensions; None for other values.
 
-    Bools are none. Python's numbers stay what they are.
+    Bools are not numbers. Python's numbers are returned unchanged.
 
     >>> import numpy as np
     >>> one_number(np.float32(0.5)), one_number(np.array(2)), one_number(3), one_number("3"), one_number([3])
@@ -76,7 +76,7 @@ def one_number(value: object) -> float | None:
 
 
 def check_function(name: str, value: object, takes: str) -> None:
-    """Refuse what cannot be called; ``takes`` says what is expected."""
+    """Raise TypeError if a value cannot be called; ``takes`` describes the expected function."""
     if not callable(value):
         raise TypeError(f"{name} must be a function, {takes}; got {shown(value)} of type {type(value).__name__}")
 

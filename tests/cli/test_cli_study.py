@@ -25,7 +25,7 @@ def test_a_table_for_people_is_that_of_the_study(pattern: str, capsys: pytest.Ca
     arguments = ["study", pattern, "-m", "mrr,hits@3", "--view", "adjusted_index", "--confidence-level", "0.9"]
     arguments += ["--cluster", "sample_id", "--margin", "0.2"]
     assert output(capsys, *arguments) == f"{table}\n"
-    assert output(capsys, *arguments, "--values-only") == table.shown(intervals=False).to_text() + "\n"
+    assert output(capsys, *arguments, "--values-only") == table.with_layout(intervals=False).to_text() + "\n"
     assert output(capsys, *arguments, "--format", "latex") == table.to_latex() + "\n"
     assert output(capsys, *arguments, "--format", "markdown") == table.to_markdown() + "\n"
 

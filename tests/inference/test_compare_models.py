@@ -116,7 +116,7 @@ def test_the_best_is_found_in_the_data_and_pays_for_all_pairs():
     for row in best.rows:
         assert row.p_adjusted == every[(row.metric, *row.models)].p_adjusted
         assert (row.difference > 0) == (row.metric == "mrr")
-    with pytest.raises(ValueError, match="'tie_rate' has no direction, so that no model is the best"):
+    with pytest.raises(ValueError, match="'tie_rate' has no direction, so no model is the best"):
         compare(named, ["mrr", "tie_rate"], baseline="best")
     called = {"best": named["old"], "other": named["ours"], "third": named["theirs"]}
     assert {row.models[0] for row in compare(called, "mrr", baseline="best").rows} == {"best"}  # its name
@@ -148,13 +148,17 @@ def test_names_of_the_models_are_in_every_text():
     ("call", "error", "message"),
     [
         (lambda m: compare(m["ours"]), TypeError, "b is missing: compare"),
-        (lambda m: compare(m, "mr", "hits@3"), TypeError, "beside a dict of models the metric comes second"),
+        (lambda m: compare(m, "mr", "hits@3"), TypeError, "after a dict of models the metric is the second argument"),
         (lambda m: compare({"a": m["ours"]}), ValueError, "models must be at least two, by name; got 'a'"),
         (lambda m: compare({}), ValueError, "models must be at least two, by name; got none"),
         (lambda m: compare(m, []), ValueError, "metric is empty"),
         (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
         (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),
-        (lambda m: compare({**m, "x": 3}), TypeError, "'x' must be a RankTable, a RankCollection or Ranks"),
+        (
+            lambda m: compare({**m, "x": 3}),
+            TypeError,
+            "'x' must be a RankTable, a RankCollection, Ranks or an array of ranks",
+        ),
         (lambda m: compare({**m, "x": [m["old"]] * 2}), ValueError, "all models must be lists .* 'ours' has 1"),
         (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),
         (lambda m: compare(m, "p_mrr"), ValueError, "'p_mrr' cannot be compared"),

@@ -1,4 +1,4 @@
-"""Scores as the fields hold them: dense retrieval and reranking, each in several forms, against plain loops."""
+"""Dense retrieval and reranking, each in several forms of scores, against plain loops."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ METRICS = list(reference_queries.NAMES)
 
 
 @pytest.mark.parametrize("form", ["lists", "pairs", "bool"])
-def test_ranks_of_embeddings_and_chunks_know_their_queries(form):
+def test_ranks_of_embeddings_and_chunks_carry_their_queries(form):
     generator = torch.Generator().manual_seed(0)
     questions = torch.randint(-2, 3, (12, 3), generator=generator).float()  # exact products, many ties
     passages = torch.randint(-2, 3, (40, 3), generator=generator).float()

@@ -12,7 +12,6 @@ import pytest
 import torch
 from hypothesis import given, strategies as st
 from torch.utils.data import DataLoader
-from torchmetrics import MetricCollection
 
 from fuzzing import cases
 from torchrankmetrics import RankCollection
@@ -204,13 +203,6 @@ def test_mlflow_takes_the_values_directly_and_through_lightning(
     assert history == [expected]
     logged = {k: v for k, v in mlflow.get_run(logger.run_id).data.metrics.items() if k.startswith("val/")}
     assert logged == expected
-
-
-def test_lightning_sees_a_collection_of_metrics() -> None:
-    metrics = RankCollection()
-    assert isinstance(metrics, MetricCollection)
-    assert metrics._enable_compute_groups  # otherwise Lightning copies states, and resets are lost
-    assert list(metrics.keys()) == list(dict(metrics.items(copy_state=False)))
 
 
 @cases(60, 2000)

@@ -1,11 +1,10 @@
-"""The evaluator in the place of OGB's: against OGB 1.3.6 where it is installed, and its formulas written out."""
+"""The evaluator that replaces OGB's, against OGB 1.3.6 if it is installed and against the published formulas."""
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
-from sklearn.metrics import roc_auc_score
 
 from reference_ranks import rank
 from torchrankmetrics import RankCollection, RankMetricWarning, Ranks, evaluate
@@ -40,10 +39,10 @@ class TestAgainstOGB:
         assert getattr(ours, "K", None) == getattr(theirs, "K", None)
 
     @pytest.mark.parametrize("name", OGB_METRICS)
-    @pytest.mark.parametrize("negatives", [3, 25, 130])
+    @pytest.mark.parametrize("negatives", [3, 130])
     def test_the_numbers_are_the_same(self, ogb, name, negatives):
         theirs, ours = ogb.Evaluator(name), Evaluator(name)
-        for seed in range(3):
+        for seed in range(2):
             case = problem(seed, negatives=negatives, shared=theirs.eval_metric != "mrr")
             expected, found = theirs.eval(case), ours.eval(case)
             assert list(found) == list(expected)
@@ -100,13 +99,6 @@ def test_published_formulas_of_shared_negatives(positive, negatives, k):
     assert Evaluator("ogbl-vessel").eval(case)["rocauc"] == pytest.approx(sum(pairs) / len(pairs), abs=1e-14)
 
 
-def test_roc_auc_is_that_of_scikit_learn():
-    case = problem(shared=True)
-    labels = np.r_[np.ones(60), np.zeros(40)]
-    expected = roc_auc_score(labels, torch.cat(list(case.values())).numpy())
-    assert Evaluator("ogbl-vessel").eval(numpy(case))["rocauc"] == pytest.approx(expected, rel=1e-14)
-
-
 def test_published_formulas_of_mrr():
     case = problem()
     found = Evaluator("ogbl-wikikg2").eval(case)
@@ -132,7 +124,7 @@ def test_lists_of_batches_join_to_those_of_all():
 
 
 @pytest.mark.parametrize("kind", BY_KIND)
-def test_honest_numbers_stand_beside(kind):
+def test_results_hold_ranks_for_every_other_metric(kind):
     case = problem(shared=kind != "mrr")
     result = Evaluator(BY_KIND[kind]).eval(case)
     collection = RankCollection()
@@ -145,7 +137,7 @@ def test_honest_numbers_stand_beside(kind):
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
-def test_a_constant_scorer_is_chance():
+def test_a_constant_scorer_has_index_zero():
     constant = {"y_pred_pos": torch.zeros(30), "y_pred_neg": torch.zeros(30, 50)}
     result = Evaluator("ogbl-citation2").eval(constant)
     values = result.evaluate(["mrr", "adjusted_mrr"], rank_types=["expected"])
@@ -242,14 +234,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
+def test_bad_input_raises(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call()
-
-
-def test_formats_are_told():
-    assert "'y_pred_neg': (num_negatives,)" in Evaluator("ogbl-ppa").expected_input_format
-    assert "hits@100" in Evaluator("ogbl-ppa").expected_output_format
-    assert "mrr_list" in Evaluator("ogbl-biokg").expected_output_format
-    assert "rocauc" in Evaluator("ogbl-vessel").expected_output_format

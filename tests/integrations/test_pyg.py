@@ -1,4 +1,4 @@
-"""PyG: its models against KGEModel.test() and brute force, its Data, its LinkPred metrics, and the example."""
+"""PyG: models against KGEModel.test() and brute force, Data, LinkPred metrics, the example."""
 
 import re
 
@@ -101,7 +101,7 @@ def predictions(seed, sources=8, destinations=12, k=5, several=True):
 
 @pytest.mark.parametrize("k", [0, 1, 5, 12])
 def test_top_k_is_a_ranking_with_ties_below(k):
-    for seed in range(5):
+    for seed in range(2):
         scores, top, edges = predictions(seed, k=k)
         below = torch.ones_like(scores, dtype=torch.bool).scatter_(1, top, False)
         cut = scores.masked_fill(below, -1).tolist()
@@ -129,12 +129,6 @@ def test_one_edge_a_source_has_the_numbers_of_pyg(k):
         assert found["pessimistic_mrr"] == pytest.approx(mrr, rel=1e-6)
 
 
-def test_edges_of_no_weight_are_no_true_ones():
-    top, edges = torch.tensor([[2, 1, 0]]), torch.tensor([[0, 0, 0], [1, 2, 0]])
-    weighted = ranks_of_predictions(top, edges, 4, edge_label_weight=torch.tensor([1.0, 0.0, 2.0]))
-    assert lines(weighted) == lines(ranks_of_predictions(top, edges[:, [0, 2]], 4)) == [(2, 2, 3), (2, 2, 3)]
-
-
 TOP, EDGES = torch.tensor([[0, 1]]), torch.tensor([[0], [1]])
 BAD = {
     "no source": (lambda: known_triples(), ValueError, "sources is empty"),
@@ -157,12 +151,13 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_bad_input_is_named(case):
+def test_bad_input_raises(case):
     call, error, message = BAD[case]
     with pytest.raises(error, match=message):
         call()
 
 
+@pytest.mark.slow
 def test_example_explains_the_difference(tmp_path):
     printed = fork_script(EXAMPLE, "--dataset", "nations", "--epochs", "2", cwd=tmp_path)
     rows = re.findall(r"^(.{44})((?: +[\d.-]+)+)$", printed, flags=re.MULTILINE)

@@ -1,4 +1,4 @@
-"""What PyKEEN has already: ranks of its evaluators as a RankTable, its triples as KnownTriples."""
+"""Ranks of PyKEEN's evaluators as a RankTable, triples of its datasets as KnownTriples."""
 
 import math
 
@@ -11,22 +11,13 @@ from torchrankmetrics import KnownTriples
 pytest.importorskip("pykeen", reason="PyKEEN 1.11.1 is not installed: pip install 'torchrankmetrics[dev]'")
 
 from pykeen.datasets.inductive import EagerInductiveDataset
-from pykeen.evaluation import ClassificationEvaluator, RankBasedEvaluator, SampledRankBasedEvaluator
+from pykeen.evaluation import ClassificationEvaluator, RankBasedEvaluator
 from pykeen.triples import TriplesFactory
 
 from torchrankmetrics.integrations.pykeen import RankCollectionEvaluator, known_triples, rank_table
 
 
-def test_ranks_among_sampled_candidates_are_marked(nations):
-    train, valid, test = splits_of(nations)
-    evaluator = SampledRankBasedEvaluator(nations.testing, num_negatives=5, clear_on_finalize=False)
-    evaluator.evaluate(Lookup(nations), test, additional_filter_triples=[train, valid], **QUIET)
-    table = rank_table(evaluator)
-    assert table.to_numpy()["sampled"].all()
-    assert table.ranks.num_candidates.max() == 6  # PyKEEN filters those that it sampled
-
-
-def test_evaluators_that_hold_no_such_ranks_are_refused(nations):
+def test_evaluators_without_ranks_raise(nations):
     train, valid, test = splits_of(nations)
     evaluator = RankBasedEvaluator()
     evaluator.evaluate(Lookup(nations), test, **QUIET)
@@ -46,7 +37,7 @@ def test_evaluators_that_hold_no_such_ranks_are_refused(nations):
     assert min(part.min() for part in theirs.ranks["head", "pessimistic"]) == 0  # better than the best
     with pytest.raises(ValueError, match="num_candidates must be at least 1"):
         rank_table(theirs, test)
-    with pytest.raises(ValueError, match="no ranks: evaluate first"):
+    with pytest.raises(ValueError, match="no ranks: call evaluate first"):
         RankCollectionEvaluator().finalize()
 
 
@@ -64,7 +55,7 @@ def test_the_table_of_our_evaluator_is_that_of_pykeen(nations):
         rank_table(ours, valid)
 
 
-def test_known_triples_of_an_inductive_data_set_are_those_that_number_its_entities(nations):
+def test_known_triples_of_an_inductive_dataset(nations):
     train, valid, test = splits_of(nations)
     inference, same = nations.training, nations.testing
     ids = {"entity_to_id": nations.entity_to_id, "relation_to_id": nations.relation_to_id}
@@ -99,7 +90,7 @@ def test_known_triples_are_those_of_all_sources_without_inverses(nations):
     assert known_triples(inverse).num_candidates(test, "tail").equal(expected.num_candidates(test, "tail"))
 
 
-def test_sources_that_do_not_fit_are_refused(nations):
+def test_wrong_sources_raise(nations):
     other = TriplesFactory.from_labeled_triples(nations.validation.triples[:, [2, 1, 0]][:50])
     with pytest.raises(ValueError, match="sources must number their triples alike"):
         known_triples(nations.training, other)

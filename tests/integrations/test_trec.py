@@ -1,4 +1,4 @@
-"""Qrels and runs: what the lists tell is what pytrec_eval, ranx and torchmetrics compute, and the rest is refused."""
+"""Qrels and runs against pytrec_eval, ranx and torchmetrics; values that cut lists leave open raise."""
 
 import random
 import re
@@ -51,22 +51,21 @@ def retrieved(seed=0, queries=40, ties=False):
     return qrels, run
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_pytrec_eval_agrees_without_ties(seed):
     peer = pytest.importorskip("pytrec_eval", reason="needs pip install pytrec-eval-terrier")
     qrels, run = retrieved(seed)
-    asked = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10", "map_cut.10", "Rprec"}
-    theirs = peer.RelevanceEvaluator(qrels, asked).evaluate(run).values()
+    measures = {"map", "recip_rank", "P.10", "recall.30", "success.5", "ndcg_cut.10", "map_cut.10", "Rprec"}
+    theirs = peer.RelevanceEvaluator(qrels, measures).evaluate(run).values()
     ours = evaluate_run(qrels, run, list(PYTREC.values()), num_candidates=N)
     for name, key in PYTREC.items():
         assert ours[key] == pytest.approx(np.mean([query[name] for query in theirs]), abs=1e-12), name
 
 
 @pytest.mark.filterwarnings("ignore")  # Numba's, of ranx
-@pytest.mark.parametrize("seed", range(2))
-def test_ranx_agrees_without_ties_and_its_objects_are_taken(seed):
+def test_ranx_agrees_without_ties_and_its_objects_are_accepted():
     peer = pytest.importorskip("ranx", reason="needs pip install ranx")
-    dicts = retrieved(seed)
+    dicts = retrieved(0)
     qrels, run = (
         peer.Qrels({q: {d: g for d, g in found.items() if g} for q, found in dicts[0].items()}),
         peer.Run(dicts[1]),
@@ -105,7 +104,7 @@ def test_torchmetrics_agrees_on_lists_of_all_documents():
 
 
 @pytest.mark.parametrize("rank_type", ["expected", "optimistic", "pessimistic"])
-def test_what_is_not_retrieved_is_one_tie_below_the_list(rank_type):
+def test_documents_outside_the_list_are_one_tie_below_it(rank_type):
     """Against all orders of ties, the documents that no list holds with one score below all."""
     qrels = {"a": {"x": 1, "y": 1, "z": 1}, "b": {"x": 1}}
     run = {"a": {"x": 0.5, "u": 0.5, "v": 0.9}, "b": {"v": 2.0, "x": 1.0}}
@@ -120,26 +119,16 @@ def test_what_is_not_retrieved_is_one_tie_below_the_list(rank_type):
 
 
 @pytest.mark.filterwarnings("ignore:relevant items of one query")
-def test_exactly_what_the_lists_tell_is_given():
+def test_values_that_the_lists_leave_open_raise():
     qrels, run = retrieved(ties=True)
     known = ["recall@60", "ap@60", "ndcg@10", "hits@10", "z_ap@60", "p_recall@10", "pessimistic_ap", "optimistic_mr"]
     assert len(evaluate_run(qrels, run, known, num_candidates=N)) == len(known)
     for name in ("ap", "mrr", "query_auc", "adjusted_mr", "ndcg", "recall@61"):
-        with pytest.raises(ValueError, match=r"holds 60 documents.*pessimistic_"):
+        with pytest.raises(ValueError, match=r"has 60 documents.*pessimistic_"):
             evaluate_run(qrels, run, [name], num_candidates=N)
     for query, found in run.items():  # lists with all answers tell everything
         found |= {name: -1.0 for name in qrels[query] if name not in found}
     assert len(evaluate_run(qrels, run, ["ap", "mrr", "ndcg", "query_auc"], num_candidates=N)) == 4
-
-
-def test_bounds_hold_the_value_of_the_whole_ranking():
-    generator = np.random.default_rng(0)
-    names = [str(j) for j in range(40)]
-    full = {str(i): dict(zip(names, generator.random(40).tolist(), strict=True)) for i in range(20)}
-    qrels = {query: dict.fromkeys(generator.choice(names, 4, replace=False).tolist(), 1) for query in full}
-    cut = {q: dict(sorted(found.items(), key=lambda pair: -pair[1])[:15]) for q, found in full.items()}
-    high, low = evaluate_run(qrels, cut, ["optimistic_ap", "pessimistic_ap"], num_candidates=40).values()
-    assert low < evaluate_run(qrels, full, ["ap"], num_candidates=40)["ap"] < high
 
 
 def test_two_runs_are_compared_query_by_query():
@@ -171,20 +160,20 @@ def test_candidates_by_query():
     assert table.ranks.optimistic.tolist() == [2, 1]
 
 
-def test_queries_that_are_missing_are_told_of():
+def test_missing_queries_warn():
     qrels, run = {"q": {"a": 1}, "p": {"b": 1}, "o": {"c": 0}}, {"q": {"a": 2.0}, "x": {"a": 1.0}}
-    with pytest.warns(RankMetricWarning) as told:
+    with pytest.warns(RankMetricWarning) as warned:
         table = rank_run(qrels, run, num_candidates=9)
-    texts = [str(warning.message) for warning in told]
+    texts = [str(warning.message) for warning in warned]
     assert any(re.search("1 queries have no relevant document.*'o'", text) for text in texts)
     assert any(re.search("1 queries have no list in run.*'p'", text) for text in texts)
     assert table.ranks.pessimistic.tolist() == [9, 1]
 
 
 @pytest.mark.parametrize(
-    ("qrels", "run", "number", "error", "told"),
+    ("qrels", "run", "number", "error", "message"),
     [
-        ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' stands in qrels, 'q1' in run"),
+        ({"1": {"a": 1}}, {"q1": {"a": 1.0}}, 5, ValueError, "no query in common: '1' is in qrels, 'q1' in run"),
         ({"q": {"a": 1}}, {"q": {"a": float("nan")}}, 5, ValueError, "query 'q' that is NaN"),
         (
             {"q": {"a": 1}},
@@ -197,11 +186,11 @@ def test_queries_that_are_missing_are_told_of():
         ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
         ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
         ({"q": {"a": 1}}, {"q": {"a": 1.0}}, 0, ValueError, "num_candidates"),
-        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates by query.*'q'"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
 )
-def test_what_is_no_run_is_refused(qrels, run, number, error, told):
-    with pytest.raises(error, match=told):
+def test_bad_qrels_and_runs_raise(qrels, run, number, error, message):
+    with pytest.raises(error, match=message):
         rank_run(qrels, run, num_candidates=number)
 
 
@@ -215,14 +204,14 @@ def test_files_of_trec_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
-        ("q Q0 d 1 3.5 x\nq Q0 d 1 3.5\n", "line 2: 5 fields in the place of 6"),
+        ("q Q0 d 1 3.5 x\nq Q0 d 1 3.5\n", "line 2: 5 fields instead of 6"),
         ("q Q0 d 1 high x\n", "line 1: could not convert"),
         ("q Q0 d 1 1 x\nq Q0 d 2 2 x\n", "line 2: document 'd' of query 'q' is there already"),
     ],
 )
-def test_the_line_that_is_none_is_told(tmp_path, lines, told):
+def test_bad_lines_raise(tmp_path, lines, message):
     (tmp_path / "run").write_text(lines)
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         read_run(tmp_path / "run")

@@ -53,7 +53,7 @@ RANKS = Ranks([1, 2], [2, 2], 4)
         (lambda: AdjustedMeanRank(view="base"), ValueError, "'amr' has view='normalized', but view='base'"),
         (lambda: RankCollection(["mrr"], compute_groups="mrr"), TypeError, "compute_groups must be a bool or lists"),
         (lambda: RankCollection({"a": "mrr"}, "mr"), ValueError, "a dict of metrics must be the only argument"),
-        (lambda: RankCollection(None, "mr"), ValueError, "metrics is None, which stands for the default ones"),
+        (lambda: RankCollection(None, "mr"), ValueError, "metrics must be names if there are additional metrics"),
         (lambda: MeanRank(view="index"), ValueError, "view must be one of 'base'.*got 'index'"),
         (lambda: MeanRank(rank_type="random"), ValueError, "rank_type must be one of .*got 'random'"),
         (

@@ -1,12 +1,10 @@
 """What the pages say beside their executed blocks: tables, links between them, and pictures that exist."""
 
 import json
-import math
 import re
 from pathlib import Path
 
 import pytest
-import torch
 from test_hoyt_table import DIRECTED, expected_table
 
 from scripts import ROOT, load_script
@@ -67,40 +65,6 @@ def test_the_table_of_blind_scorers_is_that_of_the_results() -> None:
     assert nations["untrained TransE"]["mean_z"] < -7
 
 
-def test_blind_scorers_differ_from_the_null_in_their_spread_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One tail for all queries, each of a relation of its own: a blind scorer ranks it the same everywhere."""
-    monkeypatch.setattr(blind_scorers, "p_value", lambda *_: 0.5)  # not what is asked here, and half a second each
-    entities = torch.arange(1, 21)
-    answer = torch.zeros(20, dtype=torch.int64)
-    splits = [torch.tensor([[0, 0, 20]]), torch.tensor([[20, 0, 20]]), torch.stack([entities, entities, answer], 1)]
-    spread = {}
-    for blind in (False, True):
-        torch.manual_seed(0)
-        source = blind_scorers.queries(splits, blind)
-        row = blind_scorers.measured("", "", [next(source) for _ in range(300)])
-        assert abs(row["mean_z"]) < 5 * row["sd_z"] / math.sqrt(300)
-        spread[blind] = row["sd_z"]
-    assert 0.8 < spread[False] < 1.25
-    assert spread[True] > 2
-
-
-def test_drawing_negatives_keeps_auc_and_is_hypergeometric() -> None:
-    """Sub-samples of one task with two better and one tied among ten: the mean counts, and every count that can be."""
-    full = comparable.Ranks([3] * 4000, [4] * 4000, 11)
-    seen = []
-    comparable_measured, comparable.measured = comparable.measured, seen.append
-    try:
-        comparable.subsampled(full, (6,))
-    finally:
-        comparable.measured = comparable_measured
-    better, tied = seen[0].optimistic - 1, seen[0].pessimistic - seen[0].optimistic
-    assert seen[0].num_candidates.tolist() == [6] * 4000
-    assert set(better.tolist()) == {0, 1, 2}
-    assert set(tied.tolist()) == {0, 1}
-    assert better.double().mean().item() == pytest.approx(2 * 5 / 10, abs=0.04)
-    assert tied.double().mean().item() == pytest.approx(1 * 5 / 10, abs=0.03)
-
-
 def test_every_page_is_in_the_contents() -> None:
     index = (DOCS / "index.md").read_text()
     listed = [line for block in re.findall(r"```\{toctree\}\n(.*?)```", index, re.DOTALL) for line in block.split()]
@@ -143,19 +107,3 @@ def test_numbers_are_shown_in_full(page: Path) -> None:
 )
 def test_numbers_of_pages_are_compared_within_a_share(want: str, got: str, same: bool) -> None:
     assert load_script(ROOT / "conftest.py").Numbers(0.1).check_output(want, got, 0) is same
-
-
-def test_results_become_tables(tmp_path: Path) -> None:
-    results = load_script(DOCS / "results.py")
-    (tmp_path / "results").mkdir()
-    about = "Title.\n\npython -m benchmarks.one [--json PATH]\n"
-    (tmp_path / "one.py").write_text(f'"""{about}"""\nif __name__ == "__main__":\n    ...\n')
-    (tmp_path / "helper.py").write_text('"""Shared by the others."""\n')
-    rows = [{"case": "a|b", "best": 1.23456}, {"case": "c", "other": 3}]
-    (tmp_path / "results" / "one.json").write_text(json.dumps({"machine": {"torch": "2.4"}, "rows": rows}))
-    text = results.sections(tmp_path)
-    assert text.startswith(
-        "## One\n\nTitle.\n\n```text\npython -m benchmarks.one [--json PATH]\n```\n\n`one.json`, torch 2.4"
-    )
-    assert "| case | best | other |\n|---|---|---|\n| a\\|b | 1.235 |  |\n| c |  | 3 |" in text
-    assert "helper" not in text.lower()

@@ -144,6 +144,7 @@ def test_no_file_imports_a_private_name_of_another() -> None:
     assert not private
 
 
+@pytest.mark.slow
 def test_core_runs_without_extras() -> None:
     """Extras are made unimportable, except matplotlib, for which torchmetrics looks itself."""
     code = f"""

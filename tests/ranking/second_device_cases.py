@@ -48,7 +48,6 @@ TAKEN += [torch.uint32, torch.uint64, torch.float8_e4m3fn, torch.float8_e5m2, to
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:the interval of:torchrankmetrics.RankMetricWarning"),
-    pytest.mark.filterwarnings("ignore:so few tasks or clusters:torchrankmetrics.RankMetricWarning"),
 ]
 
 

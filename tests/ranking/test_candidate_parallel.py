@@ -306,7 +306,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         "gap": (ranked(offset=[0, 5, 9][me]), "leave a gap: process 1 has [5, 9), process 0 [0, 4)"),
         "no first": (ranked(offset=[1, 5, 9][me]), "leave a gap: process 0 has [1, 5), and no process those before"),
         "offset of some": (on(2, offset=8), "offset must be given on all processes of process_group or on none"),
-        "number": (on(1, num_candidates=13), "num_candidates must be that of all slices"),
+        "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "negative": (on(1, offset=-1), "offset must be an int of at least 0"),
         "beyond int64": (on(1, num_candidates=1 << 70), "num_candidates must be an int"),
         "none at all": (ranked(candidates=candidates[:0]), "must hold from 1 to"),
@@ -496,6 +496,6 @@ def job_example(folder: str) -> str:
 def test_the_example_gives_the_ranks_of_one_process(pool: WorkerPool, tmp_path: Path) -> None:
     first, *others = pool.run(job_example, [(str(tmp_path),)] * 3)
     assert "998 tasks, 332 of 997 candidates on this process" in first
-    assert "ranks equal those of one process: True" in first
+    assert "ranks equal the ranks of one process: True" in first
     assert others == ["", ""]
     assert not list(tmp_path.iterdir())

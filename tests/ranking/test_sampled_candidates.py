@@ -44,7 +44,7 @@ def test_mrr_and_hits_of_samples_are_not_the_full_ones():
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
 def test_the_printed_tables_say_that_candidates_were_sampled(storage, tmp_path):
-    note = "ranks are among sampled candidates: MRR, hits and the like are not those of the full candidate set"
+    note = "ranks are among sampled candidates: MRR, hits and similar metrics differ from the full candidate set"
     collection = RankCollection(["mrr"], storage=storage)
     collection.update(Ranks([1, 2], None, 5), group=0)
     assert "sampled" not in str(collection.summary())

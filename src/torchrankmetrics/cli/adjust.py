@@ -194,7 +194,7 @@ def metrics_command(form: common.FormatOption = None, output: common.OutputOptio
         measure = as_measure(name.replace("<k>", "10").replace("<p>", "2"))
         kind = "queries" if measure.definition.of_tasks is None else "tasks"
         better = {True: "higher", False: "lower", None: ""}[measure.higher_is_better]
-        views = zip(VIEW_PREFIXES, measure.seen_as(*VIEW_PREFIXES), strict=True)
+        views = zip(VIEW_PREFIXES, measure.with_views(*VIEW_PREFIXES), strict=True)
         rows.append((name, kind, better, " ".join(view for view, one in views if one), " ".join(synonyms)))
     note = (
         "A name may contain side, rank type and view: tail_pessimistic_z_mrr. Views: z_mrr, p_mrr, adjusted_mrr, "

@@ -59,7 +59,7 @@ def study_command(
         else:
             table = study.table(names, margin=margin, **options)
             machine = written in (common.Format.csv, common.Format.json)
-            printed = table.records() if machine else table.shown(intervals=not values_only).tabular()
+            printed = table.records() if machine else table.with_layout(intervals=not values_only).tabular()
             common.emit(printed, form, output, **about)
 
 

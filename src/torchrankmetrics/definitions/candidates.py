@@ -24,7 +24,7 @@ class Moments:
     Attributes:
         mean: E of the metric.
         variance: V >= 0; exactly zero where the metric cannot vary.
-        optimum: the best value with these counts, where that depends on them; None: that of the definition.
+        optimum: the best value with these counts, if it depends on them; None: the definition's optimum.
     """
 
     mean: float
@@ -75,7 +75,7 @@ class CandidateCounts:
         Args:
             num_candidates: (n,) integers N_i >= 1; a ``CandidateCounts`` is returned as it is.
             weight: (n,) weights w_i >= 0, finite, not all zero; None: all equal. A zero weight drops the task.
-            count: (n,) how many tasks each entry stands for; None: one each.
+            count: (n,) number of tasks of each entry; None: one each.
 
         Raises:
             TypeError: if ``num_candidates`` or ``count`` are not integers.
@@ -100,10 +100,10 @@ class CandidateCounts:
         w = None if weight is None else _weights(weight, N)
         used = c > 0 if w is None else (c > 0) & (w > 0)
         if not used.any():
-            raise ValueError("num_candidates is empty: there is no task of positive weight to take an expectation over")
+            raise ValueError("num_candidates is empty: no task has a positive weight")
         N, c = N[used], c[used]
         if w is None or (w := w[used]).min() == w.max():
-            unique, tallied = tally(N, c)
+            unique, tallied = sum_by_value(N, c)
             c = tallied.astype(np.int64)
             return cls(unique, np.full(unique.size, 1.0 / int(c.sum())), c)
         (unique, w), c = distinct_rows((N, in_range(w)), c)
@@ -147,7 +147,7 @@ def by_power_of_two(weight: FloatArray, largest: npt.ArrayLike) -> FloatArray:
     return np.maximum(np.ldexp(weight, -np.frexp(largest)[1]), _FAINT**2)
 
 
-def tally(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
+def sum_by_value(values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, FloatArray]:
     """Find the distinct values, ascending, and the mass of each, added in the order given.
 
     Args:
@@ -191,7 +191,7 @@ def integers(values: npt.ArrayLike, name: str) -> IntArray:
     """Read integers (n,), or one, as int64.
 
     Raises:
-        TypeError: for what is no integer.
+        TypeError: if a value is not an integer.
         ValueError: if they are of another shape, or do not fit.
     """
     if isinstance(values, str):

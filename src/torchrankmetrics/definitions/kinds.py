@@ -113,7 +113,7 @@ class AtMost(KnownTransform):
 class WithCandidates(KnownTransform):
     """(r, N) -> function(r, N): a transform of ranks that depends on the number of candidates of the task too.
 
-    Moments and p-values cost the sum of the distinct N, each tabulated by itself; those of ``AUC`` are closed.
+    Moments and p-values cost the sum of the distinct N, each tabulated by itself; ``AUC`` has closed forms.
 
     Args:
         function: ranks and candidate counts, float64 tensors of one shape, in; a finite float64 tensor of it out.

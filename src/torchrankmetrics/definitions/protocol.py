@@ -170,7 +170,7 @@ class MetricDefinition(ABC, Generic[Own]):
         if rank_type == "expected" and not self.has_expected:
             return f"rank_type='expected' {self._only_means}"
         if view == "p_value" and not self.has_p_value:
-            return f"view='p_value' is not known for {shown(self.name)}: it is no function of a mean of f"
+            return f"view='p_value' is not known for {shown(self.name)}: it is not a function of a mean of f"
         return None
 
     @property

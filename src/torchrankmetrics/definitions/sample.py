@@ -13,11 +13,21 @@ from torchrankmetrics.definitions.candidates import (
     IntArray,
     distinct_rows,
     in_range,
-    tally,
+    sum_by_value,
 )
 
 RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
+
+
+class UnknownCandidatesError(ValueError):
+    """Raised for values that depend on numbers of candidates that are unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it only "
+            "base values such as mrr, mr and hits@10 are known. Pass the numbers of filtered candidates"
+        )
 
 
 class Sample:
@@ -123,14 +133,16 @@ class RankSample(Sample):
             (rank, num_candidates, weight), count = distinct_rows(columns, self.count)
             return rank, weight * count, num_candidates
         if rank_type == "realistic":  # integers are tallied without a sort
-            doubled, mass = tally(self.optimistic + self.pessimistic, self.mass)
+            doubled, mass = sum_by_value(self.optimistic + self.pessimistic, self.mass)
             return doubled / 2.0, mass, None
-        whole, mass = tally(self._end(rank_type), self.mass)
+        whole, mass = sum_by_value(self._end(rank_type), self.mass)
         return whole.astype(np.float64), mass, None
 
     def _end(self, rank_type: RankType) -> IntArray:
         if rank_type == "expected":
-            raise ValueError("rank_type='expected' is no rank: ask for 'realistic', 'optimistic' or 'pessimistic'")
+            raise ValueError(
+                "rank_type must be 'realistic', 'optimistic' or 'pessimistic', got 'expected', which is not a rank"
+            )
         return self.optimistic if rank_type == "optimistic" else self.pessimistic
 
     @cached_property
@@ -161,10 +173,7 @@ class RankSample(Sample):
             ValueError: if they are unknown.
         """
         if self.num_candidates is None:
-            raise ValueError(
-                "num_candidates is needed for every view but 'base', and for metrics that depend on them; pass the "
-                "filtered candidate counts"
-            )
+            raise UnknownCandidatesError
         return self.num_candidates
 
 

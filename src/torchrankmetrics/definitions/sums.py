@@ -105,7 +105,7 @@ class PrefixRule:
             edges.append(max(edges[-1] + 1, int(edges[-1] * ratio)))
         ends = np.unique(np.concatenate([np.arange(head), np.minimum(np.array(edges), top), upper[upper > head]]))
         self.upper = upper
-        self._integers = np.diff(ends)  # that a panel stands for
+        self._integers = np.diff(ends)  # per panel
         self.nodes, self._weights, self._size = panel_rule(ends[:-1] + 1, self._integers)
         self._first = np.cumsum(self._size) - self._size
         self._last = np.searchsorted(ends, upper) - 1  # the panel that ends at N

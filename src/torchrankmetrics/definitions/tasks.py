@@ -34,19 +34,19 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     Args:
         name: canonical name, ``[a-z][a-z0-9_]*``; it becomes the key in logs.
-        f: transform of ranks, a float64 tensor in, a finite float64 tensor of the same shape out; one that depends on
-            the number of candidates too is wrapped in ``WithCandidates``, and its f(1, N) must not depend on N.
+        f: transform of ranks: a float64 tensor in, a finite float64 tensor of the same shape out. If it depends on the
+            number of candidates too, wrap it in ``WithCandidates``; f(1, N) must not depend on N.
         aggregation: how the transformed ranks become one number; means are weighted by v_i = w_i / sum of w.
         g: post-transform of the aggregate.
-        optimum: the value when every rank is 1; None: there is no best value (dispersion, counts).
+        optimum: the value when every rank is 1; None: without a best value (dispersion, counts).
             By default computed from f and g.
         higher_is_better: direction. By default read off f and g at ranks 1 and 2^20; without an optimum: no direction.
         has_null: False if the value under random ranking is not defined by the candidate counts, as always for counts
             and tie rates.
 
     Raises:
-        ValueError: if the name is not a key, the aggregation is unknown, a default cannot be derived because the value
-            at ranks 1 and 2^20 is not finite, or the same, or the best value depends on the number of candidates.
+        ValueError: if the name is not a key or the aggregation is unknown; if a default cannot be derived, because the
+            value at ranks 1 and 2^20 is not finite or the same; if the best value depends on the number of candidates.
 
     Source: Hoyt et al. 2022 (arXiv 2203.07544), section 2, read as transform, aggregation, post-transform.
 
@@ -75,7 +75,14 @@ class RankDefinition(MetricDefinition[RankSample]):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
-            ends = self.g(self.f_at(_FAR)(far_ranks))
+            try:
+                ends = self.g(self.f_at(_FAR)(far_ranks))
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(
+                    f"f of {shown(self.name)} must map a float64 tensor of ranks to a tensor of the same shape, but "
+                    f"raises {str(error)!r}; write functions of torch, such as torch.log2(r), and conditions as "
+                    "torch.where(r <= 10, 1 / r, 0.0)"
+                ) from error
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
                 raise ValueError(
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"
@@ -113,7 +120,7 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     @property
     def is_mean_of_f(self) -> bool:  # type: ignore[override]
-        """Whether the value is the mean of f itself, as that of MR, MRR and hits is."""
+        """Whether the value is the mean of f itself, as for MR, MRR and hits."""
         return self.aggregation == "mean" and known(self.g).is_identity
 
     @property
@@ -171,11 +178,11 @@ class RankDefinition(MetricDefinition[RankSample]):
 
     @cached_property
     def exponents(self) -> tuple[float, float]:
-        """The p and a of a metric (sum of v_i r_i^p)^a; NaN for what is no power."""
+        """The p and a of a metric (sum of v_i r_i^p)^a; NaN if it is not a power."""
         return (known(self.f).exponent, known(self.g).exponent) if self.aggregation == "mean" else (math.nan, math.nan)
 
     def __hash__(self) -> int:
-        return hash(self.name)  # every cache of an evaluation asks; definitions of one name are few
+        return hash(self.name)  # used by every cache; few definitions share a name
 
     def sample(self, rows: SampleSource[Found, Found], side: Side, average: Average) -> Found:
         return rows.sample(side, average, self.min_candidates)
@@ -393,7 +400,7 @@ def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> Fl
         () or (outcomes,) float64.
 
     Raises:
-        ValueError: for counts and the tie rate, which are no functions of the f(r_i).
+        ValueError: for counts and the tie rate, which are not functions of the f(r_i).
     """
     match definition.aggregation:
         case "mean":
@@ -409,5 +416,5 @@ def aggregate(definition: RankDefinition, x: FloatArray, mass: FloatArray) -> Fl
         case "mad":
             return weighted_median(np.abs(x - weighted_median(x, mass)), mass) / _NORMAL_QUARTILE
     raise ValueError(
-        f"{shown(definition.name)} aggregates by {definition.aggregation!r}, which is no function of f(r_i)"
+        f"{shown(definition.name)} aggregates by {definition.aggregation!r}, which is not a function of f(r_i)"
     )

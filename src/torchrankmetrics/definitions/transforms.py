@@ -23,7 +23,7 @@ _MOST_VALUES = 10**9  # of f(r, N), for all distinct N together
 
 
 class KnownTransform:
-    """A transform and what has a closed form for it; the methods here serve any transform.
+    """A transform and its closed forms; the methods here serve any transform.
 
     Attributes:
         exponent: p of x -> x^p; NaN for others.
@@ -35,7 +35,7 @@ class KnownTransform:
         has_limit: its formula holds at infinity too.
         uses_candidates: whether it depends on the number of candidates.
         min_candidates: the fewest candidates with which a task has a value.
-        closed_moments: null moments among N candidates do not depend, to the last bit, on what other N are asked for.
+        closed_moments: null moments among N candidates do not depend on the other N of the call, to the last bit.
     """
 
     __call__: Callable[..., Tensor]
@@ -65,7 +65,7 @@ class KnownTransform:
         return result
 
     def inverse(self, value: float, low: float, high: float) -> float:
-        """The x that has this value; where there is no closed form, sought in [low, high]."""
+        """Return the x that has this value; without a closed form it is searched in [low, high]."""
         from scipy.optimize import brentq
 
         gaps: Callable[[float], float] = lambda x: float(self.values(np.array([x]))[0]) - value  # noqa: E731
@@ -213,8 +213,8 @@ def _too_many(f: KnownTransform, most: str, got: str) -> ValueError:
 def range_moments(values: FloatArray, start: IntArray, stop: IntArray) -> tuple[FloatArray, FloatArray]:
     """Mean and variance of values[start:stop] for many ranges, each not empty: (b,) float64 twice.
 
-    The ranges are merged from nodes of a binary tree over all values, so that nothing cancels, equal values have no
-    variance at all, and the bits of a range do not depend on the other ranges.
+    The ranges are merged from nodes of a binary tree over all values. So nothing cancels, equal values have a variance
+    of exactly zero, and the bits of a range do not depend on the other ranges.
 
     Source: Chan, Golub and LeVeque 1983 (doi:10.1080/00031305.1983.10483115).
     """

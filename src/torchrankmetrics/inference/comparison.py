@@ -3,47 +3,41 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import overload
+from typing import TYPE_CHECKING, overload
 
-import numpy as np
-
-from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.inference.intervals import in_clusters
-from torchrankmetrics.inference.paired import PairedRuns
-from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.seeds import SeedSplit
-from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
-from torchrankmetrics.table.columns import Rows
 from torchrankmetrics.validation import shortened, shown
+
+if TYPE_CHECKING:
+    from torchrankmetrics.inference.seeds import SeedSplit
 
 
 @dataclass(frozen=True)
 class Comparison(Rendered):
-    """Difference a - b of a metric on the same tasks; ``print`` tells it in a line.
+    """Difference a - b of a metric on the same tasks.
 
     Attributes:
         metric: canonical key.
         a: value of the first model; with several seeds, their mean.
-        b: value of the second.
+        b: value of the second model.
         difference: a - b.
         low: lower end of its confidence interval.
         high: upper end.
         confidence_level: in (0, 1).
-        p_value: two-sided, of "no difference"; None for metrics without a test (the median and its kin).
-        p_adjusted: corrected for all that was asked for together: metrics, and pairs of models.
-        test: what gave the p-value.
-        num_tasks: ranking tasks that both models were compared on.
-        num_clusters: independent clusters of them; None: every task on its own.
-        effective_clusters: number of clusters of equal size that would be worth as much.
-        seeds: variance by source, with several seeds.
-        permutations: number of random flips behind the p-value; None: it is exact, or of no permutation test.
-        effective_tasks: number of tasks or clusters that the error of the difference rests on, infinite where none is
-            needed; below 5 the interval misses more often than it says.
-        models: names of the two, if they have some.
-        correction: how p_adjusted was, "Holm" or "max-T".
-        bounded: False if an end of the interval is only what is possible, as no difference there could be rejected.
+        p_value: two-sided, of the hypothesis of no difference; None for metrics without a test, such as the median.
+        p_adjusted: adjusted for all metrics and pairs of models of the call.
+        test: name of the test.
+        num_tasks: number of ranking tasks on which both models were compared.
+        num_clusters: number of their clusters; None: every task is independent.
+        effective_clusters: number of clusters of equal weight with the same information.
+        seeds: variance components, with several seeds.
+        permutations: number of random flips of the permutation test; None: the p-value is exact or of another test.
+        effective_tasks: effective number of tasks or clusters for the standard error, infinite if the method does not
+            depend on it; below 5 the interval misses more often than its confidence level states.
+        models: names of the two models, if they have names.
+        correction: method of p_adjusted, "Holm" or "max-T".
+        bounded: False if the test rejects no difference on one side: that end is the limit of possible values.
     """
 
     metric: str
@@ -59,7 +53,7 @@ class Comparison(Rendered):
     num_tasks: int
     num_clusters: int | None = None
     effective_clusters: float | None = None
-    seeds: SeedSplit | None = None
+    seeds: "SeedSplit | None" = None
     permutations: int | None = None
     effective_tasks: float = math.inf
     bounded: bool = True
@@ -72,7 +66,7 @@ class Comparison(Rendered):
         return self.metric if self.models is None else f"{self.metric}, {self.models[0]} - {self.models[1]}"
 
     def turned(self) -> "Comparison":
-        """The same comparison as b - a."""
+        """Return the comparison as b - a."""
         split = self.seeds and replace(self.seeds, num_seeds=self.seeds.num_seeds[::-1])
         return replace(
             self,
@@ -87,13 +81,13 @@ class Comparison(Rendered):
 
     @property
     def monte_carlo_error(self) -> float | None:
-        """Standard error of the p-value from drawing flips at random; 0 if it is exact, None without a p-value."""
+        """Standard error of the p-value due to random flips; 0 if it is exact, None without a p-value."""
         if self.p_value is None or self.permutations is None:
             return None if self.p_value is None else 0.0
         return math.sqrt(self.p_value * (1 - self.p_value) / self.permutations)
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Columns, cells and notes."""
         return _tabular([self])
 
     def __str__(self) -> str:
@@ -103,7 +97,7 @@ class Comparison(Rendered):
             p = f"p < 1/{self.permutations}" if floor else f"p = {self.p_value:.2g}"
         if self.permutations is not None:
             test += f", {self.permutations} flips"
-            # at the floor nothing was reached, and the error would be made up
+            # no random flip reached the observed sum: the error cannot be estimated
             p += "" if floor else f" ± {self.monte_carlo_error:.1g}"
         if self.p_value is not None and self.p_adjusted is not None and self.p_adjusted != self.p_value:
             p += f", by {self.correction} {self.p_adjusted:.2g}"
@@ -125,7 +119,7 @@ class Comparison(Rendered):
 
 @dataclass(frozen=True)
 class Comparisons(Rendered):
-    """One ``Comparison`` per metric, with p-values adjusted for their number: read ``result["mrr"]``, or print."""
+    """One ``Comparison`` per metric, ``result["mrr"]``; p-values are adjusted for the number of metrics."""
 
     rows: tuple[Comparison, ...]
 
@@ -139,19 +133,19 @@ class Comparisons(Rendered):
         return "\n".join(map(str, self.rows))
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Columns, cells and notes."""
         return _tabular(self.rows)
 
 
 @dataclass(frozen=True)
 class PairwiseComparisons(Rendered):
-    """Comparisons of several models: one per metric and pair, with p-values adjusted for their number; ``print`` it.
+    """Comparisons of several models: one per metric and pair, with p-values adjusted for their number.
 
-    ``result["mrr"]`` has those of a metric, ``result["mrr", "a", "b"]`` the one of two models, as a - b.
+    ``result["mrr"]`` has the comparisons of a metric, ``result["mrr", "a", "b"]`` the one of two models, as a - b.
 
     Attributes:
-        rows: metric by metric.
-        models: their names, in the order given.
+        rows: ordered by metric.
+        models: names in input order.
     """
 
     rows: tuple[Comparison, ...]
@@ -177,7 +171,7 @@ class PairwiseComparisons(Rendered):
         )
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Columns, cells and notes."""
         return _tabular(self.rows)
 
 
@@ -202,59 +196,3 @@ def _tabular(rows: Sequence[Comparison]) -> Tabular:
         adjusted = f"; p_adjusted by {first.correction}" if named else ""
         notes = [f"{first.num_tasks} tasks{clusters}, intervals at {100 * first.confidence_level:g} %{adjusted}"]
     return Tabular(columns, cells, notes)
-
-
-@dataclass(frozen=True, eq=False)
-class PairedMeasure:
-    """Values of two models in the view of a measure, and the runs behind them.
-
-    Attributes:
-        measure: what is compared.
-        runs: the runs of A and of B on the same tasks.
-        used: (m,) int64, a row of each task or query that was measured.
-        a, b: value of either model; of several runs their mean.
-        slope: of the view: what an error of the base value is multiplied by.
-    """
-
-    measure: Measure
-    runs: PairedRuns
-    used: IntArray
-    a: float
-    b: float
-    slope: float
-
-    @property
-    def difference(self) -> float:
-        """A - b."""
-        return self.a - self.b
-
-    @property
-    def num_tasks(self) -> int:
-        """Ranking tasks that both were measured on."""
-        return self.runs.samples[0].num_tasks
-
-
-def paired_measure(measure: Measure, rows: list[Rows], num_a: int, keys: IntArray | None) -> PairedMeasure:
-    """Measure two models on rows of the same tasks.
-
-    Args:
-        measure: what is asked.
-        rows: of every run, in one order of tasks, the runs of A first.
-        num_a: how many runs are of A.
-        keys: cluster of each task; None: each on its own.
-
-    Raises:
-        ValueError: without tasks on the side that is asked for.
-    """
-    samples, used = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
-    if not len(used):
-        side = "" if measure.side == "both" else f" of side {measure.side!r}"
-        raise ValueError(f"no tasks{side} to compare {shown(measure.definition.name)} on")
-    values = [measure.definition.value(sample, measure.rank_type) for sample in samples]
-    slope = 1.0
-    if measure.view != "base":
-        moments = measure.moments(samples[0])
-        values = [apply_view(measure.definition, measure.view, value, moments) for value in values]
-        slope = view_slope(measure.definition, measure.view, moments)
-    runs = PairedRuns(measure.definition, measure.rank_type, samples, num_a, None if keys is None else keys[used])
-    return PairedMeasure(measure, runs, used, float(np.mean(values[:num_a])), float(np.mean(values[num_a:])), slope)

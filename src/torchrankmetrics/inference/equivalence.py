@@ -14,20 +14,21 @@ from torchrankmetrics.validation import check_int, one_number, shown
 
 @dataclass(frozen=True)
 class Equivalence:
-    """Difference a - b of a metric on the same tasks, against a margin; ``print`` tells it in a line.
+    """Difference a - b of a metric on the same tasks, compared with a margin.
 
     Attributes:
         metric: canonical key.
         a, b: values of the two models; with several seeds, their means.
         difference: a - b.
-        margin: what counts as no difference, > 0, in the units of the metric.
-        low, high: interval of level 2 confidence_level - 1, which two one-sided tests at 1 - confidence_level go with.
+        margin: largest difference that does not matter, > 0, in units of the metric.
+        low, high: interval of level 2 confidence_level - 1, which corresponds to two one-sided tests at
+            1 - confidence_level.
         confidence_level: in (0, 1).
-        p_equivalent: of "the difference is at least the margin, in one direction or the other".
-        p_not_worse: of "a is worse than b by the margin or more"; small: a is not inferior.
-        p_not_better: of "a is better than b by the margin or more".
-        test: what gave the p-values.
-        num_tasks: ranking tasks that both models were compared on.
+        p_equivalent: of the hypothesis that the absolute difference is at least the margin.
+        p_not_worse: of the hypothesis that a is worse than b by the margin or more.
+        p_not_better: of the hypothesis that a is better than b by the margin or more.
+        test: name of the test.
+        num_tasks: number of ranking tasks on which both models were compared.
     """
 
     metric: str
@@ -46,12 +47,12 @@ class Equivalence:
 
     @property
     def equivalent(self) -> bool:
-        """Whether the models are equal to within the margin, at the level."""
+        """Whether the models are equal within the margin, at the confidence level."""
         return self.p_equivalent <= 1 - self.confidence_level + 1e-12
 
     @property
     def not_inferior(self) -> bool:
-        """Whether a is not worse than b by the margin, at the level."""
+        """Whether a is not worse than b by the margin, at the confidence level."""
         return self.p_not_worse <= 1 - self.confidence_level + 1e-12
 
     def __str__(self) -> str:
@@ -69,7 +70,7 @@ class Equivalence:
 
 
 def equivalences(found: Sequence[Equivalence]) -> Tabular:
-    """A table with a row per metric, of the same models and margin."""
+    """Build a table with a row per metric, for the same models and margin."""
     names = ("metric", "a", "b", "difference", "low", "high", "p_equivalent", "p_not_worse", "equivalent", "test")
     headings = {"difference": "a - b", "p_equivalent": "p equivalent", "p_not_worse": "p a not worse"}
     columns = [Column(name, headings.get(name), key=name == "metric") for name in names]
@@ -97,25 +98,25 @@ def equivalence(
     permutations: int = 9999,
     seed: int = 0,
 ) -> Equivalence:
-    """Ask whether two models are equal to within a margin, and whether ``a`` is not inferior to ``b``.
+    """Test whether two models are equal within a margin, and whether ``a`` is not inferior to ``b``.
 
-    Two one-sided tests, each half of the two-sided test that ``compare`` inverts for its interval: so they reject at
-    1 - confidence_level exactly where the interval of level 2 confidence_level - 1 lies on that side of the margin. The
-    margin is to be chosen before the ranks are seen: with one read off them every two models are equivalent.
+    Two one-sided tests, each half of the two-sided test that ``compare`` inverts for its interval. They reject at
+    1 - confidence_level exactly if the interval of level 2 confidence_level - 1 is on that side of the margin. Choose
+    the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
 
     Args:
         a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
         b: the other model, of the same tasks.
         metric: one metric, as in ``compare``.
-        margin: > 0, in the units of the metric in its view.
+        margin: > 0, in units of the metric in its view.
         confidence_level: above 0.5.
-        cluster: what is drawn together, as in ``compare``.
-        n_resamples: of the bootstrap, for the median and its kin.
-        permutations: of the sign-flip test.
-        seed: of both.
+        cluster: unit of resampling, as in ``compare``.
+        n_resamples: number of bootstrap samples, for metrics that are not a function of a mean.
+        permutations: number of flips of the sign-flip test.
+        seed: random seed of both.
 
     Raises:
-        TypeError, ValueError: as ``compare``; for a margin that is no number above 0, or a level of 0.5 or below.
+        TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
 
     Source: Schuirmann 1987 (doi:10.1007/BF01068419).
 
@@ -136,29 +137,32 @@ def equivalence(
     check_int("n_resamples", n_resamples, 100)
     check_int("permutations", permutations, 99)
     found = paired(a, b, metric, cluster)
-    slope = found.slope
+    slope, key = found.slope, found.measure.key
     if math.isnan(slope) or slope == 0:
-        raise ValueError(f"{shown(found.measure.key)} is undefined on these tasks: chance leaves no room")
+        raise ValueError(
+            f"{shown(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
+            "under the null)"
+        )
     draws = (n_resamples, permutations, seed)
-    runs = found.runs
-    interval, _ = runs.difference(2 * confidence_level - 1, *draws)
-    at_lower, at_upper = (runs.p_value_of(end / slope, *draws) for end in (-margin, margin))
-    sides = one_sided(found.difference, margin, at_lower, at_upper)
+    interval = found.difference(2 * confidence_level - 1, *draws)
+    at_lower, at_upper = (found.p_value_of(end / slope, *draws) for end in (-margin, margin))
+    difference = found.a - found.b
+    below, above = one_sided(difference, margin, at_lower, at_upper)
     low, high = sorted((interval.low * slope, interval.high * slope))
+    warn_of_few_tasks({key: interval.effective_tasks})
     higher = found.measure.higher_is_better
-    warn_of_few_tasks({found.measure.key: interval.effective_tasks})
     return Equivalence(
-        metric=found.measure.key,
+        metric=key,
         a=found.a,
         b=found.b,
-        difference=found.difference,
+        difference=difference,
         margin=float(margin),
         low=low,
         high=high,
         confidence_level=confidence_level,
-        p_equivalent=sides.equivalent,
-        p_not_worse=sides.below if higher else sides.above,
-        p_not_better=sides.above if higher else sides.below,
+        p_equivalent=max(below, above),
+        p_not_worse=below if higher else above,
+        p_not_better=above if higher else below,
         test="bootstrap percentiles" if interval.p_value is None else interval.test,
         num_tasks=found.num_tasks,
     )

@@ -13,13 +13,13 @@ _CELLS = 1 << 21
 
 @dataclass(frozen=True, eq=False)
 class SignFlips:
-    """Sums of k columns under the flips of a sign-flip test: enough to test any combination of the columns.
+    """Sums of k columns under the flips of a sign-flip test, which can test any combination of the columns.
 
     Attributes:
         sums: (b, k) float64, one row per flip.
         observed: (k,) float64, the sums without flips.
         size: (k,) float64, sums of absolute values, the scale of rounding.
-        exhaustive: whether the flips are all that tell the first column apart, and not drawn at random.
+        exhaustive: whether the flips are all that change the first column, instead of random ones.
     """
 
     sums: FloatArray
@@ -28,23 +28,23 @@ class SignFlips:
     exhaustive: bool
 
     def p_value(self, line: FloatArray) -> float:
-        """Two-sided p-value in (0, 1] of "the mean of columns @ line is zero"; line is (k,) float64."""
-        # a flip that gives the observed sum counts whatever the order of summation
+        """Two-sided p-value in (0, 1] of a zero mean of columns @ line; line is (k,) float64."""
+        # a flip with the observed sum counts, whatever the rounding
         bar = abs(float(self.observed @ line)) - 1e-12 * float(self.size @ np.abs(line))
         reached = int((np.abs(self.sums @ line) >= bar).sum())
         return reached / len(self.sums) if self.exhaustive else (1 + reached) / (1 + len(self.sums))
 
     def furthest(self, line: FloatArray, move: float, alpha: float) -> float:
-        """Largest t >= 0 at which p of "the mean of columns @ line + t move weight is zero" is above alpha.
+        """Largest t >= 0 with p above alpha for a zero mean of columns @ line + t move weight.
 
-        The last column are the weights (> 0), and columns @ line sum to zero: what is tested grows as t alone does.
-        A flip reaches it up to a t of its own, so the answer is one of these, or infinity.
+        The last column contains the weights (> 0), and columns @ line sums to zero: the observed sum grows with t only.
+        Each flip reaches it up to its own t, so the result is one of these, or infinity.
         """
         total, sums = float(self.observed[-1]), np.sign(move) * (self.sums @ line)
         apart, along = abs(move) * (total - self.sums[:, -1]), abs(move) * (total + self.sums[:, -1])
         with np.errstate(divide="ignore", invalid="ignore"):
             until = np.maximum(sums / apart, -sums / along)
-        # no flip, or all at once: reached by any t
+        # no flip, or all flips: reached by any t
         until[np.minimum(apart, along) <= 1e-12 * abs(move) * total] = np.inf
         number = len(until)
         rank = math.floor(alpha * number) + 1 if self.exhaustive else math.floor(alpha * (number + 1))
@@ -54,19 +54,19 @@ class SignFlips:
 def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> SignFlips:
     """Flip the signs of units, the same for all columns of a unit.
 
-    d_i = v_i (f(r_i^A) - f(r_i^B)) is the share of task i in the difference of two means of f, and the statistic is
-    Student's t. Flips leave the sum of d^2 as it is, and t grows with |sum d| at fixed sum of d^2, so the order of
-    |sum d| is that of |t|, and the studentised p-value is counted from sums. All flips are taken if they are no more
-    than ``permutations`` + 1; else p = (1 + number at least as large) / (1 + permutations), never 0. Exact where d is
-    symmetric (models exchangeable on each task), else asymptotic, thanks to the studentising.
+    d_i = v_i (f(r_i^A) - f(r_i^B)) is the term of task i in the difference of two means of f, and the statistic is
+    Student's t. Flips do not change the sum of d^2, and t grows with |sum d| for a fixed sum of d^2. Therefore the
+    studentized p-value is computed from sums. All flips are used if their number is at most ``permutations`` + 1; else
+    p = (1 + number at least as large) / (1 + permutations). Exact if d is symmetric (models exchangeable on each
+    task), else asymptotic.
 
-    Units where the first column is zero do not change its p-value: they are flipped apart, so that it is the same with
-    and without them.
+    Units with zero in the first column do not change its p-value: they are flipped separately, so that the p-value is
+    the same without them.
 
     Args:
         columns: (u, k) float64, one row per independent task, or sums over clusters.
         permutations: number of random flips.
-        seed: of the random flips.
+        seed: random seed.
 
     Source: Janssen 1997 (doi:10.1016/S0167-7152(97)00043-6); Phipson and Smyth 2010 (doi:10.2202/1544-6115.1585).
 
@@ -74,10 +74,10 @@ def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> 
     0.125
     """
     moved = columns[:, 0] != 0
-    if _affordable(len(columns), permutations):
+    if _is_small(len(columns), permutations):
         moved[:] = True
     first, rest = columns[moved], columns[~moved]
-    exhaustive = _affordable(len(first), permutations)
+    exhaustive = _is_small(len(first), permutations)
     if exhaustive:
         sums = (1 - 2 * ((np.arange(2 ** len(first))[:, None] >> np.arange(len(first))) & 1)) @ first
     else:
@@ -89,12 +89,12 @@ def sign_flips(columns: FloatArray, permutations: int = 9999, seed: int = 0) -> 
     return SignFlips(sums, columns.sum(0), np.abs(columns).sum(0), exhaustive)
 
 
-def _affordable(units: int, permutations: int) -> bool:
+def _is_small(units: int, permutations: int) -> bool:
     return units < 60 and 2**units <= permutations + 1
 
 
 def _random_sums(columns: FloatArray, size: int, rng: np.random.Generator) -> FloatArray:
-    # eight signs are one random byte: the 256 sums of each eight units are added up once
+    # eight signs are one random byte: the 256 sums of eight units are computed once
     eights = np.pad(columns, ((0, -len(columns) % 8), (0, 0))).reshape(-1, 8, columns.shape[1])
     signs = 1 - 2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).astype(np.float64)
     tables = [(eights[:, :, j] @ signs.T).ravel() for j in range(columns.shape[1])]
@@ -110,18 +110,18 @@ def _random_sums(columns: FloatArray, size: int, rng: np.random.Generator) -> Fl
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:
-    """Adjust p-values for being several, by Holm's step-down: the family-wise error stays below the level.
+    """Adjust p-values for multiple testing by Holm's step-down method, which controls the family-wise error rate.
 
-    All of an array are one family: metrics, pairs of models and data sets may be its axes.
+    All entries of an array are one family; its axes may be metrics, pairs of models and datasets.
 
     Args:
-        p_values: of any shape, in [0, 1]; NaN: not tested, and not counted.
+        p_values: of any shape, in [0, 1]; NaN is not tested and not counted.
 
     Returns:
-        float64 of the same shape, none below what was given.
+        float64 of the same shape.
 
     Raises:
-        ValueError: if one is not in [0, 1].
+        ValueError: if a value is not in [0, 1].
 
     Source: Holm 1979 (https://www.jstor.org/stable/4615733).
 
@@ -142,19 +142,18 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
 
 
 def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9999, seed: int = 0) -> FloatArray:
-    """Adjust the sign-flip tests of several mean differences for being several, by step-down max-T.
+    """Adjust the sign-flip tests of several mean differences by step-down max-T.
 
-    All differences of a task, or cluster, change sign together, so that the flips know how they depend on each other,
-    and dependent ones pay less than by Holm. Statistic: |sum d| over the root of the sum of d^2, which orders flips and
-    differences as Student's t does; a difference made by few tasks of a long tail pays more beside others than alone.
-    The family-wise error stays below the level whichever of the differences are zero, in the limit of many tasks; with
-    few where the vector of differences is symmetric.
+    All differences of a task or cluster change sign together. Therefore the flips contain the dependence of the tests,
+    and the adjustment is smaller than Holm's. The statistic |sum d| / sqrt(sum d^2) orders flips and differences as
+    Student's t does. The family-wise error rate is controlled for many tasks, and for few if the vector of differences
+    is symmetric.
 
     Args:
         columns: (u, k) float64, one row per independent task, or sums over clusters.
         lines: (k, m) float64, each difference as a combination of the columns.
-        permutations: number of random flips; all are taken if they are no more than that and one.
-        seed: of the random flips.
+        permutations: number of random flips, as in ``sign_flips``.
+        seed: random seed.
 
     Returns:
         (m,) float64 in (0, 1]; 1 for a difference that is zero on every task.
@@ -167,19 +166,19 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
     """
     flips = sign_flips(columns, permutations, seed)
     each = columns @ lines
-    # a difference that is rounding alone is zero
+    # differences up to rounding are zero
     each[np.abs(each) <= 1e-13 * (np.abs(columns) @ np.abs(lines))] = 0.0
     norm = np.sqrt((each**2).sum(0))
     used = norm > 0
     norm = np.where(used, norm, 1.0)
     observed = np.where(used, np.abs(each.sum(0)) / norm, 0.0)
     statistics = np.where(used, np.abs(flips.sums @ lines) / norm, 0.0)
-    # a flip that gives the observed sum counts whatever the order of summation
+    # a flip with the observed sum counts, whatever the rounding
     bar = np.where(used, observed - 1e-12 * (flips.size @ np.abs(lines)) / norm, 0.0)
     every = flips.exhaustive and len(flips.sums) == 2 ** len(columns)
     order = np.argsort(-observed, kind="stable")
     largest, adjusted = np.zeros(len(statistics)), np.ones(len(observed))
-    for j in order[::-1]:  # against the largest of itself and of those that are less clear
+    for j in order[::-1]:  # against the largest of itself and of less significant ones
         np.maximum(largest, statistics[:, j], out=largest)
         reached = int((largest >= bar[j]).sum())
         adjusted[j] = reached / len(largest) if every else (1 + reached) / (1 + len(largest))
@@ -187,39 +186,21 @@ def max_t_p_values(columns: FloatArray, lines: FloatArray, permutations: int = 9
     return adjusted
 
 
-@dataclass(frozen=True)
-class OneSided:
-    """p-values of the two hypotheses that a difference lies beyond a margin.
-
-    Attributes:
-        below: in (0, 1], of "the difference is -margin or lower"; small: it is above.
-        above: in (0, 1], of "the difference is margin or higher"; small: it is below.
-    """
-
-    below: float
-    above: float
-
-    @property
-    def equivalent(self) -> float:
-        """p-value of "the difference is not within the margin": the larger of the two.
-
-        Source: Schuirmann 1987 (doi:10.1007/BF01068419).
-        """
-        return max(self.below, self.above)
-
-
-def one_sided(difference: float, margin: float, at_lower: float, at_upper: float) -> OneSided:
-    """Halve two-sided p-values of the differences -margin and margin, on the side where the observed one lies.
+def one_sided(difference: float, margin: float, at_lower: float, at_upper: float) -> tuple[float, float]:
+    """Halve two-sided p-values of the differences -margin and margin, on the side of the observed difference.
 
     Args:
         difference: observed.
         margin: > 0.
-        at_lower: two-sided p-value of "the difference is -margin".
-        at_upper: of "the difference is margin".
+        at_lower: two-sided p-value of the difference -margin.
+        at_upper: two-sided p-value of the difference margin.
 
-    >>> one_sided(0.0, 0.1, 0.04, 0.06).equivalent
-    0.03
+    Returns:
+        p-values of "the difference is -margin or lower" and of "the difference is margin or higher".
+
+    >>> one_sided(0.0, 0.1, 0.04, 0.06)
+    (0.02, 0.03)
     """
     below = at_lower / 2 if difference > -margin else 1 - at_lower / 2
     above = at_upper / 2 if difference < margin else 1 - at_upper / 2
-    return OneSided(below, above)
+    return below, above

@@ -9,26 +9,26 @@ from torchrankmetrics.validation import check_int
 
 
 class UnpaddedBatchSampler(BatchSampler):
-    """Deal every sample to exactly one process, in equally many batches on each.
+    """Assign every sample to exactly one process, in equally many batches on each.
 
     torch's ``DistributedSampler`` repeats samples to fill up. Lightning's ``UnrepeatedDistributedSampler`` does not,
     but one process may run a batch more than another: a hang for a model that communicates in its forward pass (FSDP),
     or for ``dist_sync_on_step``. Here neither happens; with ``batch_size=1`` a batch may hold two samples instead.
 
-    The processes are counted when batches are asked for, so that the sampler may be built before there is a group.
+    The processes are counted at the first iteration, so that the sampler may be created before the process group.
 
     Args:
         dataset: anything with a length of at least the number of processes.
         batch_size: samples per batch and process.
-        drop_last: False: every sample is dealt. It is here because trainers pass it.
-        num_replicas: number of processes; None: that of the process group, 1 without one.
-        rank: number of this process; None: that in the process group.
-        sampler: what a trainer puts in with ``use_distributed_sampler=True``: a ``DistributedSampler`` tells the number
-            of processes and that of this one, and its padding stays unused.
+        drop_last: must be False; accepted because trainers pass it.
+        num_replicas: number of processes; None: the size of the process group, 1 without one.
+        rank: number of this process; None: its rank in the process group.
+        sampler: the sampler that a trainer passes with ``use_distributed_sampler=True``. The number of processes and
+            the rank are read from a ``DistributedSampler``; its padding stays unused.
 
     Raises:
-        ValueError: if batch_size or rank is out of range, samples are to be dropped, or, when batches are asked for,
-            there are fewer samples than processes, or several processes but nothing that tells which one this is.
+        ValueError: if batch_size or rank is out of range, or drop_last is True. At the first iteration: if there are
+            fewer samples than processes, or several processes and the rank is unknown.
 
     >>> [list(UnpaddedBatchSampler(range(9), 4, num_replicas=2, rank=rank)) for rank in (0, 1)]
     [[[0, 1], [4, 5]], [[2, 3], [6, 7, 8]]]
@@ -46,8 +46,8 @@ class UnpaddedBatchSampler(BatchSampler):
     ) -> None:
         check_int("batch_size", batch_size, 1)
         if drop_last:
-            raise ValueError("drop_last must be False: every sample is dealt")
-        # trainers rebuild a sampler of their own batches with theirs: as ``sampler``, or in the place of the dataset
+            raise ValueError("drop_last must be False, got True: every sample is assigned to a process")
+        # trainers rebuild the batch sampler with their sampler: as ``sampler``, or instead of the dataset
         counted = dataset if sampler is None else sampler
         if isinstance(counted, DistributedSampler):
             num_replicas = counted.num_replicas if num_replicas is None else num_replicas

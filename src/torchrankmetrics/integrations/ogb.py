@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.errors import warn
-from torchrankmetrics.metrics.evaluate import Options, evaluate
+from torchrankmetrics.metrics.evaluate import EvaluateOptions, evaluate
 from torchrankmetrics.metrics.selection import Metrics
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.negatives import Predictions
@@ -65,7 +65,7 @@ class Evaluator:
             self.K = int(self.eval_metric.removeprefix("hits@"))
 
     def eval(self, input_dict: Predictions, *, backend: str = "auto") -> "Result":
-        """Measure what OGB measures on this data set.
+        """Compute the metrics of OGB for this dataset.
 
         Args:
             input_dict: "y_pred_pos" (B,) and "y_pred_neg", tensors or arrays, higher is better; negatives in every form
@@ -78,8 +78,8 @@ class Evaluator:
             "hits@10_list", "mrr_list".
 
         Raises:
-            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError if there is no positive, or for
-                ROC-AUC no negative.
+            TypeError, ValueError, IndexError: as ``Ranks.from_negatives``; ValueError without positives, or for
+            ROC-AUC without negatives.
         """
         ranks = Ranks.from_negatives(input_dict, backend=backend)
         if not len(ranks):
@@ -118,11 +118,11 @@ class Evaluator:
 
 
 class Result(dict[str, float | Tensor]):
-    """What ``eval`` gives: OGB's dict, and the ranks it was computed from.
+    """Result of ``eval``: OGB's dict, and the ranks it was computed from.
 
     Attributes:
         ranks: ``Ranks`` of the positives, marked as ranks among sampled candidates.
-        eval_metric: that of the evaluator.
+        eval_metric: metric of the evaluator.
     """
 
     def __init__(self, values: Mapping[str, float | Tensor], ranks: Ranks, eval_metric: str) -> None:
@@ -130,7 +130,7 @@ class Result(dict[str, float | Tensor]):
         self.ranks: Ranks = ranks
         self.eval_metric: str = eval_metric
 
-    def evaluate(self, metrics: Metrics | None = None, **options: Unpack[Options]) -> dict[str, float]:
+    def evaluate(self, metrics: Metrics | None = None, **options: Unpack[EvaluateOptions]) -> dict[str, float]:
         """Values of the ranks by canonical key; arguments and errors as ``torchrankmetrics.evaluate``."""
         return evaluate(self.ranks, metrics=metrics, **options)
 

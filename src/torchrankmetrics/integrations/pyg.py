@@ -93,11 +93,11 @@ def known_triples(*sources: Source, num_entities: int | None = None) -> KnownTri
         *sources: each a ``Data`` with edge_index (2, n) and edge_type (n,), ; splits under other
             names are pairs (data.test_edge_index, data.test_edge_type). Also (heads, relations, tails), each (n,), or
             (n, 3) integers.
-        num_entities: number of nodes; None: that of the data, else one more than the largest id.
+        num_entities: number of nodes; None: read from the data, else one more than the largest id.
 
     Raises:
         TypeError: if ids are not integers, or a source is none of these.
-        ValueError: if there is no source, a shape is wrong, or two data have different numbers of nodes.
+        ValueError: if sources is empty, a shape is wrong, or two data have different numbers of nodes.
         IndexError: if an id is negative, or an entity is not below the number of nodes.
 
     >>> known = known_triples((torch.tensor([[0, 0], [1, 2]]), torch.tensor([0, 0])), num_entities=5)

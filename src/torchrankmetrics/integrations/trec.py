@@ -42,17 +42,18 @@ class _Answers(NamedTuple):
 def rank_run(
     qrels: Qrels, run: Run, *, num_candidates: int | Mapping[str, int], relevance_level: int | None = None
 ) -> RankTable:
-    """Ranks of the answers of every query in its list, for any metric and for ``compare``.
+    """Rank the relevant documents of every query in its list, for any metric and for ``compare``.
 
-    A run is a cut list. What it does not hold counts as tied below it, from depth + 1 to the number of candidates, so
-    that values of cuts beyond the list are expectations over the orders of the rest. Documents of one score are tied,
-    where trec_eval sorts them by name. A query without a list is one where nothing was retrieved: a warning tells.
+    A run is a cut list. Documents that it lacks are tied below it, from depth + 1 to the number of candidates. So
+    values of cuts beyond the list are expectations over the orders of the rest. Documents with equal scores are tied;
+    trec_eval sorts them by name. If a query has no list, nothing was retrieved for it, and a warning is issued.
 
     Args:
         qrels: query -> document -> relevance, from 1 on relevant; or an object with ``to_dict``, as ranx has.
         run: query -> document -> score, higher is better; or such an object. Queries that qrels lack are left out.
         num_candidates: documents that could be retrieved, listed or not: the size of the collection; or by query.
-        relevance_level: least grade of an answer; needed if qrels hold grades above 1, for metrics are binary.
+        relevance_level: least grade of a relevant document; required if qrels contain grades above 1, because metrics
+            are binary.
 
     Returns:
         A row per answer. Query ids are places in ``sorted(qrels)``, sample ids count the answers, query by query in
@@ -81,25 +82,26 @@ def evaluate_run(
     views: View | Sequence[View] = ("base",),
     rank_types: RankType | Sequence[RankType] = ("realistic",),
 ) -> dict[str, float]:
-    """Compute what the lists of a run tell, and refuse what depends on documents that they do not hold.
+    """Compute metrics of the lists of a run, if they do not depend on documents that the lists lack.
 
-    ``ap_at_<depth>`` is what trec_eval calls map, ``rr_at_<depth>`` its recip_rank. With ``pessimistic_`` what was not
-    retrieved comes last, which is known of every list; ``optimistic_`` puts it right below the list.
+    ``ap_at_<depth>`` is trec_eval's map, ``rr_at_<depth>`` its recip_rank. ``pessimistic_`` ranks documents that were
+    not retrieved last, ``optimistic_`` right below the list.
 
     Args:
-        qrels: as ``rank_run`` takes it, like what follows.
-        run: as there.
+        qrels: query -> document -> relevance, as in ``rank_run``.
+        run: query -> document -> score, as in ``rank_run``.
         metrics: as in ``RankCollection``.
         num_candidates: as in ``rank_run``.
-        relevance_level: as there.
+        relevance_level: as in ``rank_run``.
         views: as in ``RankCollection``.
-        rank_types: as there.
+        rank_types: as in ``RankCollection``.
 
     Returns:
-        Values by canonical key, means over the queries of qrels that have an answer.
+        Values by canonical key, means over the queries of qrels that have a relevant document.
 
     Raises:
-        TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that the lists do not tell.
+        TypeError, ValueError: as ``rank_run`` and ``evaluate``; ValueError for metrics that depend on documents that
+        the lists lack.
 
     >>> qrels = {"q1": {"a": 1, "d": 1}, "q2": {"b": 1}}
     >>> run = {"q1": {"a": 0.9, "b": 0.5, "c": 0.2}, "q2": {"c": 7.0, "b": 5.0}}
@@ -111,7 +113,7 @@ def evaluate_run(
     answers = _answers(qrels, run, num_candidates, relevance_level)
     values = evaluate(_table(answers), metrics=measures)
     if answers.missed.any():
-        # what is the same wherever the missing answers stand is told by the lists
+        # a value that is the same for the best and the worst places of the missing documents is known
         either = [key for key, measure in measures.items() if measure.rank_type in ("realistic", "expected")]
         best, worst = (Analysis([_table(_placed(answers, last)).rows]) for last in (False, True))
         bounds = {key: [measures[key].value_or_nan(analysis) for analysis in (best, worst)] for key in either}
@@ -119,23 +121,23 @@ def evaluate_run(
             depth = int((answers.low - 1)[answers.missed > 0].min())
             worst_key = replace(measures[unknown[0]], rank_type="pessimistic").key
             raise ValueError(
-                f"{', '.join(map(repr, unknown))} cannot be told from these lists: one that lacks an answer holds "
-                f"{depth} documents. Ask for a cut up to that depth (ap_at_<depth> is trec_eval's map), for "
-                f"{worst_key!r}, where what was not retrieved comes last, or let rank_run give the rows, of which all "
+                f"{', '.join(map(repr, unknown))} cannot be computed from these lists: one that lacks a relevant "
+                f"document has {depth} documents. Use a cut up to that depth (ap_at_<depth> is trec_eval's map), for "
+                f"{worst_key!r}, which ranks documents that were not retrieved last, or the rows of rank_run, whose "
                 "metrics are expectations over the order of the rest"
             )
     return values
 
 
 def read_qrels(path: str | os.PathLike[str]) -> dict[str, dict[str, int]]:
-    """Read a file of lines "query iteration document relevance"; ValueError tells the first line that is not one."""
+    """Read a file of lines "query iteration document relevance"; ValueError names the first other line."""
     return _read(path, 4, lambda parts: (parts[0], parts[2], int(parts[3])))
 
 
 def read_run(path: str | os.PathLike[str]) -> dict[str, dict[str, float]]:
     """Read a file of lines "query Q0 document rank score tag"; the score decides, not the rank, as in trec_eval.
 
-    ValueError tells the first line that is not one.
+    ValueError names the first other line.
     """
     return _read(path, 6, lambda parts: (parts[0], parts[2], float(parts[4])))
 
@@ -149,7 +151,7 @@ def _read(path: str | os.PathLike[str], width: int, read: Any) -> dict[str, dict
                 continue
             try:
                 if len(parts) != width:
-                    raise ValueError(f"{len(parts)} fields in the place of {width}")
+                    raise ValueError(f"{len(parts)} fields instead of {width}")
                 query, document, value = read(parts)
                 if document in found.get(query, ()):
                     raise ValueError(f"document {shown(document)} of query {shown(query)} is there already")
@@ -164,7 +166,7 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
     lists = _as_dict(run, "run")
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {shown(next(iter(relevant)))} stands in qrels, "
+            f"qrels and run have no query in common: {shown(next(iter(relevant)))} is in qrels, "
             f"{shown(next(iter(lists), None))} in run"
         )
     _tell("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
@@ -177,7 +179,10 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
         if relevant[query]:
             total = num_candidates.get(query) if isinstance(num_candidates, Mapping) else num_candidates
             if total is None:
-                raise ValueError(f"num_candidates by query must hold every query of qrels; {shown(query)} is missing")
+                raise ValueError(
+                    "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
+                    f"{shown(query)} is missing"
+                )
             total = check_int("num_candidates", total, 1)
             rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
     return _Answers(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)

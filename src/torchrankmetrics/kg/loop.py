@@ -20,10 +20,11 @@ from torchrankmetrics.errors import warn
 from torchrankmetrics.kg.answers import BestCandidates
 from torchrankmetrics.kg.known_triples import excluded_by, split_facts
 from torchrankmetrics.kg.scorers import EmbeddingScorer, Scores, both_sides, score_queries
-from torchrankmetrics.metrics.views import looks_reversed
+from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.ranking.embeddings import rank_exactly
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
@@ -211,11 +212,19 @@ class QuerySide:
                 joining.size = len(self.score.candidates)
             shard = joining.shard
             excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, self.own.device))
-            ranks, largest, itemsize = (
-                self.score.rank(embedded, target, excluded, options.backend, shard),
-                shard.total,
-                0,
+            ranks = rank_exactly(
+                embedded,
+                self.score.candidates,
+                target,
+                excluded,
+                shard,
+                similarity=self.score.similarity,
+                chunk_size=None,
+                backend=options.backend,
+                is_reused=True,
+                by_query=False,
             )
+            largest, itemsize = shard.total, 0
         else:
             with options.shards.joining() as joining:
                 scores = score_queries(self.score, ids, self.name, options.higher_is_better)
@@ -289,7 +298,7 @@ def warn_of_distances(ranks: Ranks, higher_is_better: bool) -> None:
     number = number.double()
     z = -surplus / float(((number**2 - 1) / 12).sum()) ** 0.5
     index = -2 * surplus / float((number - 1).sum())
-    if looks_reversed(index, z):
+    if is_reversal(index, z):
         question = (
             "are these distances? Then pass higher_is_better=False"
             if higher_is_better

@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.metrics.views import View, apply_view, view_slope
@@ -68,6 +68,7 @@ def adjust(
     view: View = ...,
     expectation: ExpectationProvider | None = ...,
 ) -> Rounded: ...
+@suggest_keywords
 def adjust(
     value: float | str,
     metric: str | RankDefinition,
@@ -83,7 +84,7 @@ def adjust(
         metric: a base metric by name, or a ``RankDefinition``.
         num_candidates: (tasks,) integers N_i: the filtered counts of both sides for filtered results. One int N for all
             tasks is enough for the index and ratio of means of f. A str is the name of a dataset: the filtered test
-            tasks of both sides; ``candidate_counts`` returns those of other splits and sides.
+            tasks of both sides; ``candidate_counts`` returns the counts of other splits and sides.
         view: "adjusted_index", "normalized", "z_score" or "p_value"; a p-value is valid if the value comes from
             pessimistic ranks, or from scores without ties.
         expectation: what gives null moments; None: exact.
@@ -170,7 +171,9 @@ def _read(value: object) -> tuple[float, float]:
         except InvalidOperation:
             digits = Decimal("nan")
         if not digits.is_finite():
-            raise ValueError(f'value must be a number or its digits, such as "0.355"; got {shown(value)}')
+            raise ValueError(
+                f'value must be a number or its digits, such as "0.355" (not in percent); got {shown(value)}'
+            )
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
     if number is None:
@@ -194,7 +197,7 @@ def _check_one_count(definition: RankDefinition, view: View) -> None:
 
 
 def _range(definition: RankDefinition, counts: CandidateCounts) -> tuple[float, float]:
-    """Values when every rank is 1 and when every rank is N; all numbers where there is no best value."""
+    """Values when every rank is 1 and when every rank is N; all numbers without a best value."""
     if definition.optimum is None:
         return 0.0, math.inf
     N = counts.num_candidates

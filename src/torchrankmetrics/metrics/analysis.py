@@ -23,6 +23,8 @@ from torchrankmetrics.table.columns import (
     Columns,
     Rows,
     empty_rows,
+    has_unknown,
+    known_candidates,
     weights,
     without_flag,
     without_queries,
@@ -71,9 +73,8 @@ class Analysis:
         self._warned: set[str] = set()
         if seen & fault.PARTIAL and not partial and self.num_partial:
             raise ValueError(
-                f"{self.num_partial} ranking tasks are of a sample that ended where something was decided: values of "
-                "them are not those of all tasks. Ask the SequentialResult, or the table for its summary(); or rank "
-                "all tasks"
+                f"{self.num_partial} ranking tasks are a sample that a sequential test ended: their values are not "
+                "values of all tasks. Use the SequentialResult, or the summary() of the table, or rank all tasks"
             )
         if repeated:
             warn(
@@ -136,7 +137,7 @@ class Analysis:
     def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
         rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
         if min_candidates > 1:
-            rows = rows[Columns(rows).num_candidates >= min_candidates]
+            rows = rows[known_candidates(rows) >= min_candidates]
         return sample_of(rows, average)
 
     @property
@@ -240,7 +241,8 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     columns = Columns(rows)
     weight = _averaged(weights(rows), columns.count, columns.group, average)
     optimistic, pessimistic, num_candidates = columns.ranks.T
-    return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
+    known = None if has_unknown(num_candidates) else num_candidates
+    return RankSample(optimistic, pessimistic, known, weight, columns.count)
 
 
 def query_sample_of(queries: "QuerySample", average: Average = "micro") -> "QuerySample":

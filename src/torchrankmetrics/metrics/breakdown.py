@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows, in_range, tally
+from torchrankmetrics.definitions.candidates import FloatArray, IntArray, distinct_rows, in_range, sum_by_value
 from torchrankmetrics.definitions.protocol import Side
 from torchrankmetrics.definitions.sample import RankSample, RankType
 from torchrankmetrics.definitions.tasks import RankDefinition
@@ -62,14 +62,14 @@ class Runs:
         return found
 
     def filled(self, values: FloatArray, fill: float) -> FloatArray:
-        """Values of all groups, (size,), from those of the groups that have entries."""
+        """Spread values of the groups that have entries over all groups, (size,)."""
         found = np.full(self.size, fill)
         found[self.present] = values
         return found
 
 
-def _tally(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
-    """Distinct pairs of group and value, in order, and the mass of each, added in the order given."""
+def _sum_by_group(group: IntArray, values: IntArray, mass: npt.NDArray[Any]) -> tuple[IntArray, IntArray, FloatArray]:
+    """Find the distinct pairs of group and value, in order, and the mass of each, added in the order given."""
     span = int(values.max(initial=0)) + 1
     if len(group) and span <= (1 << 62) // (int(group[-1]) + 1):
         order = np.argsort(group * span + values, kind="stable")
@@ -142,10 +142,10 @@ class Groups:
 
     def _sample(self, side: Side, min_candidates: int) -> tuple[RankSample, IntArray]:
         """Tasks of a side with at least so many candidates, group after group, and their groups, from 0."""
-        kept = used(self.rows, side, min_candidates)
-        if (side, min_candidates) != ("both", 1) and kept.all():
+        selected = used(self.rows, side, min_candidates)
+        if (side, min_candidates) != ("both", 1) and selected.all():
             return self._once(self._sample, "both", 1)
-        return sample_of(self.rows.T[:, kept].T), self.index[kept]
+        return sample_of(self.rows.T[:, selected].T), self.index[selected]
 
     def _base(self, definition: RankDefinition, rank_type: RankType, side: Side) -> FloatArray | None:
         """Base value of each group, NaN without tasks; None if each group must be computed separately.
@@ -173,7 +173,7 @@ class Groups:
         if self._once(self._scales_weights, *place):
             return None
         runs, N, weight, count = self._once(self._counts, *place)
-        distinct, _ = tally(N, np.ones(len(N)))
+        distinct, _ = sum_by_value(N, np.ones(len(N)))
         mean, variance = (part[np.searchsorted(distinct, N)] for part in f.null_moments(distinct))
         share = count * weight
         return runs.filled(runs.sums(share * mean), 0.0), runs.filled(runs.sums(share * weight * variance), 0.0)
@@ -196,7 +196,7 @@ class Groups:
             (group, doubled, num_candidates, weight), count = distinct_rows(columns, sample.count)
             mass = np.asarray(weight * count, dtype=np.float64)
         else:
-            group, doubled, mass = _tally(group, doubled, mass)
+            group, doubled, mass = _sum_by_group(group, doubled, mass)
         return Runs(group, len(self.ids)), doubled / 2.0, mass, num_candidates
 
     def _counts(self, side: Side, min_candidates: int) -> tuple[Runs, IntArray, FloatArray, IntArray]:
@@ -205,7 +205,7 @@ class Groups:
         N, weight, count = sample.known_candidates, sample.weight, sample.count
         num_tasks = Runs(group, len(self.ids)).whole_sums(count)
         if weight.min() == weight.max():
-            group, N, tasks = _tally(group, N, count)
+            group, N, tasks = _sum_by_group(group, N, count)
             return Runs(group, len(self.ids)), N, 1.0 / num_tasks[group], tasks.astype(np.int64)
         (group, N, weight), count = distinct_rows((group, N, weight), count)
         runs = Runs(group, len(self.ids))
@@ -224,7 +224,7 @@ class Breakdown(Rendered):
     Attributes:
         columns: names of the columns.
         rows: cells in the order of the columns; NaN where a value has no meaning in its group.
-        notes: what a reader must know, printed below the table.
+        notes: remarks printed below the table.
     """
 
     columns: tuple[str, ...]
@@ -243,7 +243,7 @@ class Breakdown(Rendered):
         """Order the rows by a column, NaN last; equal ones keep their order.
 
         Raises:
-            ValueError: if there is no such column.
+            ValueError: if the column is missing.
         """
         index = self._index(column)
         present = [row for row in self.rows if row[index] == row[index]]  # NaN differs from itself
@@ -269,7 +269,7 @@ def break_down(analysis: Analysis, measures: Iterable[Measure], names: Names) ->
     columns: dict[str, Measure] = {}
     for measure in measures:
         if measure.definition.name != "count":
-            seen = replace(measure, average="micro").seen_as("base", "adjusted_index", "z_score")
+            seen = replace(measure, average="micro").with_views("base", "adjusted_index", "z_score")
             columns |= {view.key: view for view in seen if view is not None and view.key not in columns}
     groups = Groups(analysis)
     ids: list[Cell] = groups.ids.tolist()

@@ -68,8 +68,7 @@ class RankCollection(MetricCollection):
         rank_types: of "realistic", "optimistic", "pessimistic", "expected". p-values are computed from pessimistic
             ranks, whatever the rank type.
         sides: of "both", "head", "tail", "relation"; "both" is the union of the tasks. Others than "both" need ``side``
-            in update. Or two labels of your own that stand for head and tail, for example ("i2t", "t2i"), with or
-            without "both".
+            in update. Or two labels of your own for head and tail, for example ("i2t", "t2i"), with or without "both".
         average: "micro" or "macro", for names without their own.
         expectation: computes null moments; None: exact.
         storage: "ranks" or "counts", as in ``RankMetric``.
@@ -77,7 +76,7 @@ class RankCollection(MetricCollection):
         postfix: after every key.
         compute_groups: a bool or lists of keys, as ``MetricCollection`` takes it, without effect: all members are one
             group, because they share one buffer of rows.
-        **kwargs: those of ``torchmetrics.Metric``, for every member.
+        **kwargs: options of ``torchmetrics.Metric``, for every member.
 
     Raises:
         TypeError: if metrics are of another kind.
@@ -127,7 +126,9 @@ class RankCollection(MetricCollection):
         self._persistent_rows = False
         self._buffer = RowBuffer(merges=storage == "counts")
         if metrics is None and additional_metrics:
-            raise ValueError("metrics is None, which stands for the default ones: pass them by name to add more")
+            raise ValueError(
+                "metrics must be names if there are additional metrics, got None; pass the default metrics by name"
+            )
         self.add_metrics(DEFAULT_METRICS if metrics is None else metrics, *additional_metrics)
         for key in itertools.chain(*compute_groups) if isinstance(compute_groups, list) else ():
             if key not in self._modules:
@@ -265,7 +266,7 @@ class RankCollection(MetricCollection):
     def reset(self) -> None:
         """Remove all ranking tasks."""
         super().reset()
-        self._buffer.empty()  # which is that of no member if other collections updated all of them
+        self._buffer.empty()  # no member's buffer if other collections updated all members
 
     def merge_state(self, other: "RankCollection") -> None:
         """Add the rows of another collection, as if its updates had been made here."""

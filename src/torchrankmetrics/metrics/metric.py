@@ -20,7 +20,7 @@ from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import Average, Definition, Side, View
 from torchrankmetrics.definitions.sample import RankType
 from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import told
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import MetricName, as_measure
 from torchrankmetrics.metrics.state import (
@@ -98,7 +98,7 @@ class RankMetric(Metric):
         expectation (ExpectationProvider, default None): source of the null moments; None: exact.
         storage (str, default "ranks"): "ranks" stores the rows as they came; "counts" merges equal rows in place. Then
             the number of distinct rows bounds the memory; values are the same.
-        **kwargs: those of ``torchmetrics.Metric``.
+        **kwargs: options of ``torchmetrics.Metric``.
 
     Raises:
         TypeError: if the definition is neither.
@@ -199,7 +199,7 @@ class RankMetric(Metric):
 
     @property
     def dtype(self) -> torch.dtype:
-        """float64, that of the value, whatever the metric was cast to; rows are int64."""
+        """Return float64, the dtype of the value, whatever the metric was cast to; rows are int64."""
         return torch.float64
 
     @property
@@ -210,7 +210,7 @@ class RankMetric(Metric):
     # --- update, compute, forward, reset
 
     @eager
-    @told
+    @suggest_keywords
     def update(
         self: "RankMetric | RankCollection",
         preds: Preds,
@@ -286,7 +286,7 @@ class RankMetric(Metric):
         return value
 
     def reset(self) -> None:
-        """Remove all ranking tasks; for a member of a RankCollection, those of the whole collection."""
+        """Remove all ranking tasks; for a member of a RankCollection, all tasks of the collection."""
         rows: Any = self._cache[KEY] if self._is_synced and self._cache else self.rows
         if rows.collection is not None:
             rows.empty()

@@ -61,7 +61,7 @@ _HOST_DEFAULTS = {"compute_on_cpu": False, "dist_sync_on_step": False, "sync_on_
 }
 
 
-class Options(HostOptions, total=False):
+class MetricOptions(HostOptions, total=False):
     """Keyword arguments of every metric class."""
 
     view: View | None
@@ -88,7 +88,7 @@ class NamedMetric(RankMetric):
     metric_name: ClassVar[str]
     measure = _ClassMeasure()  # instances have their own
 
-    def __init__(self, **options: Unpack[Options]) -> None:
+    def __init__(self, **options: Unpack[MetricOptions]) -> None:
         super().__init__(self.metric_name, **options)
 
     def __init_subclass__(
@@ -107,7 +107,7 @@ class NamedMetric(RankMetric):
 class NamedMetricAtK(NamedMetric):
     """A metric of the first k places."""
 
-    def __init__(self, k: int, **options: Unpack[Options]) -> None:
+    def __init__(self, k: int, **options: Unpack[MetricOptions]) -> None:
         places = check_int("k", k, 1, 1 << 63)
         super(NamedMetric, self).__init__(self.metric_name.replace("<k>", str(places)), **options)
 
@@ -115,7 +115,7 @@ class NamedMetricAtK(NamedMetric):
 class NamedMetricUpToK(NamedMetric):
     """A metric of all places, or of the first k."""
 
-    def __init__(self, k: int | None = None, **options: Unpack[Options]) -> None:
+    def __init__(self, k: int | None = None, **options: Unpack[MetricOptions]) -> None:
         places = "" if k is None else f"_at_{check_int('k', k, 1, 1 << 63)}"
         super(NamedMetric, self).__init__(self.metric_name + places, **options)
 
@@ -235,7 +235,7 @@ class TieRate(NamedMetric, key="tie_rate", value=1 / 3):
 class PowerMeanRank(NamedMetric, key="power_mean_rank_<p>", arguments="2", value=3.75**0.5):
     """Power mean of the ranks: (mean of r^p)^(1/p), in [1, max N]; lower is better; p = 1, 0, -1: MR, GMR, HMR."""
 
-    def __init__(self, p: float, **options: Unpack[Options]) -> None:
+    def __init__(self, p: float, **options: Unpack[MetricOptions]) -> None:
         super(NamedMetric, self).__init__(power_mean_rank(p), **options)
 
 
@@ -323,7 +323,7 @@ class AveragePrecision(NamedMetricUpToK, key="ap", value=43 / 54):
 class NormalizedDCG(NamedMetricUpToK, key="ndcg", arguments="3", value=0.7991):
     """nDCG of binary relevance: the sum of 1 / log2(1 + r) over its best value, in [0, 1]; higher is better.
 
-    The best value is that of the ranking with all relevant items first, up to place k.
+    The best value belongs to the ranking with all relevant items first, up to place k.
     Source: Jarvelin and Kekalainen 2002 (doi:10.1145/582415.582418), with discounts from the first place on.
     """
 
@@ -336,5 +336,5 @@ class QueryAUC(NamedMetric, key="query_auc", value=11 / 18):
     """Area under the ROC curve of a query, in [0, 1]: pairs of a relevant and another item in the right order.
 
     Higher is better; 1/2 is random; ties count half. A query with relevant items only is excluded. The mean is over
-    queries; that of ``MeanAUC`` is over relevant items.
+    queries; ``MeanAUC`` averages over relevant items.
     """

@@ -108,7 +108,7 @@ _WITH_VIEW = {
     "agmri": "adjusted_gmr",
     "zamr": "z_mr",
 }
-# words before the metric, those of PyKEEN among them
+# words before the metric, including PyKEEN's
 _QUALIFIERS: dict[str, dict[str, str]] = {
     "side": {"left": "head", "right": "tail"} | {side: side for side in ("head", "tail", "relation", "both")},
     "rank_type": {"avg": "realistic", "average": "realistic", "best": "optimistic", "worst": "pessimistic"}
@@ -140,7 +140,7 @@ for _entry in METRICS:
 
 
 def all_names() -> dict[str, list[str]]:
-    """Return canonical names without a view, with their synonyms; ``<k>`` and ``<p>`` stand for numbers."""
+    """Return canonical names without a view, with their synonyms; ``<k>`` and ``<p>`` are placeholders of numbers."""
     names: dict[str, list[str]] = {}
     for entry in METRICS:
         if entry.number in ("", "[k]"):
@@ -191,7 +191,8 @@ def parse_name(name: str) -> MetricName:
     ('hits_at_10', 'z_score')
     """
     if not isinstance(name, str):
-        raise TypeError(f"a metric name must be a str, got {type(name).__name__}")
+        own = "; write RankDefinition('my_metric', f=function)" if callable(name) else ""
+        raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
         raise ValueError(f"unknown metric {shown(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())
@@ -214,7 +215,7 @@ def as_measure(
 
     Args:
         metric: a name, a definition, or an object with a measure.
-        expectation: source of the moments under random ranking; None: that of the measure, else exact.
+        expectation: source of the moments under random ranking; None: the measure's source, else exact.
         view: view of the measure.
         rank_type: rank type of the measure.
         side: side of the measure.

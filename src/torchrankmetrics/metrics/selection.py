@@ -28,7 +28,7 @@ class Selection:
     Args:
         views: applied to names without a view; one string or several, also for the next two.
         rank_types: applied to names without a rank type.
-        sides: applied to names without a side; two other labels stand for head and tail.
+        sides: applied to names without a side; two other labels replace head and tail.
         expectation: provider of null moments for all.
         average: for names without an average.
 
@@ -127,8 +127,8 @@ def _sides(given: str | Collection[str]) -> tuple[tuple[Side, ...], tuple[str, s
     fit = all(_LABEL.fullmatch(one) and one not in _WORDS for one in own)
     if len(own) != 2 or {*values} - {"both", *own} or not fit:
         raise ValueError(
-            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) that stand "
-            f"for head and tail, with 'both' or without; got {shown(given)}"
+            f"sides must be of {', '.join(map(repr, SIDES))}, or two labels of your own ([a-z][a-z0-9]*) for "
+            f"head and tail, with or without 'both'; got {shown(given)}"
         )
     first, second = own
     codes: dict[str, Side] = {first: "head", second: "tail", "both": "both"}

@@ -78,7 +78,7 @@ class RowBuffer(list[Tensor]):
         return self._seen[2]
 
     def add(self, block: Tensor, updates: int = 1) -> None:
-        """Append the rows of an update; the caller holds ``LOCK``. The last block is always that of the last update."""
+        """Append the rows of an update; the caller has ``LOCK``. The last block always contains the last update."""
         if self.merges:
             self._merge_equal(_COMPACT_FROM)
         self.append(block)

@@ -8,7 +8,7 @@ from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.metrics.analysis import Analysis, Side
 from torchrankmetrics.metrics.measure import Measure
-from torchrankmetrics.metrics.views import looks_reversed
+from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.rendering import ROW, Column, Rendered, Styled, Tabular
 
 REVERSED = "the ranks are far worse than chance: are the scores distances? Of scores higher is better, pass -distances"
@@ -58,10 +58,10 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
     for side in sides:
-        shown: Side = side if len(present) > 1 or not present else present[0]
+        label_side: Side = side if len(present) > 1 or not present else present[0]
         for name, line in lines.items():
-            label = replace(line, side=shown).side_name if present else "all"
-            views = replace(line, side=side).seen_as("base", "adjusted_index", "z_score")
+            label = replace(line, side=label_side).side_name if present else "all"
+            views = replace(line, side=side).with_views("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
     return Summary(tuple(rows), (*_notes(analysis), *_p_value_notes(analysis, measures)))
@@ -79,6 +79,8 @@ def _p_value_notes(analysis: Analysis, measures: list[Measure]) -> list[str]:
 
 def tasks_note(sample: RankSample) -> str:
     """Number of tasks, and range of the numbers of candidates."""
+    if sample.num_candidates is None:
+        return f"{sample.num_tasks} ranks, numbers of candidates unknown"
     counts = sample.candidate_counts.num_candidates
     return f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
 
@@ -88,15 +90,15 @@ def sampled_notes(analysis: Analysis) -> list[str]:
     partial = []
     if analysis.num_partial:
         partial = [
-            f"{analysis.num_partial} ranks are of a sample of the tasks that ended where something was decided: no "
-            "values of all tasks"
+            f"{analysis.num_partial} ranks are of a sample of the tasks that a sequential test ended: "
+            "not values of all tasks"
         ]
     if not analysis.num_sampled:
         return partial
     return [
         *partial,
-        f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and the like are not those of the full "
-        "candidate set;",
+        f"{analysis.num_sampled} ranks are among sampled candidates: MRR, hits and similar metrics differ from the "
+        "full candidate set;",
         "only the mean rank (Ranks.full_rank_estimate) and AUC estimate the full ones without bias",
     ]
 
@@ -136,4 +138,4 @@ def is_reversed(analysis: Analysis) -> bool:
     if analysis.num_nan:
         return False
     index = Measure(MEAN_RANK, "adjusted_index").value_or_nan(analysis)
-    return index < 0 and looks_reversed(index, Measure(MEAN_RANK, "z_score").value_or_nan(analysis))
+    return index < 0 and is_reversal(index, Measure(MEAN_RANK, "z_score").value_or_nan(analysis))

@@ -11,7 +11,7 @@ from torchrankmetrics.definitions.protocol import VIEWS as VIEWS, Definition, Vi
 Number = TypeVar("Number", float, FloatArray)
 
 
-def looks_reversed(index: float, z: float) -> bool:
+def is_reversal(index: float, z: float) -> bool:
     """Whether AMRI and its z-score are so low that the scores must be in reverse order.
 
     Random ranking does not reach a z-score of -6. An untrained model of few relations has a low z-score too, but not
@@ -29,7 +29,7 @@ def apply_view(definition: Definition, view: View, value: float, moments: Moment
     Raises:
         ValueError: for the p-value, which is not an affine map.
 
-    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; for z of a decreasing metric the sign is that of PyKEEN.
+    Source: Hoyt et al. 2022 (arXiv 2203.07544), section 3; z of a decreasing metric has PyKEEN's sign.
 
     >>> from torchrankmetrics.definitions.tasks import MEAN_RANK
     >>> apply_view(MEAN_RANK, "adjusted_index", 1.0, Moments(mean=4.0, variance=2.0))
@@ -56,7 +56,7 @@ def view_slope(definition: Definition, view: View, moments: Moments) -> float:
 def offset_and_scale(
     definition: Definition, view: View, mean: Number, variance: Number, best: float | None
 ) -> tuple[Number | float, Number]:
-    """What is subtracted from values, and what they are divided by, 0 without variance: for one value or many."""
+    """Return the offset and the divisor of a view, for one value or many; the divisor is 0 without variance."""
     if view == "normalized":
         return 0.0, mean
     if view == "adjusted_index":

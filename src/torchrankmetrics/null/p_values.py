@@ -18,7 +18,7 @@ from torchrankmetrics.validation import shown
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
 
-_EQUAL = 2.0**-21  # relative distance of weights that are equal but for their rounding to float32
+_EQUAL = 2.0**-21  # relative distance of weights that are equal up to rounding to float32
 
 
 def has_p_value(definition: Definition) -> bool:
@@ -40,7 +40,7 @@ def p_value(
     """Probability under random ranking of a value at least as good, in [0, 1]; smaller is stronger evidence.
 
     If scores are tied, the value must come from pessimistic ranks: then P(p <= a) <= a for any tie structure.
-    0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source are those of ``log_p_value``.
+    0.0 may be an underflow: use ``log_p_value``. Arguments, errors and source: see ``log_p_value``.
 
     >>> from torchrankmetrics.definitions.tasks import hits_at
     >>> round(p_value(hits_at(1), 3 / 6268, [40943] * 6268), 7)  # z = 7.3, of normal p 1.7e-13

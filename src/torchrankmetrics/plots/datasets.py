@@ -121,11 +121,11 @@ def differences(
 
 
 def critical_difference(models: Sequence[str], ranks: MeanRanks, *, ax: "Axes | None" = None) -> "tuple[Figure, Axes]":
-    """Draw mean ranks on a line, best on the left; a bar joins models that are not told apart.
+    """Draw mean ranks on a line, best on the left; a bar joins models that do not differ significantly.
 
     Args:
         models: names, in the order of ``ranks.mean``.
-        ranks: what ``RankStudy.mean_ranks`` found.
+        ranks: the result of ``RankStudy.mean_ranks``.
         ax: axes to draw on; None: new ones.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), figure 1.
@@ -196,16 +196,16 @@ def by_dataset(
     ax: "Sequence[Axes] | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, list[Axes]]":
-    """Draw base value, adjusted index and z-score of a metric by dataset: what changes when only the view does.
+    """Draw base value, adjusted index and z-score of a metric by dataset.
 
     Chance is marked in every panel: the expectation on each dataset in the first, 0 in the others. z is drawn on a
     logarithmic axis where all are positive and span more than a factor of 30. No line joins datasets, which have no
-    order. An interval is what other test tasks would give, for means of f; of several runs, whose values are dots, it
-    is what other training seeds would give on these tasks: Student's t around their mean.
+    order. The interval of one run, for means of f, describes other test tasks. The interval of several runs, whose
+    values are dots, describes other training seeds on these tasks: Student's t around their mean.
 
     Args:
-        evaluations: dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation (at most six
-            models, on the same tasks within a dataset); each may be a list of runs, one per training seed.
+        evaluations: dict of dataset -> evaluation, or of dataset -> dict of model -> evaluation. At most six models,
+            on the same tasks within a dataset. An evaluation may be a list of runs, one per training seed.
         metric: a base metric that has an index and a z-score, by any name.
         confidence_level: of the intervals.
         ax: three axes to draw on; None: new ones.
@@ -299,9 +299,9 @@ def groups(
     """Draw a bar per group, in the order of the breakdown, with its number of tasks.
 
     Args:
-        breakdown: what ``RankCollection.breakdown`` gives; ``sort`` it first for another order.
+        breakdown: the result of ``RankCollection.breakdown``; ``sort`` it first for another order.
         metric: one of its columns, for example "mrr" or "adjusted_mrr".
-        most: bars at most; of more groups the largest are kept, and the axis says so.
+        most: bars at most; of more groups the largest are drawn, with a note on the axis.
         ax: axes to draw on; None: new ones.
         width: of new ones, in inches: 3.3 for a column of a paper.
 
@@ -314,20 +314,20 @@ def groups(
     check_int("most", most, 1)
     check_series(breakdown.rows, most=None)
     counts = np.array(breakdown["count"], dtype=np.int64)
-    kept = np.sort(np.argsort(-counts, kind="stable")[:most])
-    names = [str(breakdown["group"][i]) for i in kept]
-    values = np.array([breakdown[metric][i] for i in kept], dtype=np.float64)
-    fig, ax = canvas(ax, width or 5.5, height=0.9 + 0.27 * len(kept))
-    rows = np.arange(len(kept))
+    largest = np.sort(np.argsort(-counts, kind="stable")[:most])
+    names = [str(breakdown["group"][i]) for i in largest]
+    values = np.array([breakdown[metric][i] for i in largest], dtype=np.float64)
+    fig, ax = canvas(ax, width or 5.5, height=0.9 + 0.27 * len(largest))
+    rows = np.arange(len(largest))
     ax.barh(rows, np.nan_to_num(values), color="0.7", edgecolor=ink(ax), linewidth=0.6, height=0.72)
-    for y, (value, count) in enumerate(zip(values, counts[kept], strict=True)):
+    for y, (value, count) in enumerate(zip(values, counts[largest], strict=True)):
         text = f"{count} tasks" if not math.isnan(value) else f"undefined, {count} tasks"
         ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
     ax.axvline(0, color=ink(ax), linewidth=0.8)
     ax.set_yticks(rows, names)
-    ax.set_ylim(len(kept) - 0.4, -0.6)
-    left_out = len(counts) - len(kept)
-    ax.set_xlabel(paper_name(metric) + (f" (the {len(kept)} largest of {len(counts)} groups)" if left_out else ""))
+    ax.set_ylim(len(largest) - 0.4, -0.6)
+    left_out = len(counts) - len(largest)
+    ax.set_xlabel(paper_name(metric) + (f" (the {len(largest)} largest of {len(counts)} groups)" if left_out else ""))
     return fig, ax
 
 

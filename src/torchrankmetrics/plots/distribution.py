@@ -138,10 +138,10 @@ def ties(
     ax: "Axes | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, Axes]":
-    """Draw what ties leave open: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
+    """Draw the effect of ties: a metric from pessimistic to optimistic ranks, and the share of tasks with a tie.
 
-    The realistic rank, and where it is known the expectation over tie orders, lie between. A wide gap says that the
-    number is made by how ties are broken.
+    The realistic rank lies between, and so does the expectation over tie orders if it is known. If the gap is wide,
+    the value depends on how ties are broken.
 
     Args:
         models: as in ``rank_ecdf``.

@@ -34,13 +34,13 @@ def forest(
 ) -> "tuple[Figure, Axes]":
     """Draw intervals below each other, with their numbers; differences of models against a line at 0.
 
-    The axis of differences says on which side which model is better. In a narrow figure the numbers stand above the
-    intervals and not beside them.
+    The axis of differences names the better model of each side. In a narrow figure the numbers are above the intervals
+    instead of next to them.
 
     Args:
-        results: what ``RankCollection.confidence_intervals`` gives, or a dict of model -> such; or what ``compare``
-            gives, for two models or more, or a dict of name -> such.
-        metrics: the metrics to draw, as they are called there; None: all.
+        results: the result of ``RankCollection.confidence_intervals`` or ``compare``, or a dict of model or name ->
+            result.
+        metrics: keys of the metrics to draw; None: all.
         ax: axes to draw on; None: new ones.
         width: of new ones, in inches: 3.3 for a column of a paper.
 
@@ -109,9 +109,9 @@ def group_differences(
     ax: "Axes | None" = None,
     width: float | None = None,
 ) -> "tuple[Figure, Axes]":
-    """Draw the difference of two models in each group of tasks, relations say, the largest groups first.
+    """Draw the difference of two models in each group of tasks, for example in each relation, the largest groups first.
 
-    Intervals and tests are those of ``compare`` in each group. A filled point is a significant difference after Holm's
+    ``compare`` computes intervals and tests in each group. A filled point is a significant difference after Holm's
     correction over the groups drawn; a hollow one is not significant.
 
     Args:
@@ -120,7 +120,7 @@ def group_differences(
         metric: as in ``compare``.
         names: of the groups: dict of id -> name, or a sequence by id.
         models: what to call the two.
-        most: groups at most, of those with two tasks and more; the axis says how many there are.
+        most: groups at most, among groups with two tasks or more; the axis label has their total number.
         confidence_level: in (0, 1).
         ax: axes to draw on; None: new ones.
         width: of new ones, in inches: 3.3 for a column of a paper.
@@ -133,30 +133,30 @@ def group_differences(
     tables = [_with_groups(model, name) for model, name in ((a, "a"), (b, "b"))]
     ids, counts = np.unique(tables[0].group.numpy(), return_counts=True)
     order = np.argsort(-counts, kind="stable")
-    kept = [int(ids[i]) for i in order if counts[i] > 1][:most]
-    if not kept:
+    drawn = [int(ids[i]) for i in order if counts[i] > 1][:most]
+    if not drawn:
         raise ValueError("no group has two tasks to compare the models on")
-    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in kept]
-    found = [one.runs.difference(confidence_level, 2000, 9999, 0)[0] for one in pairs]
+    pairs = [paired(tables[0].select(group=group), tables[1].select(group=group), metric) for group in drawn]
+    found = [one.difference(confidence_level, 2000, 9999, 0) for one in pairs]
     p = holm([np.nan if one.p_value is None else one.p_value for one in found])
-    rows = np.arange(len(kept))
+    rows = np.arange(len(drawn))
     ends = np.array(
         [sorted((one.low * pair.slope, one.high * pair.slope)) for one, pair in zip(found, pairs, strict=True)]
     )
     narrow = _will_be_narrow(ax, width or 5.5)
-    fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(kept))
+    fig, ax = canvas(ax, width or 5.5, height=1.3 + 0.27 * len(drawn))
     ax.hlines(rows, *ends.T, color="0.55", linewidth=2.2)
     for y, (pair, adjusted) in enumerate(zip(pairs, p, strict=True)):
         face = ink(ax) if adjusted <= 1 - confidence_level else ax.get_facecolor()
-        ax.plot(pair.difference, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
+        ax.plot(pair.a - pair.b, y, "o", color=ink(ax), markerfacecolor=face, markersize=5)
         text = f"{pair.num_tasks}" if narrow else f"{pair.num_tasks} tasks"
         ax.annotate(text, (1.02, y), xycoords=("axes fraction", "data"), va="center", fontsize=SMALL)
     ax.axvline(0, linestyle=(0, (1, 1)), **CHANCE)
-    ax.set_yticks(rows, [str(name_of(group, names)) for group in kept])
+    ax.set_yticks(rows, [str(name_of(group, names)) for group in drawn])
     ax.tick_params(axis="y", labelsize=SMALL)
-    ax.set_ylim(len(kept) - 0.4, -0.6)
+    ax.set_ylim(len(drawn) - 0.4, -0.6)
     measure = pairs[0].measure
-    chosen = "" if len(kept) == len(ids) else f"\n{len(kept)} largest of {len(ids)} groups"
+    chosen = "" if len(drawn) == len(ids) else f"\n{len(drawn)} largest of {len(ids)} groups"
     better = _better(measure.higher_is_better, models)
     label = f"{paper_name(measure.key)}: {models[0]} − {models[1]}, {100 * confidence_level:g}% interval{better}"
     ax.set_xlabel(

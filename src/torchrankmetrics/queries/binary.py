@@ -26,7 +26,7 @@ _TABLED = 1 << 10
 
 
 @dataclass(frozen=True)
-class AveragePrecision(QueryKind):
+class AveragePrecisionKind(QueryKind):
     """(1/m) sum of i / r_(i) over the relevant items with r_(i) <= k; divided by m also with a cut, as in trec_eval."""
 
     k: int | None = None
@@ -151,7 +151,7 @@ class Precision(MeanOf):
 
 
 @dataclass(frozen=True)
-class NormalizedDCG(MeanOf):
+class NormalizedDCGKind(MeanOf):
     """Sum of the discounts of the relevant items up to k, over the sum for the perfect ranking."""
 
     f: Discount | Cut
@@ -162,7 +162,7 @@ class NormalizedDCG(MeanOf):
 
 
 @dataclass(frozen=True)
-class RPrecision(QueryKind):
+class RPrecisionKind(QueryKind):
     """#{r_i <= m} / m."""
 
     def values(self, sample: QuerySample) -> FloatArray:

@@ -17,13 +17,13 @@ from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import RankTransform, apply_transform, known
 from torchrankmetrics.queries.binary import (
     AreaUnderCurve,
-    AveragePrecision,
+    AveragePrecisionKind,
     FirstRank,
     FirstReciprocal,
     MeanOf,
-    NormalizedDCG,
+    NormalizedDCGKind,
     Precision,
-    RPrecision,
+    RPrecisionKind,
     Success,
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
@@ -44,7 +44,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
             ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
         kind: a metric of another form, instead of f.
         higher_is_better: direction; by default read off f at ranks 1 and 2^20.
-        aggregation: how the values of queries become one number; the median is that of first ranks.
+        aggregation: how the values of queries become one number; the median is taken of first ranks.
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
@@ -248,7 +248,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
 _FAR = 1 << 20  # where the direction of a metric is read off
 
-R_PRECISION = QueryDefinition("r_precision", kind=RPrecision())
+R_PRECISION = QueryDefinition("r_precision", kind=RPrecisionKind())
 QUERY_AUC = QueryDefinition("query_auc", kind=AreaUnderCurve())
 FIRST_MEAN_RANK = QueryDefinition("first_mr", kind=FirstRank(), higher_is_better=False)
 FIRST_MEDIAN_RANK = QueryDefinition("first_median_rank", None, FirstRank(), False, "median")
@@ -276,13 +276,13 @@ def first_reciprocal_rank(k: int | None = None) -> QueryDefinition:
 
 def average_precision(k: int | None = None) -> QueryDefinition:
     """Define average precision, (1/m) sum of i / r_(i) over the relevant items up to k. Raises as ``hits_at``."""
-    return QueryDefinition(_cut_name("ap", k), kind=AveragePrecision(k))
+    return QueryDefinition(_cut_name("ap", k), kind=AveragePrecisionKind(k))
 
 
 def normalized_dcg(k: int | None = None) -> QueryDefinition:
-    """Define binary nDCG, sum of 1 / log2(1 + r_i) up to k over that of the perfect ranking. Raises as ``hits_at``."""
+    """Define binary nDCG: the sum of 1 / log2(1 + r_i) up to k, over its best value. Raises as ``hits_at``."""
     f = Discount() if k is None else Cut(Discount(), _places(k))
-    return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCG(f))
+    return QueryDefinition(_cut_name("ndcg", k), kind=NormalizedDCGKind(f))
 
 
 def _cut_name(name: str, k: int | None) -> str:
@@ -316,5 +316,5 @@ def _weighted(sample: QuerySample, used: npt.NDArray[np.bool_], x: FloatArray) -
 
 
 def _sum(mass: FloatArray, x: FloatArray) -> float:
-    """Sum of products, to the last bit that of any order."""
+    """Sum products, to the last bit the same in any order."""
     return math.fsum((mass * x).tolist())

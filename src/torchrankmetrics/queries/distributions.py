@@ -9,7 +9,7 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 from torchrankmetrics.null.hypergeometric import log_miss
 from torchrankmetrics.null.tails.distribution import Atoms
 
-_FAR = 40.0  # standard deviations of a count of hits, beyond which its law is nothing
+_FAR = 40.0  # standard deviations of a count of hits, beyond which its probability is neglected
 _LEAST = 1e-300  # least probability of an atom
 _MOST_STEPS = 1 << 13  # of the recurrence of the rank sum
 
@@ -46,8 +46,8 @@ def first_places(N: int, m: int, last: int, most: int) -> tuple[FloatArray, Floa
     edges = np.r_[x, last + 1]
     log_beyond = log_miss(np.full(len(edges), N), np.full(len(edges), m), edges - 1)
     probability = np.exp(log_beyond[:-1]) * -np.expm1(np.diff(log_beyond))
-    kept = probability > 0
-    return x[kept].astype(np.float64), probability[kept]
+    possible = probability > 0
+    return x[possible].astype(np.float64), probability[possible]
 
 
 def first_distribution(N: int, m: int, k: int | None, most: int) -> Atoms:

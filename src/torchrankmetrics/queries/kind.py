@@ -101,9 +101,9 @@ class Cut(KnownTransform):
 
     def block_means(self, low: IntArray, high: IntArray, num_candidates: IntArray | None = None) -> FloatArray:
         inside = np.clip(self.k - low + 1, 0, high - low + 1)
-        kept = inside > 0
+        overlaps = inside > 0
         means = np.zeros(len(low))
-        means[kept] = self.f.block_means(low[kept], (low + inside - 1)[kept])
+        means[overlaps] = self.f.block_means(low[overlaps], (low + inside - 1)[overlaps])
         return means * (inside / (high - low + 1))
 
 

@@ -89,8 +89,8 @@ def tilted_tail(
     """Log P(sum of c v X >= least) by importance sampling toward the top, and the standard error of this logarithm.
 
     Each query's X is sampled from proposals with some relevant items among the first places. These weighted samples are
-    the distributions of the summands: the tail of their sum is computed as that of any sum, and log p moves by
-    K(t) at the saddlepoint t. Arguments are those of ``simulated_tail``.
+    the distributions of the summands: the tail of their sum is computed as usual, and log p moves by
+    K(t) at the saddlepoint t. Arguments: see ``simulated_tail``.
     """
     random = np.random.default_rng(seed)
     first = np.flatnonzero(np.r_[True, (N[1:] != N[:-1]) | (m[1:] != m[:-1])])
@@ -119,7 +119,7 @@ def tilted_tail(
 
 
 def _near_the_top(random: np.random.Generator, N: int, m: int, size: int, coarse: bool) -> tuple[IntArray, FloatArray]:
-    """Draw m-subsets of 1..N, many near the top, and the ratio of their uniform probability to that of the proposal.
+    """Draw m-subsets of 1..N, many near the top, and the ratio of their uniform to their proposal probability.
 
     A proposal draws m - j items from the first T places and j from the rest; T and j take a few values in equal parts.
     """
@@ -152,21 +152,21 @@ def _log_choices(n: npt.ArrayLike, k: int) -> FloatArray:
 
 
 _MOST_PAIRS = 1 << 14  # distinct pairs of N and m
-_MOST_ATOMS = 1 << 19  # of all laws together
-_MOST_VALUES = 1 << 17  # of all atoms: laws of one weight share them
-_ATOMS = 128, 2048  # of one law, at least and at most
+_MOST_ATOMS = 1 << 19  # of all distributions together
+_MOST_VALUES = 1 << 17  # of all atoms: distributions of one weight share them
+_ATOMS = 128, 2048  # of one distribution, at least and at most
 _TOLERANCE = 1e-9  # relative distance within which the mean reaches an atom
 _ROUNDING = 4e-15
 
 
 @dataclass(frozen=True)
 class QueryPValue:
-    """P(a mean over queries at least as good as the observed one, by chance).
+    """P(a mean over queries at least as good as the observed one) under random ranking.
 
     Attributes:
         log_p: its natural logarithm, in [-inf, 0].
-        samples: 0 if it was computed; else the number B of simulated outcomes, of which p counts those that are as good
-            and the observed one, (1 + #) / (1 + B), if they are at least 10.
+        samples: 0 if it was computed; else the number B of simulated outcomes. If at least 10 are as good as the
+            observed one, p is (1 + their number) / (1 + B).
         log_error: standard error of ``log_p`` if it is estimated by importance sampling; else None.
     """
 
@@ -194,13 +194,14 @@ def query_p_value(
     samples: int = 10_000,
     seed: int = 0,
 ) -> QueryPValue:
-    """Probability under random ranking of a mean over queries at least as good as that of a sample.
+    """Compute the probability under random ranking of a mean over queries at least as good as the sample's.
 
-    The value is that of pessimistic ranks: each relevant item is last in its tie block. So P(p <= a) <= a for every tie
-    structure, if moving a relevant item up never makes the metric worse.
+    The value is computed from pessimistic ranks: each relevant item is last in its tie block. So P(p <= a) <= a for
+    every tie structure, if moving a relevant item up never makes the metric worse.
 
-    From the law of one query for recall, precision, success, the first hit and R-precision; for others where every
-    query has one answer or so few candidates that its law can be listed (AUC: up to 2048 pairs). Else simulated.
+    Computed from the distribution of one query for recall, precision, success, the first hit and R-precision. For
+    other metrics it is computed if every query has one relevant item or so few candidates that its distribution can be
+    listed (AUC: up to 2048 pairs). Otherwise it is simulated.
 
     Args:
         definition: the metric.

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class RankAccumulator:
-    """Ranks of a batch whose candidates arrive in chunks of columns, in order: those of ``rank_scores`` on all columns.
+    """Rank a batch whose candidates arrive in chunks of columns, in order, as ``rank_scores`` does on all columns.
 
     With a ``process_group`` each process passes the chunks of its slice of the candidates, and all get the ranks among
     all of them. Every process must call the constructor and ``compute``.
@@ -198,10 +198,10 @@ def rank_shard(
         shape = (len(scores), shard.total)
         tasks = read_tasks(target, excluded, shape, scores.device, by_query=False)
         column = shard.local(tasks.column)
-        held = column >= 0
+        is_local = column >= 0
         bits = scores.view(BITS.get(scores.dtype, scores.dtype))
         true = bits.new_zeros(len(column))
-        true[held] = bits[tasks.row_of_each[held], column[held]]
+        true[is_local] = bits[tasks.row_of_each[is_local], column[is_local]]
         true = true.view(scores.dtype)
         if agreement is not None:
             agreement.settings = {**settings_of(tasks, true, len(scores), shard), "tolerance": tolerance}

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import told
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.ranking.accumulator import RankAccumulator, settings_of
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.exclude import Exclude, Excluded
@@ -78,7 +78,7 @@ class Candidates:
 
 
 @eager
-@told
+@suggest_keywords
 def rank_embeddings(
     queries: Tensor | Array,
     candidates: Tensor | Array | Candidates,
@@ -105,8 +105,8 @@ def rank_embeddings(
     scores that differ by less than its rounding may swap or tie. Algorithm and costs: docs/scale.md.
 
     With a ``process_group`` each process passes its slice of the candidates, and all get the ranks among all of them.
-    Exact ranks equal those of one process bit for bit; ranks by the product do if every process computes the same bits
-    for a score. Every process must call the function, and an error on one process is raised on all.
+    Exact ranks equal the ranks of one process bit for bit; ranks by the product do if every process computes the same
+    bits for a score. Every process must call the function, and an error on one process is raised on all.
 
     Args:
         queries: (B, d) floats, a tensor or an array.
@@ -236,9 +236,9 @@ def _rank_by_product(
             if agreement is None:
                 true = product.scores_of_pairs(row, column)
             else:
-                held = column >= 0
+                is_local = column >= 0
                 true = product.buffer.new_zeros(len(column))
-                true[held] = product.scores_of_pairs(row[held], column[held])
+                true[is_local] = product.scores_of_pairs(row[is_local], column[is_local])
                 agreement.settings = {
                     **settings_of(tasks, true, B, shard),
                     "candidates": (candidates.embeddings.dtype, candidates.embeddings.shape[1:]),

@@ -42,8 +42,8 @@ class ExcludedSlices:
         left = replace(self, length=place - self.start, longest=min(self.longest, column))
         return left, replace(self, start=place, length=end - place, first=self.first + column)
 
-    def hold(self, row: Tensor, column: Tensor) -> Tensor:
-        """Find which cells (row, column), int64 (n,) each, are excluded, bool (n,); nothing waits for the device."""
+    def contain(self, row: Tensor, column: Tensor) -> Tensor:
+        """Find which cells (row, column), int64 (n,) each, are excluded, bool (n,), without a synchronization."""
         start, column = self.start[row], column + self.first
         end = start + self.length[row]
         place = self._bisect(start, end, column)
@@ -97,7 +97,7 @@ class Excluded(NamedTuple):
         """Find which targets (row, column) are excluded from other tasks of their rows, bool (tasks,)."""
         listed = torch.zeros_like(column, dtype=torch.bool) if self.cells is None else self.cells[row, column]
         if self.slices is not None and len(self.slices.columns):
-            listed = listed | self.slices.hold(row, column)
+            listed = listed | self.slices.contain(row, column)
         return listed
 
     def split(self, column: int) -> "tuple[Excluded, Excluded]":

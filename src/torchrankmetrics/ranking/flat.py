@@ -35,17 +35,18 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
             raise ValueError(f"target must be bool (T,), or 0 and 1: {GRADED}")
         relevant = relevant == 1
     owner = as_ids(_flat(indexes, "indexes", preds), "indexes")
-    scores, kept = preds.detach(), None
+    scores, places = preds.detach(), None
     if exclude is not None:
         excluded = _flat(exclude, "exclude", preds)
         if excluded.dtype != torch.bool:
             raise TypeError(f"exclude must be bool (T,) with indexes, got {excluded.dtype}")
         if (excluded & relevant).any():
             raise ValueError(
-                "exclude must not hold answers of target: among flat scores it marks what is not a candidate"
+                "exclude must not contain relevant items of target: among flat scores it marks entries that are not "
+                "candidates"
             )
-        kept = (~excluded).nonzero()[:, 0]
-        scores, relevant, owner = scores[kept], relevant[kept], owner[kept]
+        places = (~excluded).nonzero()[:, 0]
+        scores, relevant, owner = scores[places], relevant[places], owner[places]
     _, query = torch.unique(owner, return_inverse=True)
     number = torch.bincount(query)
     warn_of_empty_queries(query[relevant], len(number))
@@ -53,7 +54,7 @@ def rank_flat(preds: Tensor, target: Any, indexes: Any, exclude: Any = None) -> 
     place = relevant.nonzero()[:, 0]
     flags = torch.full_like(place, fault.RAW) + fault.NAN * nan[place]
     ranks = Ranks.trusted(columns[:, place], flags, (query[place], len(number)))
-    return ranks, place if kept is None else kept[place]
+    return ranks, place if places is None else places[place]
 
 
 def rank_listed(scores: Tensor, relevant: Tensor, query: Tensor, excluded: Tensor) -> tuple[Ranks, Tensor]:

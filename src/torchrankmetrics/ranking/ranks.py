@@ -26,7 +26,8 @@ class Ranks:
     Args:
         optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
         pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
-        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks.
+        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks. None: unknown; then
+            only base values such as mrr, mr and hits@10 are computed.
         filtered: for queries with several relevant items: True, the others are excluded from a task; False, they are
             candidates, as in a list of results. None: unknown; metrics of queries raise for several relevant items.
 
@@ -42,7 +43,7 @@ class Ranks:
     """
 
     columns: Tensor  # int64 (3, tasks): optimistic, pessimistic, num_candidates
-    flags: Tensor | None  # int64 (tasks,), what is wrong with a task; None: nothing
+    flags: Tensor | None  # int64 (tasks,), faults of each task; None: no faults
     rows: tuple[Tensor, int] | None = None  # (tasks,) row of scores of each task, and their number; None: one task each
 
     def __init__(
@@ -55,13 +56,13 @@ class Ranks:
     ) -> None:
         if not isinstance(filtered, bool | None):
             raise TypeError(f"filtered must be True, False or None, got {shown(filtered)}")
-        if num_candidates is None:
-            raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
-        self.columns = torch.stack((low, high, _num_candidates(num_candidates, low)))
+        N = torch.full_like(low, _MOST) if num_candidates is None else _num_candidates(num_candidates, low)
+        stored = torch.full_like(low, fault.UNKNOWN) if num_candidates is None else N
+        self.columns = torch.stack((low, high, stored))
         self.flags = None
-        self._check_values()
+        self._check_values(N)
         if filtered is not None:
             self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
 
@@ -100,19 +101,19 @@ class Ranks:
         """Rank each true score among sampled negatives, as OGB and TGB do; num_candidates is their number plus one.
 
         AUC of such ranks and ``full_rank_estimate`` estimate the full ones without bias if the negatives are a uniform
-        draw; MRR and hits have no unbiased correction (docs/protocols.md). Summaries say so: the ranks are marked.
+        draw; MRR and hits have no unbiased correction (docs/protocols.md). The ranks are marked, and summaries note it.
 
         Args:
             positive: (B,) scores of the true candidates, higher is better; or a dict of "y_pred_pos" and "y_pred_neg",
                 as OGB's evaluators take it, which may hold "exclude" or "indexes" too.
-            negatives: same dtype and device: (B, M), those of each positive; (M,), shared by all; or ragged: a list of
+            negatives: same dtype and device: (B, M), one row per positive; (M,), shared by all; or ragged: a list of
                 B vectors, (B, M) with ``exclude``, or flat (T,) with ``indexes``.
-            exclude: bool (B, M), True where a negative is none: padding.
+            exclude: bool (B, M), True for entries that are not negatives: padding.
             indexes: (T,) integers, the positive that each flat negative belongs to, in any order.
             backend: as ``rank_scores`` takes it.
 
         Raises:
-            TypeError: if the dtypes differ or are complex, or there are no numbers.
+            TypeError: if the dtypes differ or are complex, or the values are not numbers.
             ValueError: if the shapes do not match, the devices differ, or a dict has other keys.
             IndexError: if indexes are outside [0, B).
 
@@ -123,10 +124,10 @@ class Ranks:
 
         if isinstance(positive, Mapping):
             if negatives is not None:
-                raise ValueError("negatives must not be given beside a dict: it has them already")
+                raise ValueError("negatives must not be given in addition to a dict, which contains them")
             positive, negatives, exclude, indexes = read_predictions(positive, exclude, indexes)
         if negatives is None:
-            raise TypeError("negatives are missing: pass them beside positive, or both as a dict")
+            raise TypeError("negatives are missing: pass them in addition to positive, or both as a dict")
         counts = count_negatives(positive, negatives, exclude, indexes, backend)
         return cls.from_counts(counts, torch.full_like(counts[0], fault.SAMPLED))
 
@@ -191,10 +192,10 @@ class Ranks:
         parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", "num_candidates"))
         return f"Ranks({', '.join(parts)})"
 
-    def _check_values(self) -> None:
+    def _check_values(self, N: Tensor) -> None:
         faults = (
-            ((self.num_candidates < 1) | (self.num_candidates > _MOST), fault.NO_CANDIDATES),
-            ((self.optimistic < 1) | (self.pessimistic > self.num_candidates), fault.RANK_RANGE),
+            ((N < 1) | (N > _MOST), fault.NO_CANDIDATES),
+            ((self.optimistic < 1) | (self.pessimistic > N), fault.RANK_RANGE),
             (self.optimistic > self.pessimistic, fault.RANK_ORDER),
         )
         if self.optimistic.device.type == "cpu":

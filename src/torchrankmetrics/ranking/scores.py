@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from torchrankmetrics.eager import eager
-from torchrankmetrics.errors import told
+from torchrankmetrics.errors import suggest_keywords
 from torchrankmetrics.ranking.arrays import Array, read_scores
 from torchrankmetrics.ranking.counting import choose
 from torchrankmetrics.ranking.exclude import Exclude, Excluded
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @eager
-@told
+@suggest_keywords
 def rank_scores(
     scores: Tensor | Array,
     target: Target,
@@ -33,16 +33,16 @@ def rank_scores(
 
     Args:
         scores: (B, N), any real dtype and strides, higher is better; never modified or copied whole. An array is taken
-            as a tensor on the CPU, here and in what follows.
+            as a tensor on the CPU, for every argument.
         target: (B,) integers, the column of the true candidate of each row. Or several true candidates per row, one
             ranking task each: a list of the columns of every row; bool or floating labels (B, N), also as a SciPy
             sparse matrix; a tuple (rows, columns); or integer pairs (2, P) of (row, column). Integers of the shape of
             the scores, or (B, 1), are an error: they could be labels, pairs or columns.
-        exclude: what is not a candidate. Known positives, in every form of target except (B,) integers and floating
-            labels, or as ``KnownTriples`` returns them: the target of a task is never excluded, and repeats count
-            once. Or bool (N,), True = not a candidate of any row: there an excluded target is an error.
+        exclude: columns that are not candidates. Known positives, in every form of target except (B,) integers and
+            floating labels, or as ``KnownTriples`` returns them: the target of a task is never excluded, and repeats
+            count once. Or bool (N,), True = not a candidate of any row: then an excluded target is an error.
         backend: "auto", "torch" or "numba" (extra ``fast``): how comparisons are counted; the ranks are the same.
-        tolerance: candidates whose scores are no further from the true one than this are ties; in the units of the
+        tolerance: candidates whose scores differ from the true one by at most this are ties; in the units of the
             scores, or a ``Tolerance``, which may be relative to the spread of a row.
 
     Returns:

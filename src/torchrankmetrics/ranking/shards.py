@@ -242,27 +242,27 @@ class _ProcessShard(Shard):
         return torch.where((column >= self.first) & (column < self.last), column - self.first, -1)
 
     def gather_from_owner(self, numbers: Tensor, column: Tensor) -> Tensor:
-        held = self.local(column) >= 0
+        is_local = self.local(column) >= 0
         given = _bytes(numbers).view(len(numbers), numbers.element_size())
-        return self._sum_bytes(held, given[held]).view(numbers.dtype)[:, 0]
+        return self._sum_bytes(is_local, given[is_local]).view(numbers.dtype)[:, 0]
 
     def rows(self, column: Tensor, tables: Sequence[Tensor | None]) -> tuple[list[Tensor | None], Tensor]:
         columns, place = torch.unique(column, return_inverse=True)
         local = self.local(columns)
-        held = local >= 0
-        given = [table[local[held]] for table in tables if table is not None]
+        is_local = local >= 0
+        given = [table[local[is_local]] for table in tables if table is not None]
         lines = [_bytes(table if table.ndim == 2 else table[:, None]) for table in given]
-        parts = iter(torch.split(self._sum_bytes(held, torch.cat(lines, 1)), [line.shape[1] for line in lines], 1))
+        parts = iter(torch.split(self._sum_bytes(is_local, torch.cat(lines, 1)), [line.shape[1] for line in lines], 1))
         found: list[Tensor | None] = []
         for table in tables:
             numbers = None if table is None else next(parts).contiguous().view(table.dtype)
             found.append(numbers if table is None or numbers is None or table.ndim == 2 else numbers[:, 0])
         return found, place
 
-    def _sum_bytes(self, held: Tensor, sent: Tensor) -> Tensor:
+    def _sum_bytes(self, is_local: Tensor, sent: Tensor) -> Tensor:
         # all processes except the owner send zeros: the sum of bytes has the bits of the owner, of any dtype
-        rows = torch.zeros(len(held), sent.shape[1], dtype=torch.uint8, device=held.device)
-        rows[held] = sent
+        rows = torch.zeros(len(is_local), sent.shape[1], dtype=torch.uint8, device=is_local.device)
+        rows[is_local] = sent
         return self._communicator.all_sum(rows)
 
     def all_max(self, numbers: Tensor) -> Tensor:
@@ -336,9 +336,9 @@ def _shard_of(communicator: Communicator, rows: list[list[int]]) -> _ProcessShar
     for number, name in zip(numbers, communicator.names, strict=True):
         if number >= 0 and number != total:
             raise ValueError(
-                f"num_candidates must be that of all slices of process_group, {total}; process {name} has {number}"
+                f"num_candidates must be the total of the shards of process_group, {total}; process {name} has {number}"
             )
     if not total or (len(communicator) + 1) * (total + 1) >= 1 << 63:
-        raise ValueError(f"the slices of process_group must hold from 1 to 2^62 / processes candidates, got {total}")
+        raise ValueError(f"the shards of process_group must have from 1 to 2^62 / processes candidates, got {total}")
     first = offsets[communicator.rank]
     return _ProcessShard(communicator, first, first + sizes[communicator.rank], total, max(sizes))

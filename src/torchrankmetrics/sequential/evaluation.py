@@ -16,7 +16,6 @@ from torchrankmetrics.sequential.hypothesis import Hypothesis
 from torchrankmetrics.sequential.result import SequentialResult
 from torchrankmetrics.sequential.testing import Ranked, SequentialTest
 from torchrankmetrics.table.blocks import Preds, make_block
-from torchrankmetrics.table.columns import Columns
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, check_int, is_int
 
@@ -39,7 +38,7 @@ class SequentialEvaluation:
             as far as it covers this order. None: the hypothesis is about one model.
         metric: a mean of f over tasks, in its base view: a name, a ``RankDefinition`` or a ``RankMetric``. f must be
             bounded, as it is for "mrr", "hits@10" and "auc".
-        alpha: largest probability of a wrong answer to this hypothesis.
+        alpha: largest probability of a wrong answer.
         threshold: test whether the value, or with ``baseline`` the difference, is at least this; None with
             ``baseline``: test whether the model is better.
         half_width: stop when the interval of the value, or of the difference, has at most this half width.
@@ -77,7 +76,7 @@ class SequentialEvaluation:
             raise ValueError(f"query must be (n,) with n > 0, or n > 0; got {query if is_int(query) else own.shape}")
         other = None if baseline is None else Ranked.of(baseline, len(own))
         most = other.most_candidates if num_candidates is None and other is not None else num_candidates
-        hypothesis = Hypothesis.of(metric, alpha, other is not None, threshold, half_width, most)
+        hypothesis = Hypothesis(metric, alpha, other is not None, threshold, half_width, most)
         self._test = SequentialTest(own, hypothesis, other, seed, process_group)
 
     @property
@@ -115,15 +114,7 @@ class SequentialEvaluation:
     ) -> None:
         """Add the ranks of some tasks, of all processes, and test the hypothesis.
 
-        Args:
-            preds: as in ``RankMetric.update``.
-            target: as in ``RankMetric.update``.
-            sample_id: (tasks,) integers, the indices of the tasks.
-            exclude: as in ``RankMetric.update``.
-            side: as in ``RankMetric.update``.
-            group: as in ``RankMetric.update``.
-            backend: as in ``RankMetric.update``.
-            tolerance: as in ``RankMetric.update``.
+        ``sample_id`` (tasks,) holds the indices of the tasks; the other arguments are those of ``RankMetric.update``.
 
         Raises:
             TypeError, ValueError, IndexError: as ``RankMetric.update``; and if sample ids are not indices of tasks, or
@@ -139,4 +130,4 @@ class SequentialEvaluation:
             backend=backend,
             tolerance=tolerance,
         )
-        self._test.add(Columns(rows).sample_id, rows)
+        self._test.add(rows)

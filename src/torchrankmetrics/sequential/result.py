@@ -21,10 +21,8 @@ class SequentialResult:
         estimate: of the value, or of the difference from ``baseline``; exact once all tasks are ranked, else biased
             towards the answer by stopping at the decision.
         low, high: anytime-valid interval with confidence level 1 - alpha; both are the exact value at the end.
-        alpha: as given.
-        threshold, half_width: as given.
-        num_tasks, total_tasks: ranked, and in all.
-        num_queries, total_queries: likewise.
+        alpha, threshold, half_width: as passed.
+        num_tasks, total_tasks, num_queries, total_queries: number that was ranked, and of all.
         table: the ranks; a sample, and marked as one, unless all tasks are ranked.
         baseline: the ranks of the other model, including new ones; None: the hypothesis is about one model.
     """
@@ -65,27 +63,22 @@ class SequentialResult:
 
     def __str__(self) -> str:
         sign = "+" if self.baseline is not None else ""
-        what = f"difference of {self.metric}" if sign else self.metric
-        known = f"{what} {self.estimate:{sign}.4f}"
-        if math.isnan(self.estimate):
-            known = f"{what} unknown"
-        elif not self.is_exact:
-            known += f" [{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
-        ranked = f"{self.num_tasks} of {self.total_tasks} tasks ({self.num_queries} of {self.total_queries} queries)"
-        if self.is_exact:
-            return f"{known}: {self._words}, exactly, after all {self.total_tasks} tasks; about these tasks only"
-        return (
-            f"{known}: {self._words} after {ranked}; alpha {self.alpha:g} for this comparison, about these tasks only"
-        )
-
-    @property
-    def _words(self) -> str:
+        known = f"difference of {self.metric}" if sign else self.metric
+        known += " unknown" if math.isnan(self.estimate) else f" {self.estimate:{sign}.4f}"
+        words = "better" if self.answer else "not better"
         if not self.is_decided:
-            return "not decided"
-        if self.half_width is not None:
-            return f"to within {self.half_width:g}"
-        if self.threshold is not None:
-            return f"{'at least' if self.answer else 'below'} {self.threshold:g}"
-        if self.is_exact and self.estimate == 0:
-            return "equal"
-        return "better" if self.answer else "not better"
+            words = "not decided"
+        elif self.half_width is not None:
+            words = f"to within {self.half_width:g}"
+        elif self.threshold is not None:
+            words = f"{'at least' if self.answer else 'below'} {self.threshold:g}"
+        elif self.is_exact and self.estimate == 0:
+            words = "equal"
+        if self.is_exact:
+            return f"{known}: {words}, exactly, after all {self.total_tasks} tasks; about these tasks only"
+        if not math.isnan(self.estimate):
+            known += f" [{self.low:{sign}.4f}, {self.high:{sign}.4f}]"
+        return (
+            f"{known}: {words} after {self.num_tasks} of {self.total_tasks} tasks ({self.num_queries} of "
+            f"{self.total_queries} queries); alpha {self.alpha:g} for this comparison, about these tasks only"
+        )

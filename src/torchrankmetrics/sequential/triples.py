@@ -26,8 +26,6 @@ from torchrankmetrics.validation import check_int
 if TYPE_CHECKING:  # torch may be built without
     from torch.distributed import ProcessGroup
 
-
-_LOOKS, _LEAST, _MOST = 50, 8, 256
 ScoreHRT = Callable[[Tensor], Scores]
 OtherScores = tuple[ScoreFunction | None, ScoreFunction | None] | ScoreHRT
 
@@ -75,8 +73,8 @@ def rank_sequentially(
         threshold: as in ``SequentialEvaluation``.
         half_width: as in ``SequentialEvaluation``.
         seed: as in ``SequentialEvaluation``.
-        candidates: as in ``rank_triples``.
         batch_size: queries between two tests, over both sides and all processes; None: a fiftieth of them, 8 to 256.
+        candidates: as in ``rank_triples``.
         backend: as in ``rank_triples``.
         score_hrt: as in ``rank_triples``.
         num_entities: as in ``rank_triples``.
@@ -112,38 +110,33 @@ def rank_sequentially(
         others = sides_of(pair, tasks, known, options, single, num_entities)
         if [side.name for side in others] != [side.name for side in sides]:
             raise ValueError("score_baseline must rank the same sides as the model")
-    number, width = len(tasks), len(sides) * len(tasks)
-    first = [0, *accumulate(len(side.queries) for side in sides)]
-    begin = {SIDE_CODES[side.name]: number * i for i, side in enumerate(sides)}
-    other = None
+    first, codes = [0, *accumulate(len(side.queries) for side in sides)], [SIDE_CODES[side.name] for side in sides]
+    width, other = len(sides) * len(tasks), None
     if baseline is not None or others:
-        other = Ranked.none(width) if baseline is None else Ranked.of(baseline, width, begin)
+        other = Ranked(width, codes) if baseline is None else Ranked.of(baseline, width, codes)
     most = known.num_entities if num_entities is None and known is not None else num_entities
     if most is None and other is not None:
         most = other.most_candidates
-    hypothesis = Hypothesis.of(metric, alpha, other is not None, threshold, half_width, most)
+    hypothesis = Hypothesis(metric, alpha, other is not None, threshold, half_width, most)
     query = torch.cat([side.row + start for side, start in zip(sides, first, strict=False)]).cpu().numpy()
-    test = SequentialTest(query, hypothesis, other, seed, process_group, bool(others))
-    size = max(_LEAST, min(_MOST, -(-first[-1] // _LOOKS))) if batch_size is None else batch_size
+    test = SequentialTest(query, hypothesis, other, seed, process_group, codes, bool(others))
+    if batch_size is None:
+        batch_size = max(8, min(256, -(-first[-1] // 50)))
 
-    def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> tuple[Tensor, Tensor]:
-        """Indices and rows of the tasks of some queries."""
-        rows, index = [empty_rows(tasks.device)], [tasks.new_empty(0)]
+    def rank(of: list[QuerySide], queries: IntArray, bar: Any) -> Tensor:
+        rows = [empty_rows(tasks.device)]
         for side, start, end in zip(of, first, first[1:], strict=False):
             own = queries[(queries >= start) & (queries < end)] - start
             if len(own):
-                part = side.part(torch.from_numpy(own).to(tasks.device))
-                table = part.rank(tasks[:, 1], bar)
-                rows.append(table.rows)
-                index.append(table.sample_id + begin[SIDE_CODES[side.name]])
-        return torch.cat(index), torch.cat(rows)
+                rows.append(side.part(torch.from_numpy(own).to(tasks.device)).rank(tasks[:, 1], bar).rows)
+        return torch.cat(rows)
 
     with tqdm(total=first[-1], desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
-        for places in test.rounds(check_int("batch_size", size, 1)):
+        for places in test.rounds(check_int("batch_size", batch_size, 1)):
             if other is not None and others:
                 lacking = [place for place in places if not other.there[test.order.of(place, place + 1)].all()]
-                test.add_baseline(*rank(others, test.order.queries[lacking], tqdm(disable=True)))
-            test.add(*rank(sides, test.order.queries[places], bar))
+                test.add_baseline(rank(others, test.order.queries[lacking], tqdm(disable=True)))
+            test.add(rank(sides, test.order.queries[places], bar))
     decision = test.decision
     warn_of_distances(decision.table.ranks, higher_is_better)
     return decision

@@ -9,11 +9,11 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankSample, Sample
+from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
-from torchrankmetrics.inference.seeds import SeededModels, smooth_of
+from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.shares import share_difference_p_value
 from torchrankmetrics.inference.standard_errors import Method, estimate, wilson_ends
 from torchrankmetrics.inference.units import units_of
@@ -167,7 +167,7 @@ def _seeded(models: list[list[LoadedRun]], measure: Measure, cluster: str | None
     units = units_of(values, samples[0].weight, samples[0].count, keys)
     if units.size < 2:
         return None
-    return SeededModels(units, tuple(len(runs) for runs in models), smooth_of(measure.definition))
+    return SeededModels(units, tuple(len(runs) for runs in models), measure.definition.g)
 
 
 def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
@@ -249,15 +249,15 @@ def _chance(measure: Measure, sample: Sample) -> float:
         return math.nan
     try:
         moments = measure.moments(sample)
-    except ExpectationUnavailableError:
+    except (ExpectationUnavailableError, UnknownCandidatesError):
         return math.nan
     return apply_view(measure.definition, measure.view, moments.mean, moments)
 
 
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
     """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
-    p_value, z_score = replace(measure, view="base", rank_type="pessimistic").seen_as("p_value", "z_score")
-    if p_value is None or z_score is None:
+    p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
+    if p_value is None or z_score is None or not dataset.facts[1][0]:
         return {}
     found: dict[str, list[float]] = {}
     for run in dataset.runs:

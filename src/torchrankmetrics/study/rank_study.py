@@ -70,7 +70,7 @@ class RankStudy:
         self._loaded: OrderedDict[str, DataSet] = OrderedDict()
         self._results: dict[tuple[Hashable, ...], DatasetResult] = {}
 
-    def add(self, table: Any, *, model: str, dataset: str, seed: int | str = 0) -> None:
+    def add(self, table: object, *, model: str, dataset: str, seed: int | str = 0) -> None:
         """Add the ranks of a run.
 
         Args:
@@ -343,5 +343,6 @@ def contents_of(
         with suppress(ValueError):  # fewer than two such datasets, or models without common tasks
             ranking = study.mean_ranks(directed[0], confidence_level=confidence_level)
             order = sorted(range(len(table.models)), key=ranking.ranks.mean.__getitem__)
-            differences = study.difference(*(table.models[i] for i in order[:2]), directed[0], **options)
+            first, second = (table.models[i] for i in order[:2])
+            differences = study.difference(first, second, directed[0], **options)
     return Contents(study, table, averages, ranking, differences)

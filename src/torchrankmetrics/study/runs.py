@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from torchrankmetrics.errors import RankMetricWarning
 from torchrankmetrics.files import MAX_BYTES, natural
@@ -18,8 +17,7 @@ from torchrankmetrics.inference.sources import Collected, as_table, check_comple
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows
-from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.table.stored import read_length
+from torchrankmetrics.table.rank_table import RankTable, num_stored_rows
 from torchrankmetrics.validation import shortened, shown
 
 FIELDS = ("dataset", "model", "seed")
@@ -152,7 +150,7 @@ class Run:
         return f"{self.model} on {self.dataset}, seed {self.seed}"
 
 
-def source_of(ranks: Any) -> tuple[RankTable | Path, int]:
+def source_of(ranks: object) -> tuple[RankTable | Path, int]:
     """Table or path of the ``table`` of ``RankStudy.add``, and its number of rows, of a file from its headers.
 
     Raises:
@@ -160,7 +158,7 @@ def source_of(ranks: Any) -> tuple[RankTable | Path, int]:
         TypeError: if it contains no ranks.
     """
     if isinstance(ranks, str | os.PathLike):
-        return Path(ranks), read_length(Path(ranks))
+        return Path(ranks), num_stored_rows(ranks)
     if isinstance(ranks, RankTable | Ranks | Collected):
         table = as_table(ranks)
     else:  # results of PyKEEN's pipeline, and of its evaluators
@@ -228,7 +226,7 @@ def _digest(rows: Rows) -> str:
 
 
 class DataSet:
-    """The runs of a dataset by model, read and aligned; its errors are those of ``load_run``."""
+    """The runs of a dataset by model, read and aligned; raises as ``load_run``."""
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.models: dict[str, list[LoadedRun]] = {}
@@ -245,9 +243,9 @@ class DataSet:
 
     @cached_property
     def facts(self) -> tuple[int, tuple[int, int], dict[str, float]]:
-        """Number of tasks, smallest and largest number of candidates, and share of tied tasks by model."""
+        """Number of tasks, fewest and most candidates (0 if unknown), and share of tied tasks by model."""
         sample = self.reference.analysis.sample()
-        counts = sample.candidate_counts.num_candidates
+        counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
         samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
         ties = {model: sum(one.tie_mass / one.total for one in found) / len(found) for model, found in samples.items()}
         return sample.num_tasks, (int(counts[0]), int(counts[-1])), ties

@@ -67,7 +67,7 @@ class StudyTable(Rendered):
         cell = self.cells.get((metric, model, dataset))
         return math.nan if cell is None else cell.value
 
-    def shown(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
+    def with_layout(self, *, rows: Rows | None = None, intervals: bool | None = None) -> "StudyTable":
         """Return the same table, printed with datasets as rows, or without intervals."""
         return replace(self, rows=rows or self.rows, intervals=self.intervals if intervals is None else intervals)
 
@@ -118,7 +118,7 @@ class StudyTable(Rendered):
         about = []
         for data in self.datasets:
             tasks, (low, high), rates = self.facts[data]
-            candidates = str(low) if low == high else f"{low} to {high}"
+            candidates = (str(low) if low == high else f"{low} to {high}") if low else "an unknown number of"
             fact = f"{data}: {tasks} tasks among {candidates} candidates, {ties(rates)}% ties"
             about.append("; ".join([fact, *self.warnings[data]]) + ".")
         return (*self.legend, *about, *self.doubts)
@@ -211,7 +211,12 @@ class StudyTable(Rendered):
 
     def _record(self, key: str, model: str, data: str) -> tuple[Entry, ...]:
         cell, (tasks, candidates, rates) = self.cells.get((key, model, data)), self.facts[data]
-        known: tuple[Entry, ...] = (self.results[key, data].chance, tasks, *candidates, rates.get(model))
+        known: tuple[Entry, ...] = (
+            self.results[key, data].chance,
+            tasks,
+            *(n or None for n in candidates),
+            rates.get(model),
+        )
         if self.margin is not None:
             known += (None if cell is None else cell.p_within,)
         if cell is None:
@@ -370,7 +375,7 @@ def _p_within(
         values = one.models.value * one.slope * sign  # up to a constant, higher is better
         for i, model in enumerate(one.tested):
             found[key, model, data] = max(
-                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0).below
+                one_sided(float(values[i] - values[j]), margin, one.p_value(i, j, -sign * margin), 1.0)[0]
                 for j in range(len(one.tested))
                 if j != i
             )

@@ -168,10 +168,9 @@ def rows_of(
     if sample_id is not None:
         per_task["sample_id"] = _integers(sample_id, "sample_id", ranked, scalar=False)
     shared = query is None and ranks.rows is not None
-    if query is None:
-        if flags is not None and not shared:
-            flags = flags & ~(fault.FILTERED | fault.RAW)
-    else:
+    if query is None and flags is not None and not shared:
+        flags = flags & ~(fault.FILTERED | fault.RAW)
+    if query is not None:
         per_task["query"], wrong = _queries(query, ranked)
         if wrong is not None:
             flags = wrong * fault.QUERY if flags is None else flags | wrong * fault.QUERY
@@ -189,7 +188,9 @@ def rows_of(
             setattr(on_device, name, column)
         if flag_repeats and sample_id is not None:
             _mark_repeats(block)  # to ask first would wait for the device
-        return _named(block, ranks) if shared else block
+        if shared and ranks.rows is not None:
+            name_by_content(block, *ranks.rows)
+        return block
     numbers = ranked.numpy()  # NumPy's calls cost a fifth of torch's
     columns = np.empty((WIDTH, numbers.shape[1]), dtype=np.int64)  # in memory by columns, as an analysis reads them
     columns[PLACES["ranks"]], columns[_BEHIND_RANKS] = numbers, _UNKNOWN[side]
@@ -198,12 +199,8 @@ def rows_of(
     block = torch.from_numpy(columns.T)
     if flag_repeats and sample_id is not None and _has_repeats(columns[PLACES["sample_id"]]):
         _mark_repeats(block)
-    return _named(block, ranks) if shared else block
-
-
-def _named(block: Tensor, ranks: Ranks) -> Tensor:
-    assert ranks.rows is not None
-    name_by_content(block, *ranks.rows)
+    if shared and ranks.rows is not None:
+        name_by_content(block, *ranks.rows)
     return block
 
 

@@ -2,29 +2,12 @@
 
 import math
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
 from torchrankmetrics.table.columns import ABSENT, SIDE_BITS, WIDTH, Columns, Rows
 
 _LARGEST = 1 << 62
-
-
-class _Key(NamedTuple):
-    """Columns by which rows are sorted and compared, in this order."""
-
-    side: Rows
-    sample_id: Rows
-    optimistic: Rows
-    gap: Rows  # ties are short: fewer bits than the pessimistic rank
-    num_candidates: Rows
-    group: Rows
-    weight_bits: Rows
-    flags: Rows
-    # last, so that the same repeat is kept with and without queries and gains
-    query: Rows
-    gain_bits: Rows
 
 
 def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]:
@@ -50,29 +33,28 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     given = Columns(rows)
     if int(given.count.max()) * len(rows) >= 1 << 63 and given.count.sum(dtype=np.float64) >= 1 << 63:
         raise ValueError("counts of a table must sum to less than 2^63, for the number of tasks is an int64")
-    gap = given.pessimistic - given.optimistic
-    key = _Key(
-        side=given.side,
-        sample_id=given.sample_id,
-        optimistic=given.optimistic,
-        gap=gap,
-        num_candidates=given.num_candidates,
-        group=given.group,
-        weight_bits=given.weight_bits,
-        flags=given.flags,
-        query=given.query,
-        gain_bits=given.gain_bits,
-    )
-    distinct, count = _unique(key, given.count)
-    key = _Key(*distinct)
+    key = [
+        given.side,
+        given.sample_id,
+        given.optimistic,
+        given.pessimistic - given.optimistic,  # fewer bits than the pessimistic rank
+        given.num_candidates,
+        given.group,
+        given.weight_bits,
+        given.flags,
+        # last, so that the same repeat is kept with and without queries and gains
+        given.query,
+        given.gain_bits,
+    ]
+    key, count = _unique(key, given.count)
+    side, sample_id, optimistic, gap, num_candidates, group, weight_bits, flags, query, gain_bits = key
     result = np.empty((WIDTH, len(count)), dtype=np.int64).T
     merged = Columns(result)
-    merged.optimistic, merged.pessimistic = key.optimistic, key.optimistic + key.gap
-    merged.num_candidates, merged.group = key.num_candidates, key.group
-    merged.sample_id, merged.weight_bits = key.sample_id, key.weight_bits
-    merged.side_and_flags = key.side | (key.flags << SIDE_BITS)
-    merged.query, merged.gain_bits = key.query, key.gain_bits
-    named = key.sample_id != ABSENT
+    merged.optimistic, merged.pessimistic, merged.num_candidates = optimistic, optimistic + gap, num_candidates
+    merged.group, merged.sample_id, merged.weight_bits = group, sample_id, weight_bits
+    merged.side_and_flags = side | (flags << SIDE_BITS)
+    merged.query, merged.gain_bits = query, gain_bits
+    named = sample_id != ABSENT
     if not named.any():
         merged.count = count
         return result, 0
@@ -80,7 +62,7 @@ def canonical_rows(rows: Rows, *, drop_repeats: bool = True) -> tuple[Rows, int]
     if not drop_repeats:
         return result, 0
     repeat = np.zeros(len(result), dtype=bool)
-    repeat[1:] = named[1:] & (key.side[1:] == key.side[:-1]) & (key.sample_id[1:] == key.sample_id[:-1])
+    repeat[1:] = named[1:] & (side[1:] == side[:-1]) & (sample_id[1:] == sample_id[:-1])
     return result.T[:, ~repeat].T, int(repeat.sum())
 
 

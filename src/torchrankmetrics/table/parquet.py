@@ -155,22 +155,17 @@ def _read(files: list[_File], max_bytes: int, where: Path) -> Tensor:
     rows = np.empty((sum(lengths), WIDTH), dtype=np.int64)
     for file, part in zip(files, np.split(rows, np.cumsum(lengths)[:-1]), strict=True):
         with _opened(file, max_bytes) as (parquet, names, _):
-            _fill(part, parquet, names, file.constants)
+            at = 0
+            for batch in parquet.iter_batches(_BATCH, columns=names):
+                try:
+                    arrays = {name: _array(name, batch.column(name)) for name in names}
+                    part[at : at + len(batch)] = table_io.from_arrays(arrays | file.constants).numpy()
+                except (TypeError, ValueError, IndexError) as error:
+                    raise ValueError(f"{error} (counted from row {at})" if at else str(error)) from None
+                at += len(batch)
+            if at != len(part):
+                raise ValueError(f"its footer declares {len(part)} rows, but it has {at}")
     return torch.from_numpy(rows)
-
-
-def _fill(rows: Any, parquet: Any, names: list[str], constants: dict[str, Any]) -> None:
-    """Read all rows of a file into an array of its length."""
-    at = 0
-    for batch in parquet.iter_batches(_BATCH, columns=names):
-        try:
-            arrays = {name: _array(name, batch.column(name)) for name in names}
-            rows[at : at + len(batch)] = table_io.from_arrays(arrays | constants).numpy()
-        except (TypeError, ValueError, IndexError) as error:
-            raise ValueError(f"{error} (counted from row {at})" if at else str(error)) from None
-        at += len(batch)
-    if at != len(rows):
-        raise ValueError(f"its footer declares {len(rows)} rows, but it has {at}")
 
 
 @contextmanager

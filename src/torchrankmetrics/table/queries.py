@@ -17,6 +17,8 @@ from torchrankmetrics.table.columns import (
     Columns,
     Rows,
     combined,
+    has_unknown,
+    known_candidates,
     num_copies,
     weights,
 )
@@ -65,32 +67,26 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
             not say whether their ranks are filtered, or some of them are missing.
     """
     columns = Columns(rows)
+    known_candidates(rows)  # metrics of queries need them
     alone = columns.query == ABSENT
-    singles = _singles(rows[alone], np.flatnonzero(alone))
+    index, own = np.flatnonzero(alone), Columns(rows[alone])
+    ones = np.ones(len(index), dtype=np.int64)
+    facts = (own.num_candidates, weights(own.rows), own.count, own.side, own.group, index)
+    # the rank of a single answer is its place
+    singles = QuerySample(np.arange(len(index) + 1), own.optimistic, own.pessimistic, ones, *facts)
     if alone.all():
         return singles
-    several = np.flatnonzero(~alone)
-    return _joined(singles, _several(rows[several], several, None if partition is None else partition[several]))
+    index = np.flatnonzero(~alone)
+    several = _several(rows[index], index, None if partition is None else partition[index])
+    starts = np.append(singles.starts, singles.starts[-1] + several.starts[1:])
+    names = [field.name for field in fields(QuerySample)[1:]]
+    return QuerySample(starts, *(np.concatenate([getattr(singles, name), getattr(several, name)]) for name in names))
 
 
 def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
-    if block.is_cpu and (Columns(block).query != ABSENT).any():
+    if block.is_cpu and (Columns(block).query != ABSENT).any() and not has_unknown(Columns(block).num_candidates):
         queries_of(canonical_rows(block.numpy())[0])
-
-
-def _singles(rows: Rows, index: Rows) -> QuerySample:
-    """Read queries of one answer: its rank is its place."""
-    columns = Columns(rows)
-    ones = np.ones(len(rows), dtype=np.int64)
-    facts = (columns.num_candidates, weights(rows), columns.count, columns.side, columns.group, index)
-    return QuerySample(np.arange(len(rows) + 1), columns.optimistic, columns.pessimistic, ones, *facts)
-
-
-def _joined(one: QuerySample, two: QuerySample) -> QuerySample:
-    starts = np.append(one.starts, one.starts[-1] + two.starts[1:])
-    names = [field.name for field in fields(QuerySample)[1:]]
-    return QuerySample(starts, *(np.concatenate([getattr(one, name), getattr(two, name)]) for name in names))
 
 
 def _several(rows: Rows, index: Rows, partition: Rows | None) -> QuerySample:

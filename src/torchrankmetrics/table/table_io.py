@@ -23,10 +23,18 @@ from torchrankmetrics.validation import check_int, shortened, shown
 
 Array = npt.NDArray[Any]
 _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
-VERSIONS = (1, 2, 3, 4)
+VERSIONS = (1, 2, 3, 4, 5)
+_UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
-_DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
+_DEFAULTS = {
+    "num_candidates": fault.UNKNOWN,
+    "side": 0,
+    "group": ABSENT,
+    "sample_id": ABSENT,
+    "count": 1,
+    "query": ABSENT,
+}
 FLAGS = {
     "nan": fault.NAN,
     "sampled": fault.SAMPLED,
@@ -67,11 +75,8 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     if not isinstance(arrays, Mapping):
         raise TypeError(f"arrays must be a dict of arrays by name, got {type(arrays).__name__}")
     check_names(arrays)
-    missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
-    if missing:
-        raise ValueError(
-            f"arrays must hold {' and '.join(missing)}; got {shortened(', '.join(map(str, arrays))) or 'none'}"
-        )
+    if "optimistic" not in arrays:
+        raise ValueError(f"arrays must contain optimistic, got {shortened(', '.join(map(str, arrays))) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     table = Columns(np.empty((n, WIDTH), dtype=np.int64))
     for name in _INTEGERS:
@@ -80,7 +85,11 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         else:
             column = table.optimistic if name == "pessimistic" else np.array(_DEFAULTS[name])
         setattr(table, "side_and_flags" if name == "side" else name, column)
-    Ranks(*torch.from_numpy(table.ranks.T))  # checks the values
+    known = table.num_candidates != fault.UNKNOWN
+    for part in (known, ~known):  # Ranks checks the values
+        if part.any():
+            low, high, N = torch.from_numpy(np.ascontiguousarray(table.ranks[part].T))
+            Ranks(low, high, N if part is known else None)
     for name, bits in FLOATS.items():
         numbers = _vector(arrays[name], name, n) if name in arrays else np.ones(n)
         if n and numbers.dtype.kind not in "iuf":
@@ -115,7 +124,7 @@ def write(path: str | os.PathLike[str], rows: Tensor) -> None:
     write_whole(path, content.getvalue())
 
 
-def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
+def read_opened(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor:
     """Read the rows of an open file or pipe; pickled objects raise an error.
 
     Raises:
@@ -123,7 +132,15 @@ def read(file: BinaryIO, path: str | os.PathLike[str], max_bytes: int) -> Tensor
     """
     max_bytes = check_int("max_bytes", max_bytes, 1)
     with _members(file, path, max_bytes) as (archive, members):
-        arrays = read_arrays(archive, members, 8 * WIDTH, max_bytes)
+        needed = sum(info.file_size for info in members.values())
+        if needed <= max_bytes:  # else not even the headers are read
+            needed += 8 * WIDTH * max(length(archive, name, info) for name, info in members.items())
+        if needed > max_bytes:
+            raise TooLargeError(str(needed), max_bytes)
+        arrays = {}
+        for name, info in members.items():
+            with archive.open(info) as member:
+                arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
         version = arrays.pop(VERSION_FIELD)
         check_version(int(version) if version.ndim == 0 and version.dtype.kind in "iu" else version, arrays)
         return from_arrays(arrays)
@@ -145,9 +162,22 @@ def read_length(file: BinaryIO, path: str | os.PathLike[str]) -> int:
 def _members(
     file: BinaryIO, path: str | os.PathLike[str], max_bytes: int
 ) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open a file of ranks, its members checked by name; errors name its path."""
+    """Open a file of ranks and check its members; a pipe is read into memory first. Errors name its path."""
     try:
-        with opened(file, max_bytes) as (archive, members):
+        start = file.read(len(_NPY))
+        if start == _NPY:
+            raise ValueError("it is a single array, not an .npz")
+        if not start.startswith(b"PK"):
+            raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
+        if not file.seekable():
+            content = start + file.read(max_bytes)
+            if len(content) > max_bytes:
+                raise TooLargeError(f"more than {max_bytes}", max_bytes)
+            file = io.BytesIO(content)
+        size = file.seek(0, os.SEEK_END)
+        file.seek(0)
+        with ZipFile(file) as archive:
+            members = _checked_members(archive, size)
             if VERSION_FIELD not in members:
                 raise ValueError(f"it has no {VERSION_FIELD!r}; it has {shortened(', '.join(members)) or 'nothing'}")
             check_names(name for name in members if name != VERSION_FIELD)
@@ -166,13 +196,17 @@ def check_version(version: object, names: Collection[str]) -> None:
     if not isinstance(version, int) or version not in VERSIONS:
         raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
     if version < (needed := version_of(names)):
-        what = max(names, key=lambda name: _NEW_IN.get(name, 1))
-        raise ValueError(f"it has {shown(what)}, which a file of {VERSION_FIELD} below {needed} has not")
+        what = f"it has no 'num_candidates', which a file of {VERSION_FIELD} below {needed} must have"
+        if "num_candidates" in names:
+            newest = max(names, key=lambda name: _NEW_IN.get(name, 1))
+            what = f"it has {shown(newest)}, which a file of {VERSION_FIELD} below {needed} has not"
+        raise ValueError(what)
 
 
 def version_of(names: Collection[str]) -> int:
     """The first version that has these columns."""
-    return max((_NEW_IN.get(name, 1) for name in names), default=1)
+    newest = max((_NEW_IN.get(name, 1) for name in names), default=1)
+    return newest if "num_candidates" in names else _UNKNOWN_IN
 
 
 def check_names(names: Iterable[str]) -> None:
@@ -216,7 +250,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 
 class TooLargeError(ValueError):
-    """What an archive would take is more than the caller allows."""
+    """A file needs more memory than the caller allows."""
 
     def __init__(self, needed: str, max_bytes: int) -> None:
         super().__init__(
@@ -225,69 +259,27 @@ class TooLargeError(ValueError):
         )
 
 
-@contextmanager
-def opened(file: BinaryIO, max_bytes: int) -> Iterator[tuple[ZipFile, dict[str, ZipInfo]]]:
-    """Open an archive, and give its members by name; a pipe is read into memory first, ``max_bytes`` at most.
-
-    Raises:
-        TooLargeError: if a pipe holds more.
-        ValueError, zipfile.BadZipFile: if it is empty, something else, or claims more than its bytes can hold.
-    """
-    start = file.read(len(_NPY))
-    if start == _NPY:
-        raise ValueError("it is a single array, not an .npz")
-    if not start.startswith(b"PK"):
-        raise ValueError(f"it is not an .npz, it starts with {shown(start)}" if start else "it is empty")
-    if not file.seekable():
-        content = start + file.read(max_bytes)
-        if len(content) > max_bytes:
-            raise TooLargeError(f"more than {max_bytes}", max_bytes)
-        file = io.BytesIO(content)
-    size = file.seek(0, os.SEEK_END)
-    file.seek(0)
-    with ZipFile(file) as archive:
-        listed = archive.infolist()
-        members = {info.filename.removesuffix(".npy"): info for info in listed}
-        if len(listed) != len(members):
-            raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
-        for name, info in members.items():
-            # where a length is damaged an entry swallows the next: a column that is lost would silently be a default
-            if _ENTRY in info.extra + info.comment:
-                raise ValueError(f"its directory is damaged after {shown(name)}")
-            if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
-                raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
-            if info.file_size > _DEFLATE * info.compress_size:
-                raise ValueError(
-                    f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file"
-                )
-        if sum(info.compress_size for info in members.values()) > size:
-            raise ValueError(f"its directory claims more than the {size} bytes of the file")
-        yield archive, members
-
-
-def read_arrays(
-    archive: ZipFile, members: Mapping[str, ZipInfo], row_bytes: int, max_bytes: int
-) -> dict[str, npt.NDArray[Any]]:
-    """Read all members, if they and ``row_bytes`` for each entry of the longest take at most ``max_bytes``.
-
-    Raises:
-        TooLargeError: if they take more.
-        ValueError: if they are no arrays, or would have to be unpickled.
-    """
-    needed = sum(info.file_size for info in members.values())
-    if needed <= max_bytes:  # else not even the headers are read
-        needed += row_bytes * max((length(archive, name, info) for name, info in members.items()), default=0)
-    if needed > max_bytes:
-        raise TooLargeError(str(needed), max_bytes)
-    arrays = {}
+def _checked_members(archive: ZipFile, size: int) -> dict[str, ZipInfo]:
+    """Return the members of an archive of ``size`` bytes by name; ValueError if they claim more than it can contain."""
+    listed = archive.infolist()
+    members = {info.filename.removesuffix(".npy"): info for info in listed}
+    if len(listed) != len(members):
+        raise ValueError(f"its directory has {len(listed)} entries, but only {len(members)} names")
     for name, info in members.items():
-        with archive.open(info) as member:
-            arrays[name] = np.asarray(npy.read_array(member, allow_pickle=False))
-    return arrays
+        # if a length is damaged, an entry swallows the next one, and a lost column would silently be a default
+        if _ENTRY in info.extra + info.comment:
+            raise ValueError(f"its directory is damaged after {shown(name)}")
+        if info.compress_type not in (ZIP_STORED, ZIP_DEFLATED):
+            raise ValueError(f"{shown(name)} is compressed by method {info.compress_type}: only deflate is read")
+        if info.file_size > _DEFLATE * info.compress_size:
+            raise ValueError(f"{shown(name)} claims {info.file_size} bytes, but has {info.compress_size} in the file")
+    if sum(info.compress_size for info in members.values()) > size:
+        raise ValueError(f"its directory claims more than the {size} bytes of the file")
+    return members
 
 
 def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
-    """Length of the first axis as the header tells it, if the member has as many bytes as that takes."""
+    """Return the length of the first axis by the header; ValueError if the member has other bytes than it declares."""
     with archive.open(info) as member:
         try:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments, tally
+from torchrankmetrics.definitions.candidates import CandidateCounts, FloatArray, IntArray, Moments, sum_by_value
 from torchrankmetrics.definitions.sums import PANEL_NODES, gauss_rule, panel_rule
 from torchrankmetrics.definitions.tasks import MEDIAN_RANK, RankDefinition
 from torchrankmetrics.definitions.transforms import known
@@ -25,7 +25,7 @@ _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
 
 def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Exact moments of a power of the largest or the smallest rank; weights have no influence."""
-    N, count = tally(counts.num_candidates, counts.count)
+    N, count = sum_by_value(counts.num_candidates, counts.count)
     return _moments(definition, _Ranks(N, np.ones_like(N), count.astype(np.int64)))
 
 

@@ -149,7 +149,7 @@ def _rank_cumulants(upper: bytes, p: float) -> tuple[FloatArray, FloatArray, Flo
     for group in np.unique(size):
         part = size == group
         rule = prefix_rule(N[part].tobytes(), panel_ratio(p))
-        # both means: r^p - 1 keeps the digits of small |p|, r^p those of negative p
+        # both means: r^p - 1 preserves the digits of small |p|, r^p the digits of negative p
         excess = np.expm1(p * np.log(rule.nodes))
         scale[part] = largest = max(float(np.abs(excess).max()), 1e-300)
         values = excess / largest
@@ -207,7 +207,7 @@ def _powers(rule: PrefixRule, p: float, s: FloatArray) -> FloatArray:
         lam, log_phi = result[0, begin : begin + block], result[1, begin : begin + block]
         near = linear < 0.5
         if near.any():
-            # here max y >= 1/4: E[e^-y - 1 + y] is no smaller than y by more than two or three digits
+            # here max y >= 1/4: E[e^-y - 1 + y] is smaller than y by at most two or three digits
             bend = rule.means(np.expm1(-y) + y)
             lam[near] = (bend + _log1p_minus(np.maximum(bend - linear, -0.5)))[near]
             log_phi[near] = (lam - linear)[near]

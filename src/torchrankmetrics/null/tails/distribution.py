@@ -102,7 +102,7 @@ class Summands:
         """Args: size, mean and deviation of cells; first cells of segments; segment, v, c, best and worst of groups.
 
         If ``nested``, a segment includes the cells of the segments before it; else each group has its own segment, and
-        S is ``shift`` plus the sum. ``skewness`` bounds that of a cell.
+        S is ``shift`` plus the sum. ``skewness`` bounds the skewness of a cell.
         """
         self.size, self.mean, self.deviation = cells
         self.starts, self.nested, self.skewness, self.shift = starts, nested, skewness, 0.0

@@ -19,7 +19,7 @@ _ROUNDING, _DENSITY = 1e-10, 1e-6  # relative error of a series on a lattice, an
 def window(sums: Summands, t: float, exact: FloatArray, near: FloatArray) -> tuple[float, float]:
     """Ends between which the tilted distribution has all but exp(-30) of its mass, by Chernoff's bound.
 
-    ``exact`` has the cumulants of all summands at t, ``near`` those of ``sums``, which may be condensed.
+    ``exact`` has the cumulants of all summands at t, ``near`` the cumulants of ``sums``, which may be condensed.
     """
     ends = []
     for sign, end in ((-1, sums.bottom), (1, sums.top)):
@@ -40,7 +40,7 @@ def by_series(
 ) -> Bracket | None:
     """Fourier series of the tilted distribution between two ends; None if it has too many terms.
 
-    ``exact`` has the cumulants at t, ``moved`` how far they are from those of ``sums``.
+    ``exact`` has the cumulants at t, ``moved`` their distance from the cumulants of ``sums``.
     """
     (low, high), number = ends, math.inf
     length = high - low
@@ -84,7 +84,7 @@ def _correction(theta: FloatArray, moved: FloatArray) -> ComplexArray:
 
 
 def _may_revive(sums: Summands, t: float, most: float) -> bool:
-    """Whether the transform may return to 1 at frequencies up to ``most``, as that of almost a lattice does."""
+    """Whether the transform may return to 1 at frequencies up to ``most``, as it does near a lattice."""
     width = sums.v * (sums.best - sums.worst)
     large = np.argsort(-sums.c * width**2)
     mean = sums.mean[sums.cells_of(int(large[0]))]

@@ -131,16 +131,16 @@ def _narrowed(sums: RankSummands, s: float, slack: float) -> tuple[float, float,
                 return log_reached, -math.inf, sums
             low, high = (low + alone, high) if falls else (low, high - alone)
             continue
-        kept = reaching(best - (top - s) - slack)
-        if (kept == before).all():
+        remaining = reaching(best - (top - s) - slack)
+        if (remaining == before).all():
             break
-        log_open += float(c @ np.log(kept / before))
-        low, high = (low, low + kept) if falls else (high - kept, high)
+        log_open += float(c @ np.log(remaining / before))
+        low, high = (low, low + remaining) if falls else (high - remaining, high)
     return log_reached, log_open, RankSummands(values, low, high, v, c) if low.any() or (high < sums.N).any() else sums
 
 
 def _log_tail(sums: Summands, s: float, slack: float, span: float | None) -> Bracket:
-    """Ends of log P(S >= s) for s above the mean; what is within ``slack`` below s is reached."""
+    """Ends of log P(S >= s) for s above the mean; values within ``slack`` below s count as reached."""
     log_reached, log_open, rest = -math.inf, 0.0, sums
     if isinstance(sums, RankSummands) and sums.nested and len(sums.c) <= _MOST_NARROWED:
         log_reached, log_open, rest = _narrowed(sums, s, slack)
@@ -286,8 +286,8 @@ def _convolved(a: Atoms, b: Atoms, short: float, tiny: float) -> tuple[Atoms, fl
     near = d <= short
     d, q, gone = d[near], q[near], 0.0
     if len(d) > 256:
-        kept = q > tiny / len(d)
-        d, q, gone = d[kept], q[kept], float(q[~kept].sum())
+        remaining = q > tiny / len(d)
+        d, q, gone = d[remaining], q[remaining], float(q[~remaining].sum())
     return merged(d, q), gone
 
 

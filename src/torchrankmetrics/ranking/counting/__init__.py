@@ -28,10 +28,10 @@ def choose(scores: Tensor, backend: str = "auto") -> Count:
 
 
 def chosen(scores: Tensor, backend: str = "auto") -> str:
-    """Tell which way counts these scores: "torch" or "numba".
+    """Return the backend that counts these scores: "torch" or "numba".
 
     Args:
-        scores: (B, N), what is to be counted.
+        scores: (B, N), the scores to count.
         backend: "torch", plain torch on any device; "numba", compiled, on the CPU only; "auto": numba where it is
             installed and the scores are on the CPU, otherwise torch.
 

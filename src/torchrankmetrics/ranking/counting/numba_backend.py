@@ -60,7 +60,7 @@ class _Matrix(NamedTuple):
 
 
 class _Tasks(NamedTuple):
-    """What ``plain.count`` is given of its tasks, an empty vector for None, and the order they are counted in."""
+    """Arguments of ``plain.count`` for its tasks, an empty vector for None, and the order of counting."""
 
     true: Any
     row: Any
@@ -69,7 +69,7 @@ class _Tasks(NamedTuple):
 
 
 class _Slices(NamedTuple):
-    """What is excluded of every row; no rows at all for None."""
+    """Excluded columns of every row; without rows for None."""
 
     start: Any
     length: Any
@@ -201,7 +201,7 @@ _count_numbers, _count_wide = _count_by(np.int32), _count_by(np.int64)
 
 @numba.njit(inline="always")
 def _rest(cells, true, own, below, above):
-    """What is neither below nor above ties or is NaN: the cells are looked at again only if there is such a one."""
+    """Count ties and NaN, which are neither below nor above: the cells are read again only if there are any."""
     rest, nan = cells.shape[0] - below - above, 0
     if true != true:
         own = 0

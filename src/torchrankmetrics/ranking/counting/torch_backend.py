@@ -37,7 +37,7 @@ def count(
         true: (P,) the true score of each task, same dtype; None: the score in its own column.
         row: (P,) int64, the row each task belongs to; None: task i is row i (P = B).
         column: (P,) int64, its own column, negative if it is not in the matrix; None: in none.
-        excluded: what is not counted in the B rows.
+        excluded: candidates of the B rows that are not counted.
 
     Returns:
         int64 (4, P): the other candidates that are better, that are not worse, all of them, and the NaN, the true
@@ -90,7 +90,7 @@ def count(
 
 
 def order_of(scores: Tensor) -> Map:
-    """How cells of the scores, their bits where ``BITS`` says so, become numbers of the same order for torch."""
+    """Return the map from cells of the scores (bits for dtypes in ``BITS``) to numbers of the same order for torch."""
     dtype = scores.dtype
     if dtype in _EIGHTHS:
         return lambda cells: cells.view(dtype).float()
@@ -167,7 +167,7 @@ def _own_counts(excluded: Tensor, row: Tensor | None, column: Tensor) -> Tensor:
 
 
 class _Compared(NamedTuple):
-    """Tasks, and what their entries are compared with: as in ``count``, with a row and a column for each."""
+    """Tasks and their true scores, as in ``count``, with a row and a column for each."""
 
     scores: Tensor
     true: Tensor
@@ -185,7 +185,7 @@ def _count_slices(tasks: _Compared, slices: ExcludedSlices) -> Tensor:
         return total
     task, position = slices.entries(tasks.row)
     for some, where in zip(torch.split(task, _ENTRIES), torch.split(position, _ENTRIES), strict=True):
-        _tally(total, tasks, some, slices.columns[where] - slices.first, None)
+        _add_counts(total, tasks, some, slices.columns[where] - slices.first, None)
     return total
 
 
@@ -199,11 +199,11 @@ def _add_slices_masked(total: Tensor, tasks: _Compared, slices: ExcludedSlices) 
         offset = torch.arange(left, min(left + step, slices.longest), device=device)
         inside = offset < length
         entry = slices.columns[(start + offset).clamp(max=len(slices.columns) - 1)] - slices.first
-        entry = entry.masked_fill(~inside, 0).reshape(-1)  # those of other rows or chunks may lie outside the matrix
-        _tally(total, tasks, task.expand_as(inside).reshape(-1), entry, inside.reshape(-1))
+        entry = entry.masked_fill(~inside, 0).reshape(-1)  # entries of other rows or chunks may lie outside the matrix
+        _add_counts(total, tasks, task.expand_as(inside).reshape(-1), entry, inside.reshape(-1))
 
 
-def _tally(total: Tensor, tasks: _Compared, task: Tensor, entry: Tensor, inside: Tensor | None) -> None:
+def _add_counts(total: Tensor, tasks: _Compared, task: Tensor, entry: Tensor, inside: Tensor | None) -> None:
     other = entry != tasks.column[task]
     if inside is not None:
         other &= inside

@@ -20,7 +20,7 @@ class Between(NamedTuple):
         inside: int64 (T,).
         task: int64 (n,), of each cell that is listed, by its place among the tasks.
         column: int64 (n,).
-        complete: whether all cells inside are listed, or only those of tasks with few.
+        complete: whether all cells inside are listed, or only the cells of tasks with few.
     """
 
     above: Tensor
@@ -37,7 +37,7 @@ class Between(NamedTuple):
 
 
 class Form(NamedTuple):
-    """What makes a score of a product: a number (n,) of each candidate to divide by, one to add; None: none."""
+    """Map from products to scores: a number (n,) of each candidate to divide by, and one to add; None: neither."""
 
     length: Tensor | None
     bias: Tensor | None
@@ -53,9 +53,9 @@ class PairTasks(NamedTuple):
 
 
 class ErrorBounds(NamedTuple):
-    """What products of eighths are compared with, of each task: float32 (T,); ``exact.kernels`` has the formula.
+    """Bounds of int8 products for each task, float32 (T,); ``exact.kernels`` has the formula.
 
-    All in steps of the query's eighths: the true score, one, and what the errors of a column are multiplied with.
+    All in steps of the query's int8 scale: the true score, one, and the factors of the errors of a column.
     """
 
     true: Tensor
@@ -66,7 +66,7 @@ class ErrorBounds(NamedTuple):
 
 
 class ColumnBounds(NamedTuple):
-    """The same of each column, float32 (n,), in steps of its eighths: one, bounds of its rounding and norm, a bias."""
+    """Bounds for each column, float32 (n,), in steps of its int8 scale: one, bounds of rounding and norm, a bias."""
 
     unit: Tensor
     error: Tensor
@@ -74,16 +74,16 @@ class ColumnBounds(NamedTuple):
     shift: Tensor | None
 
 
-class Intervals(NamedTuple):
+class IntervalBackend(NamedTuple):
     """A way to count: this module, or the same compiled, which also rounds to int8."""
 
-    counter: Callable[..., "Counter"]
+    counter: Callable[..., "IntervalCounter"]
     products: Callable[..., Tensor]
     compare: Callable[..., tuple[Tensor, Tensor]]
     rounded_to_int8: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]] | None = None
 
 
-class Counter:
+class IntervalCounter:
     """Counts the cells of each task's row above [low, high] and inside, one block of columns after the other.
 
     Args:
@@ -114,7 +114,7 @@ class Counter:
         self._listed.append((few[place], column + left))
 
     def found(self) -> Between:
-        """What has been counted."""
+        """Return the counts so far."""
         listed = self._listed or [(self._row[:0], self._row[:0])]
         task, column = (torch.cat(part) for part in zip(*listed, strict=True))
         if self._spare < 0:
@@ -167,9 +167,9 @@ def keys(numbers: Tensor, up: bool) -> Tensor:
     return (-((-order) >> 16) if up else order >> 16).to(torch.int16)
 
 
-def choose_intervals(scores: Tensor, backend: str = "auto") -> Intervals:
+def choose_intervals(scores: Tensor, backend: str = "auto") -> IntervalBackend:
     """Choose how exact ranks are counted; errors as ``chosen``."""
     if chosen(scores, backend) == "torch":
-        return Intervals(Counter, products, compare)
+        return IntervalBackend(IntervalCounter, products, compare)
     kernels = importlib.import_module("torchrankmetrics.ranking.exact.kernels")  # late: numba takes half a second
-    return Intervals(kernels.Counter, kernels.products, kernels.compare, kernels.rounded_to_int8)
+    return IntervalBackend(kernels.CompiledIntervalCounter, kernels.products, kernels.compare, kernels.rounded_to_int8)

@@ -23,7 +23,7 @@ Rounding = Callable[[Tensor], tuple[Tensor, Tensor, Tensor, Tensor]]
 
 
 class QuantizedRows(NamedTuple):
-    """Vectors in eighths: int8 (n, d), their scales, and upper bounds of the norms and of those of the rounding."""
+    """Vectors as int8 (n, d), their scales, and upper bounds of their norms and of the norms of the rounding."""
 
     matrix: Tensor
     scale: Tensor
@@ -41,8 +41,8 @@ class QuantizedRows(NamedTuple):
         )
 
 
-class Columns(NamedTuple):
-    """A tile in eighths: its matrix, what its cells are compared with, and what the bounds take of the whole of it."""
+class Int8Columns(NamedTuple):
+    """A tile as int8: its matrix, the bounds of its columns, and maxima over the tile."""
 
     matrix: Tensor
     scales: ColumnBounds
@@ -52,15 +52,15 @@ class Columns(NamedTuple):
     least_unit: float
 
 
-def columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
-    """Round a tile, which keeps what is made; None where its numbers are beyond what eighths are for."""
+def columns_of(tile: Tile, rounding: Rounding) -> Int8Columns | None:
+    """Round a tile, which caches the result; None if its numbers are out of range for int8."""
     if INT8 not in tile.prepared:
         tile.prepared[INT8] = _columns_of(tile, rounding)
-    found: Columns | None = tile.prepared[INT8]
+    found: Int8Columns | None = tile.prepared[INT8]
     return found
 
 
-def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
+def _columns_of(tile: Tile, rounding: Rounding) -> Int8Columns | None:
     whole, wide = QuantizedRows.of(tile.given, rounding), tile.sizes(FLOAT64)
     scale, norm, error = whole.scale, whole.norm, whole.error
     if tile.similarity == "cosine":
@@ -83,7 +83,7 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
     if shift is not None and tile.special is not None:
         shift = shift.index_fill(0, tile.special, 0.0)
     unit, by_error, by_norm = 1 / scale, error / scale * _MORE, norm / scale * _MORE
-    return Columns(
+    return Int8Columns(
         whole.matrix,
         ColumnBounds(unit.float(), by_error.float(), by_norm.float(), None if shift is None else shift.float()),
         wide.bias,
@@ -94,9 +94,9 @@ def _columns_of(tile: Tile, rounding: Rounding) -> Columns | None:
 
 
 def bounds_of(
-    queries: QuantizedRows, columns: Columns, row: Tensor, true: Tensor, error: Tensor
+    queries: QuantizedRows, columns: Int8Columns, row: Tensor, true: Tensor, error: Tensor
 ) -> tuple[ErrorBounds, Tensor]:
-    """What a tile is compared with for each task: its row, its true score in float64 and the error of that, (P,) each.
+    """Return the bounds of a tile for each task, from its row, its true score in float64 and its error, (P,) each.
 
     Also whether the numbers of a task are such that the bound holds, bool (P,).
     """

@@ -25,13 +25,13 @@ _PER_THREAD = 1 << 18  # cells that are worth a thread
 _BYTES = np.uint64(sum(j << (61 - 8 * j) for j in range(8)))
 
 
-class Counter:
-    """As ``exact.counting.Counter``, and for bfloat16 cells, where low and high are int16 keys (``keys`` there).
+class CompiledIntervalCounter:
+    """Compiled ``IntervalCounter``; also for bfloat16 cells, where low and high are int16 ``keys``.
 
     With bounds of columns the cells are int32 products of int8 vectors, the least integer where nothing counts. A cell
-    is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit, with the fields of
-    ``ErrorBounds`` of the task and ``ColumnBounds`` of the column, and inside if the difference is not larger either
-    way.
+    is above if cell - (true unit - step shift) > by_error error + by_norm norm + slack unit. It is inside if the
+    difference is not larger either way. The names are fields of ``ErrorBounds`` of the task and ``ColumnBounds`` of
+    the column.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ def rounded_to_int8(numbers: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Round each of (n, d) float32 vectors to integers of at most 127 times a scale of its own.
 
     Returns:
-        int8 (n, d); the scales, float32 (n,), 1 for zeros; the squares of the lengths, float64, and of those of the
-        rounding, float32. What is not finite becomes zeros, with lengths of inf.
+        int8 (n, d); the scales, float32 (n,), 1 for zeros; the squares of the lengths, float64, and of the lengths of
+        the rounding, float32. Vectors that are not finite become zeros, with lengths of inf.
     """
     given = numbers.contiguous().numpy()
     n = len(given)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from torchrankmetrics.ranking.exact import int8
-from torchrankmetrics.ranking.exact.counting import Counter
+from torchrankmetrics.ranking.exact.counting import IntervalCounter
 from torchrankmetrics.ranking.exact.problem import Problem
 from torchrankmetrics.ranking.exact.target_scores import TargetScores
 from torchrankmetrics.ranking.exact.tiles import BFLOAT16, FLOAT32, FLOAT64, INT8, Tile
@@ -146,7 +146,7 @@ class Level(ABC):
 
     Attributes:
         dtype: of the operands.
-        nothing: a score below all others, of what is not counted.
+        nothing: a score below all others, for cells that are not counted.
     """
 
     nothing: ClassVar[float]
@@ -157,7 +157,7 @@ class Level(ABC):
 
     @property
     def is_coarse(self) -> bool:
-        """Whether it is below float32, and decides nothing but what is far from the true score."""
+        """Whether it is below float32, and decides only scores that are far from the true score."""
         return self.dtype in (INT8, BFLOAT16)
 
     @abstractmethod
@@ -173,8 +173,8 @@ class Level(ABC):
         """Scores of queries and some candidates of the tile, (rows, n) in a buffer."""
 
     @abstractmethod
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
-        """What counts the scores of tasks, whose rows among the scores are given; as ``exact.counting.Counter``."""
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> IntervalCounter:
+        """Return the counter of the scores of tasks, whose rows among the scores are given."""
 
     def _cells(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         if self._buffer is None or len(self._buffer) < rows * columns:
@@ -196,7 +196,7 @@ class _FloatLevel(Level):
     def scores(self, tile: Tile, queries: Tensor, columns: slice) -> Tensor:
         return tile.scores(queries, columns, self._cells(len(queries), columns.stop - columns.start, self.dtype))
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> IntervalCounter:
         low, high = self._targets.interval(tile, self.dtype)
         tasks = place, low.index_select(0, task), high.index_select(0, task)
         return self._problem.intervals.counter(tasks, limit, spare)
@@ -236,7 +236,7 @@ class _Int8Level(Level):
         out = self._cells(len(queries), columns.stop - columns.start, torch.int32)
         return multiplied(queries, self._columns.matrix[columns], out)
 
-    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> Counter:
+    def counter(self, tile: Tile, task: Tensor, place: Tensor, limit: int, spare: int) -> IntervalCounter:
         assert self._columns is not None
         tasks = place, *(part.index_select(0, task) for part in self._bounds)
         return self._problem.intervals.counter(tasks, limit, spare, self._columns.scales)

@@ -31,7 +31,7 @@ class RationalScores:
         """A number in the order of the scores of this query."""
         numbers, unit = _integers(candidate)
         product = _dot(self._query, numbers)
-        if self._similarity == "cosine":  # that of a vector of zeros is NaN, and does not come here
+        if self._similarity == "cosine":  # a vector of zeros scores NaN, and is handled before
             return Fraction(product * abs(product), _dot(numbers, numbers))
         score = product * _power(self._unit + unit)
         if self._similarity == "l2":
@@ -80,9 +80,9 @@ class Pairs:
             self.decide(tile)
 
     def decide(self, tile: Tile) -> None:
-        """Compare what has been added of a tile; the own candidate of a task is left out.
+        """Compare the pairs added of a tile, except each task's target.
 
-        Of many at once those of the same candidates are compared one after the other.
+        Pairs with the same candidate are compared one after the other.
         """
         if not self._num_open:
             return

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from torchrankmetrics.ranking.exact.counting import Intervals
+from torchrankmetrics.ranking.exact.counting import IntervalBackend
 from torchrankmetrics.ranking.exact.tiles import (
     BFLOAT16,
     FLOAT32,
@@ -91,7 +91,7 @@ def _equal_rows(tables: Sequence[tuple[Tensor, Tensor | None]]) -> Tensor | None
 
 
 def rows_of(tables: Sequence[tuple[Tensor, Tensor | None]], index: Tensor) -> tuple[Tensor, Tensor | None]:
-    """Embeddings and biases of rows (n,) of one or two tables, those of the second after those of the first."""
+    """Return embeddings and biases of rows (n,) of one table, or of two numbered one after the other."""
     (embeddings, bias), *more = tables
     if not more:
         return embeddings.index_select(0, index), None if bias is None else bias[index]
@@ -187,7 +187,7 @@ class ExcludedCells:
         self._excluded, self._parts = excluded, parts
 
     def fill(self, scores: Tensor, columns: slice, value: float) -> None:
-        """Write a value into those of the scores (rows, n) of some columns of the tile, from one block to another."""
+        """Write a value into the excluded scores (rows, n) of some columns of the tile."""
         if self._excluded.columns is not None:
             scores.masked_fill_(self._excluded.columns[columns], value)
         if self._excluded.cells is not None:
@@ -252,13 +252,14 @@ class Queries:
 
 
 class Targets(NamedTuple):
-    """The true candidates: among the candidates, or beside them where other processes hold some.
+    """The true candidates: among the candidates, or next to them if some belong to other processes.
 
     Attributes:
         embeddings: (M, d).
         bias: (M,) or None.
-        place: int64 (P,), which of them is that of a task.
-        among: int64 (P,), the same where they come after the candidates: N + place; or place, where they are these.
+        place: int64 (P,), the place of each task's target among them.
+        among: int64 (P,), the same place if they follow the candidates: N + place; or place, if they are the
+            candidates.
     """
 
     embeddings: Tensor
@@ -276,7 +277,7 @@ class Problem(NamedTuple):
         similarity: "dot", "l2" or "cosine".
         row: int64 (P,), ascending.
         column: int64 (P,), the true candidates, negative where they are not among these candidates.
-        targets: what they are.
+        targets: embeddings and biases of the true candidates.
         excluded: excluded candidates, tile by tile.
         intervals: how cells and pairs are counted.
         backend: how scores that are not finite are counted, as in ``rank_scores``.
@@ -289,7 +290,7 @@ class Problem(NamedTuple):
     column: Tensor
     targets: Targets
     excluded: ExcludedTiles
-    intervals: Intervals
+    intervals: IntervalBackend
     backend: str
 
     @property

@@ -1,7 +1,6 @@
-"""Ranks by exact arithmetic: each precision counts what its error bound decides, and leaves the rest to the next.
+"""Rank by exact arithmetic: each precision counts the cells that its error bound decides; the next counts the rest.
 
-Whatever the precisions, the tiles, the threads and the order of a sum: what is counted is certain, so the ranks are
-always the same.
+Only certain comparisons are counted, so the ranks do not depend on precisions, tiles, threads or the order of a sum.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,7 +39,7 @@ class Cascade:
     """Exact counts.
 
     Args:
-        problem: what is to be ranked.
+        problem: queries, candidates and tasks.
         tiles: slices of the candidates, in order.
         precisions: of the products, the last of them float64.
         is_reused: whether the tiles serve more calls.
@@ -223,7 +222,7 @@ class Cascade:
         return counter.found()
 
     def _excluded(self, tile: Tile, rows: Tensor) -> Callable[[Tensor, slice, float], None]:
-        """What writes a value where nothing is to be counted: excluded candidates, and those of special scores."""
+        """Return a function that overwrites cells that are not counted: excluded candidates and special scores."""
         cells = self._problem.excluded.of(slice(tile.left, tile.right), rows)
 
         def fill(scores: Tensor, columns: slice, value: float) -> None:

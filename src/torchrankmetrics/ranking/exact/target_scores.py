@@ -60,7 +60,7 @@ def interval(dtype: torch.dtype, true: Tensor, error: Tensor) -> tuple[Tensor, T
     error = torch.where(error > 0, error * _MORE + true.abs() * 2.0**-50, 0.0)
     low, high = true - error, true + error
     if dtype == FLOAT64:
-        # excluded cells are -inf, below every interval but that of a score that is not known at all
+        # excluded cells are -inf, below every interval except the interval of an unknown score
         return low.clamp(min=torch.finfo(dtype).min).masked_fill(error == torch.inf, -torch.inf), high
     low, high = _rounded(low, False), _rounded(high, True)
     if dtype == BFLOAT16:
@@ -77,10 +77,10 @@ def _rounded(numbers: Tensor, up: bool) -> Tensor:
 
 
 def count_specials(problem: Problem, kind: Tensor, counts: Counts, tile: Tile) -> None:
-    """Count the scores of a tile that are not finite: all of some queries, and those of some candidates.
+    """Count the scores of a tile that are not finite: all scores of some queries and of some candidates.
 
     Args:
-        problem: what is ranked.
+        problem: queries, candidates and tasks.
         kind: (P,) of the true scores: 0 for a finite one, else NaN, inf or -inf.
         counts: where it is counted.
         tile: some of the candidates.
@@ -117,8 +117,8 @@ def _count(problem: Problem, kind: Tensor, counts: Counts, tile: Tile, rows: Ten
 def classes(queries: Tensor, candidates: Tensor, bias: Tensor | None, similarity: str) -> Tensor:
     """Class of every score, float32 (B, n): NaN, inf, -inf, or 0 for a finite one.
 
-    What is infinite or NaN follows IEEE arithmetic on the exact terms: inf - inf and 0 inf are NaN. l2 is that of
-    -|q - e|^2, cosine that of q.e / |e|, NaN for a vector of zeros.
+    Infinite and NaN scores follow IEEE arithmetic on the exact terms: inf - inf and 0 inf are NaN. l2 is -|q - e|^2,
+    cosine is q.e / |e| (NaN for a vector of zeros).
     """
     q, e = _signs(queries), _signs(candidates)
     if similarity == "l2":
@@ -226,9 +226,9 @@ class TargetScores:
         return exact if bool(exact.any()) else None
 
     def interval(self, tile: Tile, dtype: torch.dtype, numbers: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
-        """What scores of a tile in a precision are not decided by, (P,) each: as ``bounds.interval`` gives it.
+        """Return the interval of scores of a tile that a precision does not decide, (P,) each.
 
-        They are compared as other numbers than those of the precision if these are said.
+        If ``numbers`` is given, they are compared in that dtype instead of the precision.
         """
         error, key = self.error(tile, dtype), (dtype, numbers or dtype)
         if key not in self._intervals:

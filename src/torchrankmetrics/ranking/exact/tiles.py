@@ -65,12 +65,12 @@ _SAFE = 2.0**450  # lengths whose squares neither overflow nor vanish in float64
 
 
 class Sizes(NamedTuple):
-    """What the error bound is made of: of a tile maxima over its candidates, floats; or of each one, tensors.
+    """Terms of the error bound: maxima over the candidates of a tile, floats; or of each candidate, tensors.
 
     Attributes:
-        norm: of what the queries are multiplied with, before it is rounded.
+        norm: norm of the factor of the queries, before it is rounded.
         error: norm of the rounding.
-        bias: magnitude of what is added.
+        bias: magnitude of the added bias.
         bias_error: its rounding.
         longest: of the vectors that are multiplied; they are divided by their lengths later where that is cosine.
         shortest: the least length they are divided by; 1 where they are not.
@@ -129,7 +129,7 @@ class Tile:
 
     @cached_property
     def bias(self) -> Tensor | None:
-        """What is added to q.e, float64 (n,)."""
+        """Return the addend to q.e, float64 (n,)."""
         if self.similarity != "l2":
             return self._bias
         return -self._square / 2 if self._bias is None else (self._bias - self._square) / 2
@@ -140,11 +140,11 @@ class Tile:
         return Form(self.length if self.similarity == "cosine" else None, self.bias)
 
     def sizes(self, dtype: torch.dtype) -> Sizes:
-        """What the error bound for scores in a precision is made of."""
+        """Return the terms of the error bound for scores in a precision."""
         return getattr(self, f"_sizes_{str(dtype).removeprefix('torch.')}")  # type: ignore[no-any-return]
 
     def scores(self, queries: Tensor, columns: slice, out: Tensor) -> Tensor:
-        """Scores (rows, n) in the precision of the queries, which are those that ``Queries.rounded`` gives."""
+        """Compute scores (rows, n) in the precision of the queries, which come from ``Queries.rounded``."""
         if queries.dtype == BFLOAT16:
             return torch.mm(queries, self.halves[0][columns].T, out=out)
         matrix = self.given[columns].to(queries.dtype)
@@ -155,7 +155,7 @@ class Tile:
 
     @cached_property
     def halves(self) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Bfloat16 copy, with a bias as more columns; upper bounds of the norms of its rounding; that of the bias."""
+        """Bfloat16 copy, with a bias as more columns; upper bounds of the norms of its rounding; bound of the bias."""
         length = self.length if self.similarity == "cosine" else None
         matrix, error = rounding_norms(self.given, BFLOAT16, length)
         if length is not None:
@@ -170,7 +170,7 @@ class Tile:
 
     @cached_property
     def each(self) -> Sizes:
-        """What the error bound of each candidate in float64 is made of: tensors (n,)."""
+        """Return the terms of the error bound of each candidate in float64: tensors (n,)."""
         d, norm = self.given.shape[1], self.norm
         none, one = torch.zeros_like(norm), torch.ones_like(norm)
         if self.similarity == "cosine":

@@ -1,4 +1,4 @@
-"""A script for each field, with what its people try first: the error says what to write, and that runs."""
+"""First attempts of users of each field: the error names the right call, and that call works."""
 
 import warnings
 
@@ -62,7 +62,7 @@ def test_link_prediction_in_a_loop_of_ones_own():
     assert updated(SCORES, TARGET, exclude=known.tails(heads, relations)) == updated(SCORES, TARGET)
 
 
-def test_numpy_in_the_place_of_torch():
+def test_numpy_instead_of_torch():
     scores, target, seen = SCORES.double().numpy(), TARGET.numpy(), np.array([[1, 2], [0, 1]])
     expected = updated(SCORES, TARGET, exclude=torch.from_numpy(seen))
     mask = np.zeros((3, 4), dtype=bool)
@@ -152,9 +152,9 @@ def test_entity_alignment_by_distances():
     points = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     other = points + 0.1
     distances, target = torch.cdist(points, other), torch.arange(60)
-    with pytest.warns(RankMetricWarning, match=r"are the scores distances.* pass -distances") as told:
+    with pytest.warns(RankMetricWarning, match=r"are the scores distances.* pass -distances") as warned:
         evaluate(distances, target, metrics=["mrr"])
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     collection = RankCollection(["mrr"])
     collection.update(distances, target)
     assert "are the scores distances?" in str(collection.summary())
@@ -182,14 +182,14 @@ def test_top_k_lists_of_pyg():
 
 def test_two_models():
     a, b = Ranks([1, 2, 1, 3, 1, 2], None, 50), Ranks([4, 2, 3, 9, 5, 8], None, 50)
-    with pytest.warns(RankMetricWarning, match=r"'mrr' .*may well miss") as told:
+    with pytest.warns(RankMetricWarning, match=r"'mrr' .*may be too narrow") as warned:
         assert compare(a, b, metric=["mrr"]).rows[0].difference > 0
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     with pytest.raises(TypeError, match=r"compare\(\).*'metrics'; did you mean 'metric'"):
         compare(a, b, metrics=["mrr"])
     with pytest.raises(TypeError, match=r"evaluate\(\).*'metric'; did you mean 'metrics'"):
         evaluate(a, metric="mrr")
-    with pytest.raises(TypeError, match=r"a must be .*; ranks go in as Ranks\(ranks, None, num_candidates\)"):
+    with pytest.raises(TypeError, match=r"a must be .*; pass ranks as Ranks\(ranks, None, num_candidates\)"):
         compare([1, 2, 3], [2, 2, 4])
     with pytest.raises(TypeError, match=r"^permutations must be an int"):  # of a call that fits the error stays
         compare(a, b, permutations="many")

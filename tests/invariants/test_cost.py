@@ -1,4 +1,4 @@
-"""What is done once, whatever the number of metrics: ranking the scores, reading the rows, each candidate count."""
+"""Cost: scores are ranked once and rows read once for any number of metrics; moments need distinct candidate counts."""
 
 import pytest
 import torch

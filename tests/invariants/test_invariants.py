@@ -1,4 +1,4 @@
-"""The laws for every metric and view of ``reference.METRICS``: monoid, views, ties, order of means."""
+"""The invariants for every metric and view of ``reference.METRICS``: monoid, views, ties, order of means."""
 
 import itertools
 import math
@@ -82,7 +82,7 @@ def test_any_split_and_order_of_updates_gives_the_same_bits(storage, cuts, seed,
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-@pytest.mark.parametrize("compact_from", [1, 7, 1 << 16])
+@pytest.mark.parametrize("compact_from", [1, 7])
 def test_merge_state_gives_the_bits_of_one_store(storage, compact_from, monkeypatch):
     monkeypatch.setattr(state_module, "_COMPACT_FROM", compact_from)
     rows = random_ranks(1)
@@ -113,15 +113,15 @@ def test_repeated_sample_ids_count_once_on_each_side(storage, monkeypatch):
 
 
 @pytest.mark.parametrize("storage", ["ranks", "counts"])
-def test_of_repeats_that_differ_the_smallest_row_stays_and_one_warning_is_given(storage, monkeypatch):
-    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)  # compaction keeps what must be told
+def test_the_smallest_of_different_repeats_stays_with_one_warning(storage, monkeypatch):
+    monkeypatch.setattr(state_module, "_COMPACT_FROM", 1)  # compaction keeps the count of different repeats
     for order in ([3, 1, 2], [1, 2, 3], [2, 3, 1]):
         collection = RankCollection(["mr", "count"], storage=storage)
         for rank in order:
             collection.update(Ranks([rank], None, 9), sample_id=[7])
-        with pytest.warns(RankMetricWarning, match="2 repeated") as told:
+        with pytest.warns(RankMetricWarning, match="2 repeated") as warned:
             assert {key: float(x) for key, x in collection.compute().items()} == {"mr": 1.0, "count": 1.0}
-        assert len(told) == 1
+        assert len(warned) == 1
 
 
 # ---- views are affine
@@ -173,18 +173,8 @@ def test_index_is_one_at_the_best_and_zero_at_the_mean_and_z_is_standard(name, v
         assert variance == pytest.approx(1, rel=1e-10)
 
 
-def test_index_is_one_at_the_best_of_a_large_set():
-    N = torch.arange(1, 5001)
-    names = [
-        reference.key(name, "adjusted_index") for name in ("mr", "mrr", "auc", "hits_at_3", "gmr", "igmr", "imr", "hmr")
-    ]
-    for value in evaluate(Ranks(torch.ones_like(N), None, N), metrics=names).values():
-        assert value == pytest.approx(1, abs=1e-13)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_amri_is_the_weighted_and_the_index_of_auc_the_plain_mean_of_two_auc_minus_one(seed):
-    generator = torch.Generator().manual_seed(seed)
+def test_amri_is_the_weighted_and_adjusted_auc_the_plain_mean_of_two_auc_minus_one():
+    generator = torch.Generator().manual_seed(0)
     scores = torch.randint(0, 6, (30, 17), generator=generator).float()  # many ties
     target = torch.randint(0, 17, (30,), generator=generator)
     exclude = torch.rand(30, 17, generator=generator) < 0.3
@@ -206,25 +196,25 @@ def test_amri_is_the_weighted_and_the_index_of_auc_the_plain_mean_of_two_auc_min
 
 
 @ids
-def test_without_room_for_chance_the_value_is_nan_with_one_warning(name, view):
+def test_zero_variance_under_the_null_gives_nan_with_one_warning(name, view):
     key = reference.key(name, view)
     collection = RankCollection([key])
     collection.update(Ranks(torch.tensor([1, 1, 1]), None, 1))
     undefined = METRICS[name].min_candidates > 1 or view in ("adjusted_index", "z_score")
     if undefined or (view == "normalized" and METRICS[name].better is None):
-        with pytest.warns(RankMetricWarning, match=f"{key} is undefined") as told:
+        with pytest.warns(RankMetricWarning, match=f"{key} is undefined") as warned:
             assert math.isnan(collection.compute()[key])
-        assert len(told) == 1
+        assert len(warned) == 1
     else:
         assert collection.compute()[key] == (0 if METRICS[name].better is None else 1)
 
 
-def test_one_warning_for_many_undefined_values_and_none_when_asked_again():
+def test_one_warning_for_many_undefined_values_and_none_on_a_second_compute():
     collection = RankCollection(list(METRICS), views=["base", "normalized", "adjusted_index", "z_score"])
     collection.update(Ranks(torch.tensor([1, 1, 1]), None, 1))
-    with pytest.warns(RankMetricWarning) as told:
+    with pytest.warns(RankMetricWarning) as warned:
         values = collection.compute()
-    assert len(told) == 1
+    assert len(warned) == 1
     undefined = 2 * sum(m.better is not None for m in METRICS.values()) + 3  # index and z; M / E of dispersion
     undefined += 2 * sum(m.min_candidates > 1 for m in METRICS.values())  # and the value itself, and M / E
     assert sum(math.isnan(x) for x in values.values()) == undefined
@@ -276,23 +266,6 @@ def test_a_user_defined_metric_has_the_values_of_its_twin(name, rank_type):
     by_group = pair.breakdown()
     own, other = np.split(np.array([by_group[column] for column in by_group.columns[2:]]), 2)
     assert own == pytest.approx(other, rel=1e-12, abs=1e-13)
-
-
-def test_a_constant_scorer_has_index_zero_for_a_metric_of_the_user():
-    dcg = RankMetric(
-        RankDefinition("dcg", f=lambda r: 1 / torch.log2(1 + r)), view="adjusted_index", rank_type="expected"
-    )
-    dcg.update(torch.zeros(8, 1000), torch.arange(8))
-    assert dcg.compute().item() == pytest.approx(0, abs=1e-12)
-
-
-@pytest.mark.parametrize("name", [name for name, metric in METRICS.items() if not metric.expected])
-def test_expected_is_refused_by_name_where_it_is_not_known(name):
-    with pytest.raises(ValueError, match=rf"rank_type='expected'.*'{name}'"):
-        RankMetric(parse_name(name).definition, rank_type="expected")
-    with pytest.raises(ValueError, match=f"'{name}'"):
-        RankCollection([f"expected_{name}"])
-    assert list(RankCollection(["mr", name], rank_types=["expected"]).keys()) == ["expected_mr"]  # a product: left out
 
 
 # ---- means are ordered

@@ -1,8 +1,7 @@
-"""Set-ups that are ordinary elsewhere: Numba that cannot be used, another default device, several threads."""
+"""Environments that users have: unusable Numba, another default device, several threads."""
 
 import copy
 import pickle
-import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,12 +10,12 @@ import torch
 from scripts import ROOT, forked
 from torchrankmetrics import RankCollection, Ranks
 from torchrankmetrics.definitions.candidates import CandidateCounts
-from torchrankmetrics.definitions.tasks import MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.definitions.tasks import MEAN_RANK
 from torchrankmetrics.null import ExactExpectation, MonteCarloExpectation
 
 
-def run(code, *anew, **environment):
-    return forked("-c", code, cwd=ROOT, environment=environment, anew=["torchrankmetrics", *anew])
+def run(code, *modules, **environment):
+    return forked("-c", code, cwd=ROOT, environment=environment, anew=["torchrankmetrics", *modules])
 
 
 COUNT = """
@@ -34,7 +33,8 @@ except ImportError as error:
 """
 
 
-class TestNumbaThatCannotBeUsed:
+@pytest.mark.slow
+class TestUnusableNumba:
     @pytest.mark.parametrize(
         ("before", "environment", "why"),
         [
@@ -58,7 +58,7 @@ class TestNumbaThatCannotBeUsed:
         assert why in result.stderr
 
 
-# all that makes tensors of its own, with tensors of the user that say where they are
+# everything that creates tensors, called with tensors of the user on an explicit device
 ELSEWHERE = """
 import torch
 torch.set_default_device("meta")
@@ -101,39 +101,14 @@ def test_another_default_device_changes_nothing(capsys):
     assert elsewhere.stdout == usual
 
 
-class TestMomentsAreRemembered:
-    @pytest.mark.parametrize("size", [0, 1, 512])
-    def test_threads_share_a_provider(self, size):
-        provider, definitions = ExactExpectation(cache_size=size), [MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at(3)]
-        expected = {(d, n): ExactExpectation().moments(d, [n, 9]) for d in definitions for n in range(1, 9)}
-        start = threading.Barrier(4)
-
-        def ask(_):
-            start.wait()
-            return all(
-                provider.moments(definition, [n, 9]) == moments
-                for _ in range(20)
-                for (definition, n), moments in expected.items()
-            )
-
-        with ThreadPoolExecutor(4) as pool:
-            assert all(pool.map(ask, range(4)))
-
+class TestCachedMoments:
     @pytest.mark.parametrize("make", [ExactExpectation, lambda: MonteCarloExpectation(100, seed=3)])
-    def test_a_second_question_is_not_computed_again(self, make):
+    def test_a_second_call_returns_the_cached_moments(self, make):
         provider = make()
         first = provider.moments(MEAN_RANK, [3, 5])
         assert provider.moments(MEAN_RANK, CandidateCounts.of([5, 3])) is first
         for other in (pickle.loads(pickle.dumps(provider)), copy.deepcopy(provider), copy.copy(provider)):
             assert other.moments(MEAN_RANK, [3, 5]) == first
-
-    def test_equal_counts_are_equal_keys(self):
-        counts = CandidateCounts.of([3, 5, 3])
-        assert counts == CandidateCounts.of([5, 3], count=[1, 2])
-        assert hash(counts) == hash(pickle.loads(pickle.dumps(counts)))
-        assert counts != CandidateCounts.of([3, 5])
-        assert counts != "counts"
-        assert not pickle.loads(pickle.dumps(counts)).count.flags.writeable
 
 
 def test_a_collection_computes_in_several_threads():
