@@ -33,6 +33,7 @@ _WORDS = {
     "scores": ("preds", "y_pred", "y_score"),
     "query": ("qids", "query_id", "query_ids"),
     "similarity": ("metric", "distance", "norm"),
+    "num_candidates": ("dataset",),
 }
 _CUT = "a cut is part of a name: metrics=['hits@10', 'ndcg@10']"
 _HIGHER = "of scores higher is better: pass the negative of distances"

@@ -189,7 +189,7 @@ def test_two_models():
         compare(a, b, metrics=["mrr"])
     with pytest.raises(TypeError, match=r"evaluate\(\).*'metric'; did you mean 'metrics'"):
         evaluate(a, metric="mrr")
-    with pytest.raises(TypeError, match=r"a must be .*; ranks go in as Ranks\(ranks, None, num_candidates\)"):
+    with pytest.raises(TypeError, match=r"a must be .*; pass ranks as Ranks\(ranks, None, num_candidates\)"):
         compare([1, 2, 3], [2, 2, 4])
     with pytest.raises(TypeError, match=r"^permutations must be an int"):  # of a call that fits the error stays
         compare(a, b, permutations="many")

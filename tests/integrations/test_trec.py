@@ -186,7 +186,7 @@ def test_missing_queries_warn():
         ({"q": ["a"]}, {"q": {"a": 1.0}}, 5, TypeError, "qrels must be a dict of dicts"),
         ({"q": {"a": 1}}, [("q", "a")], 5, TypeError, "run must be a dict of dicts.*got list"),
         ({"q": {"a": 1}}, {"q": {"a": 1.0}}, 0, ValueError, "num_candidates"),
-        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates by query.*'q'"),
+        ({"q": {"a": 1}}, {"q": {"a": 1.0}}, {"p": 3}, ValueError, "num_candidates must be an int.*'q'"),
     ],
 )
 def test_bad_qrels_and_runs_raise(qrels, run, number, error, message):

@@ -38,14 +38,6 @@ def test_amri_needs_the_mean_count_only(counts, share):
         assert adjust(float(rank), "mr", int(mean)) == pytest.approx(float(expected), abs=1e-9)
 
 
-def test_the_number_of_entities_is_not_the_number_of_candidates():
-    """A mean rank of 250 on the filtered test set of FB15k-237: 14,541 entities, 14,306 candidates on average."""
-    by_hand = {14_541: 1 - 2 * 249 / 14_540, 14_306: 1 - 2 * 249 / 14_305}
-    for count, expected in by_hand.items():
-        assert adjust(250, "mr", count) == pytest.approx(expected, rel=1e-14)
-    assert round(100 * by_hand[14_541], 2) != round(100 * by_hand[14_306], 2)
-
-
 # Berrendorf et al. 2020 (arXiv 2002.06914), table 1: filtered MR and AMRI in percent, as printed
 TABLE_1 = {
     "wn18rr": {
@@ -121,7 +113,7 @@ def test_ends_are_in_order_for_decreasing_metrics_and_cut_to_what_is_possible():
     assert 0 < p.low < p.value < p.high < 1
 
 
-def test_own_metrics_and_expectations_are_taken():
+def test_own_metrics_and_expectations_are_accepted():
     dcg = RankDefinition("dcg", f=lambda r: 1 / (1 + r).log2())
     mean = np.mean([np.mean(1 / np.log2(1 + np.arange(1, n + 1))) for n in COUNTS])
     assert adjust(0.6, dcg, COUNTS) == pytest.approx((0.6 - mean) / (1 - mean))
@@ -136,7 +128,7 @@ def test_own_metrics_and_expectations_are_taken():
     assert doubled == pytest.approx(plain / 2)
 
 
-def test_without_room_for_chance_it_is_nan_with_a_warning():
+def test_zero_variance_under_the_null_is_nan_with_a_warning():
     with pytest.warns(RankMetricWarning, match="adjusted_hits_at_10 is undefined"):
         assert math.isnan(adjust(1.0, "hits@10", [5, 9, 10]))
 
@@ -159,11 +151,12 @@ def test_without_room_for_chance_it_is_nan_with_a_warning():
         ((0.3, "mrr", []), {}, "num_candidates is empty"),
     ],
 )
-def test_what_cannot_be_is_refused(arguments, options, message):
+def test_impossible_values_raise(arguments, options, message):
     with pytest.raises(ValueError, match=message):
         adjust(*arguments, **options)
 
 
+@pytest.mark.slow
 def test_example_shows_that_amri_alone_stays():
     printed = fork_script(EXAMPLES / "published_numbers.py")
     amri = 1 - 2 * (1233 - 1) / (14_306 - 1)
@@ -173,10 +166,3 @@ def test_example_shows_that_amri_alone_stays():
         values = [float(x) for x in re.search(rf"^{name} +(.*)$", printed, flags=re.MULTILINE)[1].split()]
         spread[name] = max(values) - min(values)
     assert spread.pop("amri") < 0.005 < 0.05 < min(spread.values())
-
-
-def test_wrong_types_are_refused():
-    with pytest.raises(TypeError, match="value must be a float or a str"):
-        adjust(True, "mrr", 40)
-    with pytest.raises(TypeError, match="num_candidates must be integers"):
-        adjust(0.3, "mrr", 14305.6)

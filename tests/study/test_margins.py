@@ -135,7 +135,7 @@ def test_queries_with_other_answers_are_told_and_not_compared() -> None:
     study.add(RankTable.from_numpy(columns), model="1", dataset="q")
     table = study.table("ap")
     assert table.num_tests == 0
-    assert "differ in which tasks are answers of one query" in "".join(table.notes)
+    assert "differ in which tasks are relevant items of one query" in "".join(table.notes)
     assert not np.isnan([table.cell("0", "q").low, table.cell("1", "q").high]).any()
 
 

@@ -1,5 +1,6 @@
 """Facts of each dataset: sizes, provenance, histograms of filtered candidate counts."""
 
+import difflib
 import json
 import re
 from collections.abc import Mapping
@@ -111,11 +112,14 @@ def dataset_facts(dataset: str) -> DatasetFacts:
     word = _word(dataset)
     by_word = {_word(name): name for name in dataset_names()}
     if word not in by_word:  # only then are all files read
-        by_word = {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
+        by_word |= {_word(other): name for name in by_word.values() for other in _load(name).synonyms}
     if word not in by_word:
+        near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
+        nearest = "".join(f"did you mean {name!r}? " for name in near)
         raise ValueError(
-            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped; torchrankmetrics.datasets."
-            f"dataset_names() lists {len(dataset_names())} datasets, `torchrankmetrics candidates` counts others"
+            f"unknown dataset {shown(dataset)}: {nearest}its candidate counts are not shipped; "
+            f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
+            "`torchrankmetrics candidates` counts others"
         )
     return _load(by_word[word])
 

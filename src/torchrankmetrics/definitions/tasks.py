@@ -75,7 +75,14 @@ class RankDefinition(MetricDefinition[RankSample]):
             object.__setattr__(self, "has_null", False)
         if self.optimum is not None and (math.isnan(self.optimum) or self.higher_is_better is None):
             far_ranks = torch.tensor([1.0, float(_FAR)], dtype=torch.float64, device="cpu")
-            ends = self.g(self.f_at(_FAR)(far_ranks))
+            try:
+                ends = self.g(self.f_at(_FAR)(far_ranks))
+            except (TypeError, ValueError, RuntimeError) as error:
+                raise TypeError(
+                    f"f of {shown(self.name)} must map a float64 tensor of ranks to a tensor of the same shape, but "
+                    f"raises {str(error)!r}; write functions of torch, such as torch.log2(r), and conditions as "
+                    "torch.where(r <= 10, 1 / r, 0.0)"
+                ) from error
             if not isinstance(ends, Tensor) or ends.shape != (2,) or not ends.isfinite().all():
                 raise ValueError(
                     f"f and g must give a finite tensor of the shape of the ranks they get; at ranks 1 and 2**20 {ends}"

@@ -10,14 +10,14 @@ from scipy import stats
 
 @dataclass(frozen=True)
 class MeanRanks:
-    """Ranks of models averaged over data sets, 1 for the best, with the difference that they must have.
+    """Mean ranks of models over datasets, with the smallest significant difference.
 
     Attributes:
-        mean: average rank of each model.
-        statistic, p_value: of Friedman's test of "all models are alike" (chi-square, ties corrected).
-        critical_difference: Nemenyi's; two models further apart are told apart.
-        cliques: sets of models, as indices by ascending mean rank, that are not told apart.
-        num_datasets: how many there were.
+        mean: mean rank of each model, 1 is the best.
+        statistic, p_value: Friedman's test of the hypothesis that all models are alike (chi-square, with ties).
+        critical_difference: Nemenyi's; two models that are further apart are significantly different.
+        cliques: sets of models, as indices by ascending mean rank, that are not significantly different.
+        num_datasets: number of datasets.
         confidence_level: in (0, 1).
     """
 
@@ -31,24 +31,24 @@ class MeanRanks:
 
 
 def mean_ranks(values: npt.ArrayLike, *, higher_is_better: bool = True, confidence_level: float = 0.95) -> MeanRanks:
-    """Rank models on each data set and average, as Demsar's critical difference diagram does.
+    """Rank models on each dataset and average the ranks, for a critical difference diagram.
 
-    The sample are the data sets: how large a difference is on one of them, and how sure, is not looked at.
+    The datasets are the sample: the size and the significance of a difference on one dataset are ignored.
 
     Args:
-        values: (datasets, models) float64, without gaps.
+        values: (datasets, models) float64, without NaN.
         higher_is_better: whether the largest value has rank 1.
         confidence_level: in (0, 1).
 
     Raises:
-        ValueError: for fewer than two data sets or models, and for NaN.
+        ValueError: for fewer than two datasets or models, and for NaN.
 
     Source: Demsar 2006 (https://jmlr.org/papers/v7/demsar06a.html), section 3.2.2.
     """
     x = np.asarray(values, dtype=np.float64)
     if x.ndim != 2 or min(x.shape) < 2 or np.isnan(x).any():
         raise ValueError(
-            f"values must be (datasets, models), at least 2 of each and no NaN among them; got {x.shape} with "
+            f"values must be (datasets, models), at least 2 of each, without NaN; got {x.shape} with "
             f"{int(np.isnan(x).sum())} NaN"
         )
     n, k = x.shape

@@ -20,23 +20,20 @@ from torchrankmetrics.validation import shown
 def clustered_p_value(
     evaluation: Evaluation, metric: MetricLike = "mrr", *, cluster: Cluster, second_cluster: Cluster | None = None
 ) -> float:
-    """Test whether a model is better than random ranking, with dependent tasks in a cluster.
+    """Test whether a model is better than random ranking, for dependent tasks in clusters.
 
     The p-value in (0, 1] is one-sided: Student's t of the mean of f minus its mean under random ranking, with a
-    cluster-robust variance. Tasks of one cluster may depend in any way. The test needs many clusters: with few, or with
-    one that outweighs the others, it rejects too often. It is computed from pessimistic ranks, whatever the rank type.
+    cluster-robust variance. Tasks of one cluster may depend in any way. The test needs many clusters of similar weight:
+    otherwise it rejects too often. It uses pessimistic ranks, whatever the rank type.
 
     Args:
         evaluation: a ``RankTable``, ``RankCollection`` or ``Ranks``.
         metric: one metric that is a function of a mean of f and has a direction.
         cluster: "group", "sample_id" or int64 keys aligned with the tasks, as in ``compare``.
-        second_cluster: keys of another kind (for example queries and answers); tasks that share either may depend.
-
-    Returns:
-        The p-value.
+        second_cluster: second keys (for example queries and targets); tasks that share either key may depend.
 
     Raises:
-        TypeError, ValueError: for other metrics, bad keys, and fewer than two clusters.
+        TypeError, ValueError: for other metrics, invalid keys, and fewer than two clusters.
 
     Source: Cameron, Gelbach and Miller 2011 (doi:10.1198/jbes.2010.07136), for two kinds of clusters.
 
@@ -69,7 +66,7 @@ def clustered_p_value(
     centred = definition.unit_values(sample, "pessimistic") - known(definition.f).null_moments(number)[0][index]
     units = [units_of(centred, sample.weight, sample.count, key) for key in keys]
     variances = [float(one.covariance[0, 0]) for one in units]
-    # inclusion and exclusion: the tasks that share both clusters are in either variance
+    # inclusion-exclusion: pairs of tasks that share both clusters are in both variances
     variance = max(variances[0], sum(variances[:2]) - variances[2]) if len(keys) == 3 else variances[0]
     if variance <= 0:
         return 1.0

@@ -26,15 +26,11 @@ if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
 
 Cluster = Literal["group", "sample_id"] | Integers
-"""What is drawn together: a column by its name, or a key for every task."""
+"""Unit of resampling: the name of a column, or a key for every task."""
 
 
 def named_clusters(rows: Rows, name: str) -> IntArray:
-    """Cluster of every row (n,) from a column.
-
-    Raises:
-        ValueError: if there is no such column, or a task has nothing in it.
-    """
+    """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
     if name not in ("group", "sample_id"):
         raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shown(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
@@ -44,12 +40,7 @@ def named_clusters(rows: Rows, name: str) -> IntArray:
 
 
 def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
-    """Cluster of every row (size,) from an array.
-
-    Raises:
-        TypeError: if the keys are not integers.
-        ValueError: if there is not one per row.
-    """
+    """Cluster of every row (size,) from an array; TypeError, ValueError unless it has one integer per row."""
     array = as_ids(keys, "cluster").cpu().numpy()
     if array.shape != (size,):
         raise ValueError(
@@ -60,11 +51,10 @@ def given_clusters(keys: Integers, size: int, of: str) -> IntArray:
 
 
 def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
-    """Clusters given for rows with sample ids, in the order that canonical rows of them have, repeats dropped.
+    """Clusters of rows with sample ids, in the order of the canonical rows, without repeats.
 
     Raises:
-        TypeError: if the keys are not integers.
-        ValueError: if there is not one per row, or repeats of a task differ.
+        TypeError, ValueError: unless there is one integer per row, equal for all repeats of a task.
     """
     weighed = weights(rows) > 0
     own = given_clusters(keys, len(rows), of)[weighed]
@@ -75,7 +65,7 @@ def canonical_clusters(keys: Integers, rows: Rows, of: str) -> IntArray:
     return np.asarray(own[first])
 
 
-# below it 95 % intervals were seen to cover less than 93 %: python -m benchmarks.calibration
+# below it 95% intervals covered less than 93% in simulations: python -m benchmarks.calibration
 LEAST_EFFECTIVE_TASKS = 5.0
 
 
@@ -83,9 +73,9 @@ LEAST_EFFECTIVE_TASKS = 5.0
 class Interval:
     """A metric with its confidence interval; ``standard_error`` is in the units of ``value``.
 
-    ``effective_tasks`` is the number of tasks (or clusters) that the error rests on: n over the kurtosis of their
-    influences, infinite for intervals that need none, such as Wilson's. Below 5 the interval misses more often than
-    it says.
+    ``effective_tasks`` is the effective number of tasks (or clusters) for the standard error: n over the kurtosis of
+    their influences, infinite for methods that do not depend on it, such as Wilson's interval. Below 5 the interval
+    misses more often than its confidence level states.
     """
 
     metric: str
@@ -101,10 +91,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Intervals(Rendered):
-    """Intervals by metric key: read ``intervals["mrr"].low``, iterate over ``rows``, or print.
+    """Intervals by metric key, for example ``intervals["mrr"].low``.
 
-    ``effective_clusters`` is the number of clusters of equal weight that would be worth as much; well below 100 the
-    intervals cover less often than they say.
+    ``effective_clusters`` is the effective number of clusters; well below 100 the intervals miss more often than their
+    confidence level states.
     """
 
     rows: tuple[Interval, ...]
@@ -121,7 +111,7 @@ class Intervals(Rendered):
         raise KeyError(f"{shown(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
     def tabular(self) -> Tabular:
-        """The table, before it is written."""
+        """Columns, cells and notes."""
         columns = (
             Column("metric", key=True),
             Column("value", metric=ROW),
@@ -144,17 +134,23 @@ def confidence_intervals(
     n_resamples: int,
     seed: int,
 ) -> Intervals:
-    """See ``RankCollection.confidence_intervals``."""
+    """Compute the intervals of all measures that are estimates, for ``RankCollection.confidence_intervals``."""
     confidence_level = check_confidence_level(confidence_level)
     check_choice("method", method, METHODS)
     check_int("n_resamples", n_resamples, 100)
     keys = _clusters(analysis.rows, cluster)
-    asked = {key: measure for key, measure in measures.items() if measure.is_estimate}
-    if method == "normal":
-        _check_normal(asked)
+    estimated = {key: measure for key, measure in measures.items() if measure.is_estimate}
+    without_formula = [
+        repr(key) for key, one in estimated.items() if not one.definition.is_function_of_mean(one.rank_type)
+    ]
+    if method == "normal" and without_formula:
+        raise ValueError(
+            f"method='normal' has no standard error for {', '.join(without_formula)}: only functions of a mean have a "
+            "formula; use method='bootstrap'"
+        )
     found: dict[Measure, Estimate] = {}
     rows = []
-    for key, measure in asked.items():
+    for key, measure in estimated.items():
         sample = measure.sample(analysis)
         base = dataclasses.replace(measure, view="base")
         if base not in found:
@@ -198,18 +194,18 @@ def _clusters(rows: Rows, cluster: Cluster | None) -> IntArray | None:
     keys = given_clusters(cluster, len(rows), "table()")
     if (Columns(rows).sample_id == ABSENT).any():
         raise ValueError(
-            "cluster as an array needs a sample_id for every task: rows without one are sorted and merged, and "
-            "nothing tells which task is which; pass sample_id= to every update, or cluster='group'"
+            "cluster as an array needs a sample_id for every task, because rows without one are sorted and merged: "
+            "pass sample_id= to every update, or cluster='group'"
         )
     return keys
 
 
 class ClusterSource:
-    """Clusters of the ranking tasks or queries of an analysis, entry by entry; None: each is on its own.
+    """Clusters of the ranking tasks or queries of an analysis; None: they are independent.
 
     Args:
         analysis: the rows.
-        cluster: as users pass it.
+        cluster: argument of the user.
         keys: the clusters of ``analysis.rows``.
     """
 
@@ -232,22 +228,11 @@ class ClusterSource:
 
 
 def check_confidence_level(confidence_level: float) -> float:
-    """Read a confidence level; one outside (0, 1) is a ValueError."""
+    """Read a confidence level; ValueError outside (0, 1)."""
     number = one_number(confidence_level)
     if number is None or not 0 < number < 1:
         raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shown(confidence_level)}")
     return number
-
-
-def _check_normal(measures: Mapping[str, Measure]) -> None:
-    refused = [
-        key for key, measure in measures.items() if not measure.definition.is_function_of_mean(measure.rank_type)
-    ]
-    if refused:
-        raise ValueError(
-            f"method='normal' has no standard error for {', '.join(map(repr, refused))}: only means of a transform of "
-            "ranks have a formula; use method='bootstrap'"
-        )
 
 
 def _interval(key: str, measure: Measure, value: float, base: Estimate, sample: Sample) -> Interval:

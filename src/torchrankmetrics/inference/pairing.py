@@ -29,17 +29,17 @@ def paired_rows(
 ) -> tuple[list[Rows], IntArray | None]:
     """Rows of every run in one common order of tasks, and the cluster of each task.
 
-    By (side, sample id) where the tasks have sample ids, else by order.
+    Tasks are aligned by (side, sample id) if they have sample ids, else by order.
 
     Args:
         runs: each a ``RankTable``, ``RankCollection`` or ``Ranks``.
-        names: what to call them in errors.
+        names: their names in errors.
         cluster: None, "group", "sample_id", or int64 keys aligned with the tasks of the first run: the rows of its
-            ``table()`` for a collection with sample ids, else the tasks in their order.
+            ``table()`` for a collection with sample ids, else the tasks in input order.
 
     Raises:
         TypeError: if the keys are not integers.
-        ValueError: if the runs are not of the same tasks (the first that are missing are told), or the order is lost.
+        ValueError: if the runs have different tasks, or their order is unknown.
     """
     given = [_rows(run, name) for run, name in zip(runs, names, strict=True)]
     named = [bool((Columns(rows).sample_id != ABSENT).any()) for rows in given]
@@ -49,7 +49,7 @@ def paired_rows(
                 raise ValueError(
                     f"{name} has tasks without a sample_id, others have them: pass sample_id= to every update of both"
                 )
-    # an analysis tells of NaN scores, of repeats that differ, and of what an accelerator has flagged
+    # an analysis warns of NaN scores and of repeats that differ, and raises errors that an accelerator has flagged
     analyses = [Analysis([torch.from_numpy(rows)]) for rows in given]
     if any(named):
         ordered = [analysis.table_rows for analysis in analyses]
@@ -85,7 +85,7 @@ def _check_order(run: Evaluation, rows: Rows, name: str) -> None:
     if merged or stored or sorted_:
         raise ValueError(
             f"{name} has no sample ids and its rows are sorted or merged (by table(), compact() or storage='counts'): "
-            "nothing tells which task is which. Pass sample_id= to every update, or compare Ranks or the collections"
+            "so the order of the tasks is unknown. Pass sample_id= to every update, or compare Ranks or the collections"
         )
 
 
@@ -104,13 +104,13 @@ def _ids(rows: Rows) -> set[tuple[int, int]]:
 
 
 def _listed(lost: set[tuple[int, int]]) -> str:
-    shown = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
-    return shown + (", ..." if len(lost) > _SHOWN else "")
+    listed = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
+    return listed + (", ..." if len(lost) > _SHOWN else "")
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
-    """Refuse tasks that are not the same in all but their ranks; rows (n, 10) of both, in one order."""
-    for what, x, y in (
+    """Raise a ValueError if tasks differ in anything except their ranks; rows (n, 10) of both, in one order."""
+    for column, x, y in (
         ("side", Columns(a).side, Columns(b).side),
         ("num_candidates", Columns(a).num_candidates, Columns(b).num_candidates),
         ("group", Columns(a).group, Columns(b).group),
@@ -123,26 +123,23 @@ def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
             sample = Columns(a).sample_id[at]
             task = f"task {at}" if sample == ABSENT else f"task {_listed({(int(Columns(a).side[at]), int(sample))})}"
             raise ValueError(
-                f"{name_a} and {name_b} differ in {what} at {len(different)} tasks, first {task}: {x[at]} and {y[at]}; "
-                "models can be compared on the same tasks only, filtered and weighted the same way"
+                f"{name_a} and {name_b} differ in {column} at {len(different)} tasks, first {task}: "
+                f"{x[at]} and {y[at]}; "
+                "use the same tasks, filter and weights for all models"
             )
 
 
 def _clusters(cluster: Cluster | None, run: Evaluation, given: Rows, ordered: Rows, name: str) -> IntArray | None:
     if cluster is None or isinstance(cluster, str):
         return None if cluster is None else named_clusters(ordered, cluster)
-    # a collection shows its rows through table(), where repeats are dropped and the rest sorted
+    # the keys of a collection are aligned with table(), which drops repeats and sorts
     if ordered is given or isinstance(run, Collected):
         return given_clusters(cluster, len(ordered), name)
     return canonical_clusters(cluster, given, name)
 
 
 class PairedSource:
-    """Rows of several runs in one order of tasks: samples of all runs, and a row of each of their entries.
-
-    Args:
-        rows: of every run, in one order of tasks.
-    """
+    """Samples of several runs, from ``rows`` in one order of tasks, with the index of a row of each entry."""
 
     def __init__(self, rows: Sequence[Rows]) -> None:
         self.rows = rows
@@ -155,11 +152,7 @@ class PairedSource:
     def query_sample(
         self, definition: "QueryDefinition", side: Side, average: Average
     ) -> tuple[list[Sample], IntArray]:
-        """Queries of every run on which the metric is defined.
-
-        Raises:
-            ValueError: if the runs differ in which tasks are relevant items of one query, or as ``queries_of``.
-        """
+        """Queries of every run on which the metric is defined; ValueError if the runs have different queries."""
         from torchrankmetrics.table.queries import of_side
 
         weighed = np.flatnonzero(weights(self.rows[0]) > 0)
@@ -168,7 +161,7 @@ class PairedSource:
         alone = names == ABSENT
         if (alone.any(1) != alone.all(1)).any():
             raise _differing()
-        # queries without names of their own are told apart by group and weight, too
+        # queries without names also differ by group and weight
         about = Columns(parts[0])
         facts = [about.side, *(np.where((names < 0).all(1), fact, 0) for fact in (about.group, about.weight_bits))]
         label = np.unique(np.column_stack([names, *facts]), axis=0, return_inverse=True)[1].reshape(-1)
@@ -178,12 +171,12 @@ class PairedSource:
             same = len(other) == len(first) and np.array_equal(other.count, first.count)
             if not same or not np.array_equal(other.num_answers, first.num_answers):
                 raise _differing()
-        kept = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
-        return [query_sample_of(queries.take(kept), average) for queries in found], weighed[first.row[kept]]
+        used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
+        return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
 
 
 def _queries(rows: Rows, label: IntArray) -> "QuerySample":
-    """Queries by a label that is at least as fine as their names; equal ones without a name may be apart in it."""
+    """Queries by a label that separates different names; equal queries without a name may have several labels."""
     from torchrankmetrics.table.queries import queries_of
 
     query = Columns(rows).query
@@ -196,6 +189,6 @@ def _queries(rows: Rows, label: IntArray) -> "QuerySample":
 
 def _differing() -> ValueError:
     return ValueError(
-        "the models differ in which tasks are answers of one query: rank the same queries with both, in the same form, "
-        "or name them with query="
+        "the models differ in which tasks are relevant items of one query: rank the same queries with both, in the "
+        "same form, or name them with query="
     )

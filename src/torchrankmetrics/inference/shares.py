@@ -1,4 +1,4 @@
-"""Two shares of the same tasks: the interval of their difference, from the tasks that just one model hits."""
+"""Difference of two shares of the same tasks: interval and p-value from the numbers of discordant tasks."""
 
 import math
 
@@ -8,16 +8,15 @@ from scipy.stats import beta, norm
 def share_difference(only_a: float, only_b: float, num_tasks: float, level: float) -> tuple[float, float]:
     """Interval of the difference of two paired shares, in [-1, 1].
 
-    The wider, at either end, of two: Tango's score interval, which knows that tasks without any discordance are a
-    sample too; and the exact interval of the share of A among discordant tasks, which holds 1/2 where McNemar's exact
-    p-value is above 1 - level, so that interval and p-value agree. Numbers need not be whole: weighted and clustered
-    tasks have effective ones.
+    At either end the wider of two intervals: Tango's score interval, and the exact interval of the share of A among
+    discordant tasks. The latter contains 1/2 exactly if McNemar's exact p-value is above 1 - level, so that interval
+    and p-value agree. Weighted and clustered tasks have effective numbers, which need not be integers.
 
     Args:
         only_a: number of tasks that only A hits.
-        only_b: number that only B hits.
+        only_b: number of tasks that only B hits.
         num_tasks: number of all tasks.
-        level: of confidence, in (0, 1).
+        level: confidence level, in (0, 1).
 
     Source: Tango 1998 (Statist. Med. 17, 891-908); Clopper and Pearson 1934 (doi:10.1093/biomet/26.4.404).
     """
@@ -26,13 +25,12 @@ def share_difference(only_a: float, only_b: float, num_tasks: float, level: floa
 
 
 def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, null: float) -> float:
-    """Two-sided p-value of "the difference of the two shares is ``null``": the level whose interval just leaves it out.
+    """Two-sided p-value of the hypothesis that the difference of two paired shares is ``null``, in [-1, 1].
 
-    The larger of Tango's score test and the exact binomial one among discordant tasks, as the interval is the wider.
-    The latter is McNemar's exact test at ``null`` 0, and the larger of the two unless p is below 0.0005.
-    ``null`` is in [-1, 1], all else as in ``share_difference``.
+    The larger of Tango's score test and the exact binomial test among discordant tasks, as in ``share_difference``.
+    The binomial test is McNemar's exact test if ``null`` is 0, and then the larger unless p is below 0.0005.
 
-    Source: McNemar 1947 (doi:10.1007/BF02295996), with the exact binomial law.
+    Source: McNemar 1947 (doi:10.1007/BF02295996), with the exact binomial distribution.
 
     >>> share_difference_p_value(0, 5, 100, 0.0)
     0.0625
@@ -44,14 +42,14 @@ def share_difference_p_value(only_a: float, only_b: float, num_tasks: float, nul
     share = (null * num_tasks / discordant + 1) / 2
     if not 0 <= share <= 1:
         return score
-    # of numbers that are not whole too: the tails that Clopper and Pearson's ends are quantiles of
+    # tails of the beta distributions whose quantiles are the ends of Clopper and Pearson's interval
     upper = float(beta.cdf(share, only_a, only_b + 1)) if only_a > 0 else 1.0
     lower = float(beta.sf(share, only_a + 1, only_b)) if only_b > 0 else 1.0
     return min(max(score, 2 * min(upper, lower)), 1.0)
 
 
 def clopper_pearson(hits: float, size: float, level: float) -> tuple[float, float]:
-    """Exact interval of a share: each end leaves out what has a tail of less than (1 - level) / 2.
+    """Exact interval of a share: each end has a tail probability of (1 - level) / 2.
 
     >>> [round(end, 4) for end in clopper_pearson(0, 10, 0.95)]
     [0.0, 0.3085]
@@ -84,8 +82,8 @@ def _tango(only_a: float, only_b: float, n: float, level: float) -> tuple[float,
 
 
 def _score(only_a: float, only_b: float, n: float, delta: float) -> float:
-    """Tango's statistic, absolute, of "the difference is delta"."""
-    # q: the likeliest share that only B hits, given the difference delta
+    """Absolute value of Tango's score statistic for the difference delta."""
+    # q: maximum-likelihood share of tasks that only B hits, given the difference delta
     b = (2 * n - only_a + only_b) * delta - only_a - only_b
     q = (math.sqrt(max(b * b + 8 * n * only_b * delta * (1 - delta), 0.0)) - b) / (4 * n)
     variance = n * (2 * q + delta - delta * delta)

@@ -16,16 +16,12 @@ from torchrankmetrics.definitions.transforms import Transform, apply_transform, 
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
 from torchrankmetrics.validation import shown
 
-_FEW = 3 + 1e-9  # hits or misses; a sum of weights may round to either side of 3
+_FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The standard error of a metric and the ends of its confidence interval, in the units of the metric.
-
-    ``effective_tasks`` is the number of tasks or clusters that the error rests on, infinite where the interval does not
-    need one; see ``effective_tasks_of``.
-    """
+    """Standard error and confidence interval of a metric, in its units; ``effective_tasks`` as in ``Interval``."""
 
     standard_error: float
     low: float
@@ -36,17 +32,14 @@ class Estimate:
 def normal_interval(definition: Definition, units: Units, level: float, limits: tuple[float, float]) -> Estimate:
     """Interval of a metric g(mean of f) from the normal approximation to the mean of f.
 
-    The standard error is sqrt(n/(n-1) sum of v^2 (f - M)^2), the jackknife's over clusters where units are clusters,
-    times |g'| (delta method); the interval is that of the mean with its ends put through g. Hits use Wilson's.
+    The standard error is sqrt(n/(n-1) sum of v^2 (f - M)^2), for clusters the jackknife's, times |g'| (delta method);
+    the ends are g of the ends for the mean. Hits use Wilson's interval.
 
     Args:
         definition: a metric with ``is_function_of_mean``.
         units: its f over tasks or clusters (k = 1).
-        level: of confidence, in (0, 1).
+        level: confidence level, in (0, 1).
         limits: smallest and largest possible mean of f.
-
-    Raises:
-        ValueError: if there are fewer than two units.
     """
     error = math.sqrt(float(units.covariance[0, 0]))
     ends = share_interval(units, level) if definition.is_share else skewed_normal(units, level)
@@ -54,7 +47,7 @@ def normal_interval(definition: Definition, units: Units, level: float, limits: 
 
 
 def effective_tasks_of_mean(definition: Definition, units: Units) -> float:
-    """``effective_tasks_of`` the mean of f; infinite for Wilson's of single tasks, and for shares without spread."""
+    """``effective_tasks_of`` the mean of f; infinite for shares of single tasks, and for shares without variance."""
     spread = np.abs(units.influence[:, 0])
     scale = float(np.abs(units.sums).max(initial=0.0)) / units.total
     effective_tasks = (
@@ -71,18 +64,15 @@ def interval_through(
     limits: tuple[float, float],
     effective_tasks: float,
 ) -> Estimate:
-    """Put the interval of a mean through a monotone g, its error by the delta method, its ends cut to what is possible.
+    """Transform the interval of a mean by a monotone g, and its error by the delta method.
 
     Args:
-        g: the post-transform of the metric.
+        g: post-transform of the metric.
         units: f over tasks or clusters (k = 1).
-        error: the standard error of its mean.
-        ends: the ends of the interval of the mean.
+        error: standard error of the mean.
+        ends: interval of the mean.
         limits: smallest and largest possible mean.
         effective_tasks: of the error.
-
-    Raises:
-        ValueError: if torch cannot differentiate g, or g is not finite at an end.
     """
     ends = (max(ends[0], limits[0]), min(ends[1], limits[1]))
     if known(g).is_identity:
@@ -92,7 +82,7 @@ def interval_through(
 
 
 def skewed_normal(units: Units, level: float) -> tuple[float, float]:
-    """Interval of a mean with Hall's correction for skewness: ranks have long tails, and the plain one misses above.
+    """Interval of a mean with Hall's correction for skewness, because ranks have long tails.
 
     With T = (M - mu) / se and a = sum u^3 / (sum u^2)^1.5 over the influences u, T + a T^2 / 3 + a^2 T^3 / 27 + a / 6
     is normal to second order and monotone; it is inverted at Student's quantiles.
@@ -113,10 +103,10 @@ def skewed_normal(units: Units, level: float) -> tuple[float, float]:
 
 
 def share_interval(units: Units, level: float) -> tuple[float, float]:
-    """Wilson's interval of a share; at most 3 hits or misses have Poisson's end, as Wilson's is too near there.
+    """Wilson's interval of a share; with at most 3 hits or misses that end is Poisson's, if it is wider.
 
-    Source: Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1: of a share near 0.18 / n the plain
-    one covers 83.8 %.
+    Source: Brown, Cai and DasGupta 2001 (doi:10.1214/ss/1009213286), section 4.1.1: for a share near 0.18 / n, Wilson's
+    interval covers 83.8%.
     """
     p, n, _ = _share(units, level)
     low, high = wilson(units, level)
@@ -129,10 +119,9 @@ def share_interval(units: Units, level: float) -> tuple[float, float]:
 
 
 def wilson(units: Units, level: float) -> tuple[float, float]:
-    """Wilson's interval of a share, with the effective number of tasks of weighted or clustered ones.
+    """Wilson's interval of a share, with the effective number of tasks n = p (1 - p) / squared error.
 
-    n is p (1 - p) over the squared error: the number of tasks if they are independent and weigh the same. Clusters
-    take the jackknife's error and Student's quantile, as their number is what is small.
+    For clusters the error is the jackknife's and the quantile Student's.
 
     Source: Wilson 1927 (doi:10.1080/01621459.1927.10502953).
     """
@@ -151,7 +140,7 @@ def _share(units: Units, level: float) -> tuple[float, float, float]:
     p = min(max(float(units.mean[0]), 0.0), 1.0)
     square = float(units.count @ units.influence[:, 0] ** 2) * (units.factor if units.clustered else 1.0)
     z = float(student.ppf((1 + level) / 2, degrees_of_freedom(units)) if units.clustered else norm.ppf((1 + level) / 2))
-    # without any spread the effective number of units is all that is known
+    # without variance the sample size is the effective number of units
     return p, p * (1 - p) / square if square > 0 else units.effective, z
 
 
@@ -169,15 +158,10 @@ _CELLS = 1 << 22
 
 
 def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray]:
-    """Draw as many units as there are, with replacement.
-
-    Args:
-        count: (u,) int64, how many equal units an entry stands for.
-        n_resamples: how many draws.
-        seed: of the draws.
+    """Draw bootstrap samples of units, with ``count`` (u,) int64 equal units per entry.
 
     Yields:
-        blocks (b, u) float64 of how often each entry came, ``n_resamples`` rows in all.
+        blocks (b, u) float64 of the number of draws of each entry, ``n_resamples`` rows in total.
     """
     rng = np.random.default_rng(seed)
     u, n = len(count), int(count.sum())
@@ -192,19 +176,15 @@ def redraws(count: IntArray, n_resamples: int, seed: int) -> Iterator[FloatArray
 
 
 def studentised_interval(units: Units, level: float, n_resamples: int, seed: int) -> tuple[float, float, float]:
-    """Standard error and ends of the bootstrap-t interval of a weighted mean.
+    """Standard error and ends of the bootstrap-t interval of a weighted mean, which is correct to second order.
 
-    The ends are M - q se with q the quantiles of (M* - M) / se*, se by linearisation in the sample and in each
-    resample: right to second order, which long-tailed ranks need.
+    The ends are M - q se with q the quantiles of (M* - M) / se*; se is linearized in the sample and in each resample.
 
     Args:
         units: f over tasks or clusters (k = 1).
-        level: of confidence, in (0, 1).
+        level: confidence level, in (0, 1).
         n_resamples: number of bootstrap samples.
-        seed: of the bootstrap.
-
-    Raises:
-        ValueError: if there are fewer than two units.
+        seed: random seed.
 
     Source: Efron and Tibshirani 1993, section 12.5 (doi:10.1201/9780429246593).
     """
@@ -238,20 +218,18 @@ def percentile_interval(replicates: FloatArray, level: float) -> tuple[float, fl
 
 
 def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, cluster: IntArray | None) -> float:
-    """Number of tasks or clusters that the error of a metric without a formula rests on, see ``effective_tasks_of``.
-
-    Quantiles know no outliers: all tasks or clusters support them.
+    """Effective number of tasks or clusters of a metric without a formula; for quantiles all tasks or clusters.
 
     Raises:
-        ValueError: if there are fewer than two tasks or clusters, or the metric is an extreme: no resample goes beyond
-            the sample, so that no number of tasks makes its interval right.
+        ValueError: if there are fewer than two tasks or clusters, or the metric is an extreme: resamples contain no
+            values beyond the sample, so that the bootstrap is inconsistent.
 
     Source: Bickel and Freedman 1981 (doi:10.1214/aos/1176345637), on extremes.
     """
     if definition.is_extreme:
         raise ValueError(
-            f"{shown(definition.name)} has no interval: the extreme of a sample says nothing of ranks beyond it. Ask "
-            "for a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
+            f"{shown(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
+            "a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
         )
     x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)
     if definition.aggregation == "variance":
@@ -278,14 +256,11 @@ def replicate_values(
         sample: the ranks.
         rank_type: of the metric.
         n_resamples: number of bootstrap samples.
-        seed: of the bootstrap.
+        seed: random seed.
         cluster: (m,) int64 keys, one per entry of the sample; None: every task is drawn by itself.
-
-    Raises:
-        ValueError: if the rank type is not defined for the metric.
     """
     N = sample.known_candidates if definition.uses_candidates else None
-    if cluster is None:  # equal tasks need no telling apart
+    if cluster is None:  # equal tasks are one entry
         entries = sample.tie_blocks if N is None else sample
         drawn, unit, times = entries.count, np.arange(len(entries.count)), np.ones_like(entries.count)
     else:
@@ -297,8 +272,8 @@ def replicate_values(
     for draws in redraws(drawn, n_resamples, seed):
         for row in draws.astype(np.int64):
             count = row[unit] * times
-            kept = count > 0
-            redrawn = RankSample(low[kept], high[kept], None if N is None else N[kept], weight[kept], count[kept])
+            has = count > 0
+            redrawn = RankSample(low[has], high[has], None if N is None else N[has], weight[has], count[has])
             values.append(definition.value(redrawn, rank_type))
     return np.array(values)
 

@@ -10,13 +10,13 @@ from torchrankmetrics.definitions.candidates import FloatArray, IntArray
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What is drawn independently: k weighted means over u distinct units.
+    """Independent units, with k weighted means over them; u is the number of distinct units.
 
     Attributes:
         weight: (u,) float64, sum of the weights w in a unit.
         sums: (u, k) float64, sums of w f.
-        count: (u,) int64, how many equal units an entry stands for.
-        clustered: whether a unit may hold several tasks.
+        count: (u,) int64, number of equal units of an entry.
+        clustered: whether a unit may contain several tasks.
     """
 
     weight: FloatArray
@@ -30,11 +30,7 @@ class Units:
         return int(self.count.sum())
 
     def require_two(self) -> None:
-        """Refuse what has no spread to estimate an error from.
-
-        Raises:
-            ValueError: if there are fewer than two units.
-        """
+        """Raise a ValueError if there are fewer than two units, so that no standard error can be estimated."""
         if self.size < 2:
             raise ValueError(
                 f"at least 2 independent tasks or clusters are needed for an error estimate, got {self.size}"
@@ -52,20 +48,13 @@ class Units:
 
     @cached_property
     def influence(self) -> FloatArray:
-        """(u, k) what each unit adds to the error of the mean, sum of v (f - M).
-
-        Over 1 - share of a cluster's weight (the jackknife): a large cluster draws the mean to itself.
-        """
+        """(u, k) influences, sums of v (f - M); for clusters the jackknife's, divided by 1 - share of the weight."""
         plain = (self.sums - self.weight[:, None] * self.mean) / self.total
         return plain / (1 - self.weight[:, None] / self.total) if self.clustered and self.size > 1 else plain
 
     @property
     def factor(self) -> float:
-        """What the sum of squared influences is short of the variance: n / (n - 1); in the jackknife (n - 1) / n.
-
-        Raises:
-            ValueError: if there are fewer than two units.
-        """
+        """Variance over the sum of squared influences: n / (n - 1); in the jackknife (n - 1) / n."""
         self.require_two()
         return (self.size - 1) / self.size if self.clustered else self.size / (self.size - 1)
 
@@ -77,19 +66,18 @@ class Units:
 
     @cached_property
     def effective(self) -> float:
-        """Number of units of equal weight that would be as many, W^2 over the sum of squared weights."""
+        """Effective number of units: W^2 over the sum of squared weights."""
         return self.total**2 / float(self.count @ self.weight**2)
 
 
 def effective_tasks_of(influence: FloatArray, count: IntArray) -> float:
-    """Number of tasks or clusters that an error rests on: (sum of u^2)^2 over sum of u^4, in [1, n]; 0 without spread.
+    """Effective number of units for a standard error: (sum of u^2)^2 / sum of u^4, in [1, n]; 0 without variance.
 
-    It is n over the kurtosis of the influences. Where it is small, a few tasks of a long tail are all that is known of
-    the error, and those that the sample has missed are not in it.
+    It is n over the kurtosis of the influences u. If it is small, a few units determine the error.
 
     Args:
-        influence: (u,) float64, what each unit adds to the error of the estimate.
-        count: (u,) int64, how many equal units an entry stands for.
+        influence: (u,) float64, influence of each unit on the estimate.
+        count: (u,) int64, number of equal units of an entry.
     """
     largest = float(np.abs(influence).max(initial=0.0))
     if largest == 0:
@@ -104,16 +92,12 @@ def units_of(values: FloatArray, weight: FloatArray, count: IntArray, cluster: I
     Args:
         values: (m,) or (m, k) float64.
         weight: (m,) float64 > 0, of one task.
-        count: (m,) int64, how many tasks an entry stands for.
+        count: (m,) int64, number of tasks of an entry.
         cluster: (m,) int64 keys; None: every task is a unit.
     """
     values = values[:, None] if values.ndim == 1 else values
     if cluster is None:
         return Units(weight, weight[:, None] * values, count)
-    return _in_clusters(values, weight, count, cluster)
-
-
-def _in_clusters(values: FloatArray, weight: FloatArray, count: IntArray, cluster: IntArray) -> Units:
     key, index = np.unique(cluster, return_inverse=True)
     mass = weight * count
     sums = np.empty((len(key), values.shape[1]))

@@ -179,7 +179,10 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
         if relevant[query]:
             total = num_candidates.get(query) if isinstance(num_candidates, Mapping) else num_candidates
             if total is None:
-                raise ValueError(f"num_candidates by query must hold every query of qrels; {shown(query)} is missing")
+                raise ValueError(
+                    "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
+                    f"{shown(query)} is missing"
+                )
             total = check_int("num_candidates", total, 1)
             rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
     return _Answers(*np.array(rows, dtype=np.int64).reshape(-1, 6).T)

@@ -12,7 +12,7 @@ from torchrankmetrics.definitions.candidates import CandidateCounts
 from torchrankmetrics.definitions.sample import RankSample
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import apply_transform
-from torchrankmetrics.errors import warn
+from torchrankmetrics.errors import suggest_keywords, warn
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.registry import base_definition
 from torchrankmetrics.metrics.views import View, apply_view, view_slope
@@ -68,6 +68,7 @@ def adjust(
     view: View = ...,
     expectation: ExpectationProvider | None = ...,
 ) -> Rounded: ...
+@suggest_keywords
 def adjust(
     value: float | str,
     metric: str | RankDefinition,
@@ -170,7 +171,9 @@ def _read(value: object) -> tuple[float, float]:
         except InvalidOperation:
             digits = Decimal("nan")
         if not digits.is_finite():
-            raise ValueError(f'value must be a number or its digits, such as "0.355"; got {shown(value)}')
+            raise ValueError(
+                f'value must be a number or its digits, such as "0.355" (not in percent); got {shown(value)}'
+            )
         return float(digits), float(Decimal(5).scaleb(int(digits.as_tuple().exponent) - 1))
     number = one_number(value)
     if number is None:

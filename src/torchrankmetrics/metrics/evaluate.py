@@ -25,6 +25,7 @@ from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shown
 
@@ -109,8 +110,8 @@ def evaluate(
     given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; adjust() and "
-            "PrecomputedExpectation take the name of a dataset"
+            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; write "
+            f"metrics={shown(num_candidates)} for a metric; adjust() and PrecomputedExpectation take names of datasets"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
         raise TypeError(
@@ -118,10 +119,14 @@ def evaluate(
             "qrels, run, metrics, num_candidates=...) takes them"
         )
     if isinstance(ranks, Mapping):
+        ranks = cast("Predictions | Ranks", getattr(ranks, "ranks", ranks))  # a result of integrations.ogb
+    if isinstance(ranks, Mapping):
         negative = cast("Numbers | None", exclude)
         given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None
     elif isinstance(ranks, Ranks | RankTable):
         given = ranks
+    elif hasattr(ranks, "columns") and hasattr(ranks, "__array__"):
+        given = RankTable.from_pandas(cast("Any", ranks))
     else:
         given = as_tensor(cast("Numbers", ranks if scores is None else scores), "ranks" if scores is None else "scores")
     complete = not isinstance(given, Tensor)
@@ -132,7 +137,10 @@ def evaluate(
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     if complete and num_candidates is not None:
         raise ValueError(f"num_candidates must not be given with a {type(given).__name__}, which contains them")
-    if metrics is None and not complete and not scored and num_candidates is None:
+    unknown = num_candidates is None
+    if not isinstance(given, Tensor):
+        unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
+    if metrics is None and not scored and unknown:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     selection = Selection(
         views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
@@ -196,8 +204,6 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
     low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
-    if num_candidates is None:
-        num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
-    elif not is_int(num_candidates):
+    if num_candidates is not None and not is_int(num_candidates):
         num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
     return Ranks(low, high, num_candidates)

@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard, get_args
 
 from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample, UnknownCandidatesError
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
@@ -62,7 +62,10 @@ class Measure:
         definition = self.definition
         if not isinstance(definition, MetricDefinition):
             got = type(definition).__name__
-            raise TypeError(f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}")
+            own = f"; write RankDefinition('my_metric', f={got})" if callable(definition) else ""
+            raise TypeError(
+                f"a metric must be a RankDefinition, a QueryDefinition or a name such as 'mrr', got {got}{own}"
+            )
         if not isinstance(
             self.expectation, ExactExpectation | ExpectationProvider
         ):  # isinstance of a protocol alone is slow
@@ -166,12 +169,10 @@ class Measure:
 
     def value_or_nan(self, analysis: Analysis) -> float:
         """Value in the view, for tables: NaN without a warning where it is undefined or has no expectation."""
-        base = self.base(analysis)
-        if math.isnan(base):
-            return base
         try:
-            return self._in_view(base, analysis)
-        except ExpectationUnavailableError:
+            base = self.base(analysis)
+            return base if math.isnan(base) else self._in_view(base, analysis)
+        except (ExpectationUnavailableError, UnknownCandidatesError):
             return math.nan
 
 

@@ -191,7 +191,8 @@ def parse_name(name: str) -> MetricName:
     ('hits_at_10', 'z_score')
     """
     if not isinstance(name, str):
-        raise TypeError(f"a metric name must be a str, got {type(name).__name__}")
+        own = "; write RankDefinition('my_metric', f=function)" if callable(name) else ""
+        raise TypeError(f"a metric name must be a str, got {type(name).__name__}{own}")
     if len(name) > _LONGEST:
         raise ValueError(f"unknown metric {shown(name)}; {_LISTED}")
     rest = re.sub(r"[\s\-]+", "_", name.strip().lower())

@@ -121,7 +121,7 @@ def _of_pairs(pairs: Tensor, name: str, shape: tuple[int, ...]) -> Cells:
         turned = f"pass {name}.T, or " if pairs.shape[1] == 2 else "pass "
         raise ValueError(
             f"{name} of integers must be (2, P), pairs of (row, column), got {got}: {turned}bool labels (B, N), or a "
-            "list with one entry per row"
+            f"list with one entry per row, {name}.tolist()"
         )
     return Cells(as_ids(pairs[0], name), as_ids(pairs[1], name))
 

@@ -124,7 +124,12 @@ def _read_target(
 
 def _cells_of_labels(labels: Tensor, shape: tuple[int, ...]) -> Cells:
     if labels.shape != shape:
-        raise ValueError(f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}")
+        hint = ""
+        if labels.is_floating_point() and labels.ndim == 2 and labels.shape[1] == shape[1]:
+            hint = "; of two matrices of embeddings: evaluate(rank_embeddings(queries, candidates, target))"
+        raise ValueError(
+            f"target as labels must be (B, N) = {tuple(shape)}, got {labels.dtype} {tuple(labels.shape)}{hint}"
+        )
     if labels.dtype != torch.bool:
         if ((labels != 0) & (labels != 1)).any():
             raise ValueError(f"target of {labels.dtype} {tuple(labels.shape)} must hold 0 and 1: {GRADED}")

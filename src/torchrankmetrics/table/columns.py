@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from torchrankmetrics.definitions.sample import UnknownCandidatesError
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import unique_rows
 from torchrankmetrics.validation import TASK_SIDES, TaskSide
@@ -124,15 +125,30 @@ def gains(rows: Rows) -> npt.NDArray[np.float64]:
     return np.ascontiguousarray(Columns(rows).gain_bits).view(np.float64)
 
 
+def known_candidates(rows: Rows) -> Rows:
+    """Number of candidates of each row; UnknownCandidatesError if one is unknown."""
+    candidates = Columns(rows).num_candidates
+    if has_unknown(candidates):
+        raise UnknownCandidatesError
+    return candidates
+
+
+def has_unknown(num_candidates: Tensor | Rows) -> bool:
+    """Whether the number of candidates of a task is unknown."""
+    return bool((num_candidates == fault.UNKNOWN).any())
+
+
 def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -> npt.NDArray[np.bool_]:
     """Rows of a side ("both": of all) that have a positive weight and so many candidates or more, bool (n,)."""
-    positive: npt.NDArray[np.bool_] = (weights(rows) > 0) & (Columns(rows).num_candidates >= min_candidates)
+    positive: npt.NDArray[np.bool_] = weights(rows) > 0
+    if min_candidates > 1:
+        positive &= known_candidates(rows) >= min_candidates
     return positive if side == "both" else positive & (Columns(rows).side == SIDE_CODES[side])
 
 
 Numbers = TypeVar("Numbers", Tensor, Rows)
 
-_SAID = (fault.FILTERED | fault.RAW) << SIDE_BITS
+_MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
 # odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
 _FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
@@ -161,8 +177,8 @@ def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
     Group and weight, which others may give to a table later, tell queries apart by themselves.
     """
     side = rows.side_and_flags & ((1 << SIDE_BITS) - 1)
-    said = (rows.side_and_flags & _SAID) | side
-    return combined(rows.sample_id, side), combined(rows.optimistic, rows.pessimistic, rows.num_candidates, said)
+    marks = (rows.side_and_flags & _MARKS) | side
+    return combined(rows.sample_id, side), combined(rows.optimistic, rows.pessimistic, rows.num_candidates, marks)
 
 
 def _name(total: Numbers, number: Numbers) -> Numbers:
@@ -191,7 +207,7 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
         number.index_add_(0, row, weighed.long())
         several = number[row] > 1
         rows.query = torch.where(several, _name(total, number)[row], ABSENT)
-    rows.side_and_flags &= ~(_SAID * ~several)
+    rows.side_and_flags &= ~(_MARKS * ~several)
 
 
 def name_again(rows: Tensor) -> None:

@@ -1,0 +1,48 @@
+"""Early stopping in Lightning by any name of a metric."""
+
+from contextlib import suppress
+from typing import Any
+
+from pytorch_lightning import LightningModule, Trainer, callbacks as lightning
+
+from torchrankmetrics.metrics.collection import RankCollection
+
+
+class EarlyStopping(lightning.EarlyStopping):
+    """Lightning's ``EarlyStopping`` that takes any name of a metric, and its direction, from the module's collections.
+
+    When training starts, it looks for the metric in the attributes of the module that are ``RankCollection``.
+
+    Args:
+        monitor: name of a metric with or without the prefix of its collection, such as "val/recall@10".
+        **options: those of Lightning's ``EarlyStopping``; ``mode`` is not needed.
+
+    Raises:
+        ValueError: at the start of training, if not exactly one collection of the module has the metric, or ``mode``
+            is not its direction.
+    """
+
+    def __init__(self, monitor: str, **options: Any) -> None:
+        super().__init__(monitor, **options)
+        self._options = options
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Find the logged key of the metric and its direction."""
+        found, keys = {}, []
+        for module in pl_module.modules():
+            if isinstance(module, RankCollection):
+                keys += list(map(str, module.keys()))
+                with suppress(ValueError):
+                    watched = module.monitor(self.monitor)
+                    found[watched["monitor"]] = watched["mode"]
+        if len(found) != 1:
+            raise ValueError(
+                f"monitor must be a metric of one RankCollection of {type(pl_module).__name__}, got {self.monitor!r}; "
+                f"write one of {', '.join(found or keys)}"
+            )
+        ((key, mode),) = found.items()
+        if self._options.get("mode", mode) != mode:
+            raise ValueError(f"mode must be {mode!r} for {key!r}, got {self.mode!r}; leave it out")
+        if (self.monitor, self.mode) != (key, mode):
+            super().__init__(key, **{**self._options, "mode": mode})
+        super().setup(trainer, pl_module, stage)
