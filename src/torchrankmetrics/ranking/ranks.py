@@ -203,7 +203,7 @@ class Ranks:
                 if wrong.any():
                     first = int(wrong.nonzero()[0])
                     error, text = fault.ERRORS[kind]
-                    o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, self.num_candidates))
+                    o, p, n = (int(x[first]) for x in (self.optimistic, self.pessimistic, N))
                     raise error(f"{text}; task {first} has optimistic={o}, pessimistic={p}, num_candidates={n}")
         else:
             self.flags = sum(wrong * kind for wrong, kind in faults)  # type: ignore[assignment]
