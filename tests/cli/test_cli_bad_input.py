@@ -29,7 +29,7 @@ BAD = [
         ["compare", "a.npz", "b.npz", "--max-bytes", "5000"],
         "max_bytes=5000: if you trust it, allow more (max_bytes=, on",
     ),
-    (["report", "train.tsv"], "train.tsv is not a whole RankTable file"),
+    (["report", "train.tsv"], "train.tsv: columns must contain rank, or optimistic and pessimistic"),
     (["report", "zero.npz"], "zero.npz contains no ranking tasks"),
     (["compare", "a.npz", "none.npz"], "none.npz: No such file"),
     (["compare", "a.npz", "short.npz"], "b lacks 1: (tail, 59)"),

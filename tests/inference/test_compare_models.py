@@ -154,7 +154,11 @@ def test_names_of_the_models_are_in_every_text():
         (lambda m: compare(m, []), ValueError, "metric is empty"),
         (lambda m: compare(m, baseline="ous"), ValueError, "baseline must be None, 'best' or one of the models 'ours'"),
         (lambda m: compare(m["ours"], m["old"], baseline="best"), ValueError, "pass a dict of name -> model"),
-        (lambda m: compare({**m, "x": 3}), TypeError, "'x' must be a RankTable, a RankCollection or Ranks"),
+        (
+            lambda m: compare({**m, "x": 3}),
+            TypeError,
+            "'x' must be a RankTable, a RankCollection, Ranks or an array of ranks",
+        ),
         (lambda m: compare({**m, "x": [m["old"]] * 2}), ValueError, "all models must be lists .* 'ours' has 1"),
         (lambda m: compare({**m, "x": Ranks([1], None, 3)}), ValueError, "'x' has 1 tasks, 'ours' has 200"),
         (lambda m: compare(m, "p_mrr"), ValueError, "'p_mrr' cannot be compared"),

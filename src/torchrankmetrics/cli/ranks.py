@@ -82,6 +82,8 @@ def report_command(
     tasks = 0
     for path, name in zip(paths, reading.displayed(paths), strict=True):
         analysis = reading.analysis_of(path, measures, max_bytes)
+        if metrics is None and analysis.sample().num_candidates is None:
+            measures = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if by_group:
             part = break_down(analysis, measures.values(), None)
             kept = [i for i, column in enumerate(part.columns) if i < 2 or all_views or column in measures]

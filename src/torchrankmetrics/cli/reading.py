@@ -29,7 +29,7 @@ Side = Literal["both", EntitySide]
 SIDES: tuple[Side, ...] = get_args(Side)
 HISTOGRAM = ("split", "entities", "side", "num_candidates", "count")
 """Columns of the CSV that ``candidates --histogram`` writes and ``adjust --counts`` reads."""
-SUFFIXES = (".npz", ".parquet")
+SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 TINY = 1e-300  # smaller floats have fewer digits
 Measures = Mapping[str, Measure]
 Lines = tuple[tuple[str, ...], list[tuple[Cell, ...]]]

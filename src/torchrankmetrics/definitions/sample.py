@@ -20,6 +20,16 @@ RankType = Literal["realistic", "optimistic", "pessimistic", "expected"]
 RANK_TYPES: tuple[RankType, ...] = ("realistic", "optimistic", "pessimistic", "expected")
 
 
+class UnknownCandidatesError(ValueError):
+    """Raised for values that depend on numbers of candidates that are unknown."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "num_candidates is needed for every view except 'base', and for metrics that depend on it; without it only "
+            "base values such as mrr, mr and hits@10 are known. Pass the numbers of filtered candidates"
+        )
+
+
 class Sample:
     """Ranking tasks or queries with weights; equal ones are one entry with a count.
 
@@ -163,10 +173,7 @@ class RankSample(Sample):
             ValueError: if they are unknown.
         """
         if self.num_candidates is None:
-            raise ValueError(
-                "num_candidates is needed for every view but 'base', and for metrics that depend on them; pass the "
-                "filtered candidate counts"
-            )
+            raise UnknownCandidatesError
         return self.num_candidates
 
 

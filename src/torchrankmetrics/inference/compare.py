@@ -16,7 +16,7 @@ from torchrankmetrics.inference.comparison import Comparison, Comparisons, Pairw
 from torchrankmetrics.inference.intervals import Cluster, check_confidence_level, warn_of_few_tasks
 from torchrankmetrics.inference.paired import PairedMeasure
 from torchrankmetrics.inference.pairing import paired_rows
-from torchrankmetrics.inference.sources import Collected, Evaluation, check_evaluation
+from torchrankmetrics.inference.sources import Collected, Evaluation, HasArray, as_evaluation, is_list_of_ranks
 from torchrankmetrics.inference.testing import holm, max_t_p_values
 from torchrankmetrics.metrics.measure import Measure, has_measure, measure_of
 from torchrankmetrics.metrics.registry import MetricLike, MetricName, as_measure, parse_name
@@ -28,7 +28,7 @@ _Draws = tuple[float, int, int, int]
 """Confidence level, bootstrap resamples, permutations, random seed."""
 
 
-Models = Evaluation | Sequence[Evaluation]
+Models = Evaluation | HasArray | Sequence[Evaluation | HasArray | int]
 
 
 class _Options(TypedDict, total=False):
@@ -310,12 +310,10 @@ def _compared(pair: PairedMeasure, draws: _Draws) -> Comparison:
 
 
 def _runs(models: Models, name: str) -> list[Evaluation]:
-    runs: list[Any] = list(models) if isinstance(models, list | tuple) else [models]
+    runs: list[Any] = list(models) if isinstance(models, list | tuple) and not is_list_of_ranks(models) else [models]
     if not runs:
         raise ValueError(f"{name} is an empty list: pass at least one run")
-    for run in runs:
-        check_evaluation(run, name, ", or a list of them")
-    return runs
+    return [as_evaluation(run, name, ", or a list of them") for run in runs]
 
 
 def _warn(found: Sequence[tuple[str, Comparison]], level: float) -> None:

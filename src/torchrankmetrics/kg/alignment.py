@@ -119,13 +119,9 @@ def _scorer(
 
 
 def _sizes(left: Tensor, right: Tensor | None) -> tuple[int, int]:
-    """Numbers of entities of the two graphs."""
+    """Return the numbers of entities of the two graphs."""
     for name, given in (("left", left), ("right", right)):
-        if given is None and name == "right":
-            continue
-        if not isinstance(given, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, got {type(given).__name__}")
-        if given.ndim != 2 or not given.numel():
+        if given is not None and (given.ndim != 2 or not given.numel()):
             shape = "similarities (L, R)" if right is None else "embeddings (entities, d)"
             raise ValueError(f"{name} must be {shape}, none of them empty; got {tuple(given.shape)}")
     if right is None:

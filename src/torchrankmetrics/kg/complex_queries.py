@@ -68,7 +68,13 @@ def rank_complex_queries(
     if (repeats > 1).any():
         first, answer = pairs[:, repeats > 1][:, 0].tolist()
         raise ValueError(f"hard and easy must hold every answer once; {answer} of query {first} is given again")
-    group = torch.zeros_like(query) if pattern is None else _pattern_of(pattern, query)
+    group = torch.zeros_like(query)
+    if pattern is not None:
+        patterns = as_ids(pattern, "pattern").to(query.device)
+        if patterns.ndim != 1 or (len(query) and int(query.max()) >= len(patterns)):
+            most = int(query.max()) + 1 if len(query) else 0
+            raise ValueError(f"pattern must be (Q,), at least ({most},), one per query; got {tuple(patterns.shape)}")
+        group = patterns[query]
     options = LoopOptions(None, batch_size, backend, higher_is_better, progress)
     ranked = rank_sides([QuerySide(None, score, query[:, None], own, KnownAnswers(queries, answers), options)], group)
     weight = 1 / torch.bincount(query)[query].double()
@@ -90,11 +96,3 @@ def _pairs(given: Answers, name: str) -> tuple[Tensor, Tensor]:
     if len(query_ids) and min(int(query_ids.min()), int(answer_ids.min())) < 0:
         raise IndexError(f"{name} must hold queries and answers of at least 0")
     return query_ids, answer_ids
-
-
-def _pattern_of(pattern: Integers, query: Tensor) -> Tensor:
-    patterns = as_ids(pattern, "pattern").to(query.device)
-    if patterns.ndim != 1 or (len(query) and int(query.max()) >= len(patterns)):
-        most = int(query.max()) + 1 if len(query) else 0
-        raise ValueError(f"pattern must be (Q,), at least ({most},), one per query; got {tuple(patterns.shape)}")
-    return patterns[query]

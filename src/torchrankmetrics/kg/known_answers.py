@@ -51,11 +51,7 @@ class CheckedBlocks:
         self._right = np.zeros(-(-len(numbers) // size), dtype=bool)
 
     def check(self, start: IntArray, stop: IntArray) -> None:
-        """Check the blocks of the entries in [start, stop), (n,) each.
-
-        Raises:
-            ValueError: if a digest does not match.
-        """
+        """Check the blocks of the entries in [start, stop), (n,) each; ValueError if a digest does not match."""
         if self._right.all():
             return
         first, last = (start // self._size)[start < stop], ((stop - 1) // self._size)[start < stop]
@@ -124,11 +120,7 @@ class KnownAnswers:
         return self
 
     def check(self) -> None:
-        """Compare all of an index in a file with its digests.
-
-        Raises:
-            ValueError: if a digest does not match.
-        """
+        """Compare all of an index in a file with its digests; ValueError if one does not match."""
         for blocks, part in zip(self._blocks, self.index[:3], strict=False):
             blocks.check(np.array([0]), np.array([len(part)]))
 

@@ -43,7 +43,7 @@ class Index(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """A mapped file: its path, the digest of its header, and its indices."""
+    """A mapped file."""
 
     path: str
     digest: str

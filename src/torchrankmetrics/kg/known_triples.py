@@ -176,11 +176,7 @@ class KnownTriples:
 
 
 def _open_again(kind: type[KnownTriples], path: str, digest: str) -> KnownTriples:
-    """Open the file of a pickle.
-
-    Raises:
-        ValueError: if another file has taken the place of the one that was pickled.
-    """
+    """Open the file of a pickle; ValueError if another file has taken its place."""
     file = known_files.opened(path)
     if file.digest != digest:
         raise ValueError(f"{path} is another file of known triples than the one that was pickled")

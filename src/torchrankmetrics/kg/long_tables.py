@@ -6,7 +6,6 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
 
 from torchrankmetrics.ranking.arrays import as_ids, as_tensor
 from torchrankmetrics.ranking.flags import FILTERED, NAN
@@ -25,10 +24,11 @@ class Frame(Protocol):
     """Named columns of one length: a table of pandas, pyarrow or Polars."""
 
     def __getitem__(self, name: str, /) -> object:
-        """One of its columns."""
+        """Return a column."""
 
 
 LongTable = Mapping[str, npt.ArrayLike] | Frame
+"""Columns of one length by name: a dict, or a table of pandas, pyarrow or Polars."""
 
 
 def rank_long_table(
@@ -100,7 +100,9 @@ def rank_long_tables(
             columns = {name: np.concatenate([rest[name], values]) for name, values in columns.items()}
             rest = {}
         if continued and len(columns["query"]):
-            ends = _same_as_last(columns)
+            ends = columns["query"] == columns["query"][-1]
+            if "side" in columns:
+                ends &= columns["side"] == columns["side"][-1]
             rest = {name: values[ends] for name, values in columns.items()}
             columns = {name: values[~ends] for name, values in columns.items()}
         _check_new(columns, seen, number)
@@ -109,12 +111,6 @@ def rank_long_tables(
     if rest:
         _check_new(rest, seen, number)
         yield _rank(rest, *options)
-
-
-def _same_as_last(columns: Arrays) -> npt.NDArray[np.bool_]:
-    """Rows of the query of the last row."""
-    found: npt.NDArray[np.bool_] = columns["query"] == columns["query"][-1]
-    return found & (columns["side"] == columns["side"][-1]) if "side" in columns else found
 
 
 def _check_new(columns: Arrays, seen: dict[int, npt.NDArray[np.int64]], number: int) -> None:
@@ -151,8 +147,13 @@ def _read(table: LongTable, side: TaskSide | None) -> Arrays:
     if len(found["query"]) and found["query"].min() < 0:
         raise ValueError(f"query must hold ids of at least 0, got {found['query'].min()}")
     for name in ("true", "excluded"):
-        if name in found:
-            found[name] = _booleans(found[name], name)
+        if name not in found:
+            continue
+        array = found[name]
+        is_binary = array.dtype.kind in "iu" and bool(((array == 0) | (array == 1)).all())
+        if len(array) and array.dtype != bool and not is_binary:
+            raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
+        found[name] = array.astype(bool)
     if "side" in found:
         found["side"] = _sides(found["side"])
         if side is not None:
@@ -168,14 +169,6 @@ def _array(values: Any, name: str) -> npt.NDArray[Any]:
     if array.ndim != 1:
         raise ValueError(f"{name} must be (T,), got shape {array.shape}")
     return array
-
-
-def _booleans(array: npt.NDArray[Any], name: str) -> npt.NDArray[np.bool_]:
-    if array.dtype == bool or (array.dtype.kind in "iu" and bool(((array == 0) | (array == 1)).all())):
-        return array.astype(bool)
-    if len(array):
-        raise TypeError(f"{name} must hold booleans, or 0 and 1; got {array.dtype}")
-    return np.zeros(0, dtype=bool)
 
 
 def _sides(array: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
@@ -195,34 +188,26 @@ def _rank(
     scores = as_tensor(columns["score"], "score") if len(true) else torch.zeros(0, device="cpu")
     if scores.is_complex() or scores.dtype == torch.bool:
         raise TypeError(f"score must hold real numbers, got {scores.dtype}")
-    owner = _owners(columns)
+    _, owner = np.unique(columns["query"], return_inverse=True)
+    if "side" in columns:
+        _, owner = np.unique(owner * 4 + columns["side"], return_inverse=True)
+    owner = owner.astype(np.int64).reshape(-1)
     _check_whole(columns, owner, num_rows)
     if not higher_is_better:
         scores = -(scores if scores.is_floating_point() else scores.double())
     given = (torch.from_numpy(part) for part in (true, owner, excluded))
     ranks, place = rank_listed(scores, *given)
     at = place.numpy()
-    arrays: Arrays = {"optimistic": _numpy(ranks.optimistic), "pessimistic": _numpy(ranks.pessimistic)}
-    arrays |= {"num_candidates": _numpy(ranks.num_candidates), "nan": _numpy(ranks.flags) & NAN > 0}
+    names = ("optimistic", "pessimistic", "num_candidates")
+    arrays: Arrays = dict(zip(names, ranks.columns.numpy(), strict=True))
+    flags = np.zeros(len(at), dtype=np.int64) if ranks.flags is None else ranks.flags.numpy()
+    arrays["nan"] = flags & NAN > 0
     arrays["side"] = columns["side"][at] if "side" in columns else np.full(len(at), SIDE_CODES[side])
     arrays |= {name: columns[name][at] for name in _PER_TASK if name in columns}
     if with_queries:
-        filtered = _numpy(ranks.flags) & FILTERED > 0
+        filtered = flags & FILTERED > 0
         arrays |= {"query": columns["query"][at], "filtered": filtered, "raw": ~filtered}
     return RankTable.from_numpy(arrays)
-
-
-def _numpy(values: Tensor | None) -> npt.NDArray[Any]:
-    assert values is not None
-    return values.numpy()
-
-
-def _owners(columns: Arrays) -> npt.NDArray[np.int64]:
-    """Return the number of the query of each row, from 0 on."""
-    _, owner = np.unique(columns["query"], return_inverse=True)
-    if "side" in columns:
-        _, owner = np.unique(owner * 4 + columns["side"], return_inverse=True)
-    return owner.astype(np.int64).reshape(-1)
 
 
 def _check_whole(columns: Arrays, owner: npt.NDArray[np.int64], num_rows: int | None) -> None:

@@ -24,6 +24,7 @@ from torchrankmetrics.metrics.views import is_reversal
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.accumulator import rank_shard
 from torchrankmetrics.ranking.arrays import Integers, unique_rows
+from torchrankmetrics.ranking.embeddings import rank_exactly
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
@@ -211,11 +212,19 @@ class QuerySide:
                 joining.size = len(self.score.candidates)
             shard = joining.shard
             excluded = Excluded(slices=slices, columns=excluded_by(options.candidates, shard.total, self.own.device))
-            ranks, largest, itemsize = (
-                self.score.rank(embedded, target, excluded, options.backend, shard),
-                shard.total,
-                0,
+            ranks = rank_exactly(
+                embedded,
+                self.score.candidates,
+                target,
+                excluded,
+                shard,
+                similarity=self.score.similarity,
+                chunk_size=None,
+                backend=options.backend,
+                is_reused=True,
+                by_query=False,
             )
+            largest, itemsize = shard.total, 0
         else:
             with options.shards.joining() as joining:
                 scores = score_queries(self.score, ids, self.name, options.higher_is_better)

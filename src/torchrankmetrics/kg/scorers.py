@@ -11,14 +11,9 @@ from torchrankmetrics.ranking.embeddings import (
     check_embeddings,
     check_similarity,
     product_scores,
-    rank_exactly,
     read_candidates,
     resolve_arithmetic,
 )
-from torchrankmetrics.ranking.exclude import Excluded
-from torchrankmetrics.ranking.ranks import Ranks
-from torchrankmetrics.ranking.shards import Shard
-from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.validation import check_int
 
 _TRIPLES = 1 << 17  # scored at once: a model holds several embeddings for each
@@ -117,28 +112,6 @@ class EmbeddingScorer:
     def __call__(self, *ids: Tensor) -> Tensor:
         """Compute scores (B, N) by the product."""
         return product_scores(self.embed(ids, some=False), self.candidates, self.similarity)
-
-    def rank(
-        self,
-        queries: Tensor,
-        target: Target,
-        excluded: Excluded,
-        backend: str,
-        shard: Shard,
-    ) -> Ranks:
-        """Rank the targets of queries (B, d) exactly."""
-        return rank_exactly(
-            queries,
-            self.candidates,
-            target,
-            excluded,
-            shard,
-            similarity=self.similarity,
-            chunk_size=None,
-            backend=backend,
-            is_reused=True,
-            by_query=False,
-        )
 
     def embed(self, ids: tuple[Tensor, ...], *, some: bool = True) -> Tensor:
         """Embed queries (B, d), ``some`` as ``check_embeddings`` takes it."""

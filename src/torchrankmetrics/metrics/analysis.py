@@ -23,6 +23,8 @@ from torchrankmetrics.table.columns import (
     Columns,
     Rows,
     empty_rows,
+    has_unknown,
+    known_candidates,
     weights,
     without_flag,
     without_queries,
@@ -135,7 +137,7 @@ class Analysis:
     def _sample(self, side: Side, average: Average, min_candidates: int) -> RankSample:
         rows = self.rows if side == "both" else self.rows.T[:, Columns(self.rows).side == SIDE_CODES[side]].T
         if min_candidates > 1:
-            rows = rows[Columns(rows).num_candidates >= min_candidates]
+            rows = rows[known_candidates(rows) >= min_candidates]
         return sample_of(rows, average)
 
     @property
@@ -239,7 +241,8 @@ def sample_of(rows: Rows, average: Average = "micro") -> RankSample:
     columns = Columns(rows)
     weight = _averaged(weights(rows), columns.count, columns.group, average)
     optimistic, pessimistic, num_candidates = columns.ranks.T
-    return RankSample(optimistic, pessimistic, num_candidates, weight, columns.count)
+    known = None if has_unknown(num_candidates) else num_candidates
+    return RankSample(optimistic, pessimistic, known, weight, columns.count)
 
 
 def query_sample_of(queries: "QuerySample", average: Average = "micro") -> "QuerySample":

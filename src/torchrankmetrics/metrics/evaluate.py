@@ -25,6 +25,7 @@ from torchrankmetrics.ranking.negatives import Predictions
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.table.blocks import make_block
+from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import TaskSide, is_int, shown
 
@@ -124,6 +125,8 @@ def evaluate(
         given, exclude = Ranks.from_negatives(ranks, exclude=negative, backend=backend), None
     elif isinstance(ranks, Ranks | RankTable):
         given = ranks
+    elif hasattr(ranks, "columns") and hasattr(ranks, "__array__"):
+        given = RankTable.from_pandas(cast("Any", ranks))
     else:
         given = as_tensor(cast("Numbers", ranks if scores is None else scores), "ranks" if scores is None else "scores")
     complete = not isinstance(given, Tensor)
@@ -134,7 +137,10 @@ def evaluate(
         raise ValueError("target and exclude belong to scores (B, N); ranks come with their num_candidates")
     if complete and num_candidates is not None:
         raise ValueError(f"num_candidates must not be given with a {type(given).__name__}, which contains them")
-    if metrics is None and not complete and not scored and num_candidates is None:
+    unknown = num_candidates is None
+    if not isinstance(given, Tensor):
+        unknown = has_unknown((given.ranks if isinstance(given, RankTable) else given).num_candidates)
+    if metrics is None and not scored and unknown:
         metrics = [name for name in DEFAULT_METRICS if parse_name(name).view is None]
     selection = Selection(
         views, rank_types, sides, DEFAULT_EXPECTATION if expectation is None else expectation, average
@@ -198,8 +204,6 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
     low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)
-    if num_candidates is None:
-        num_candidates = max(int((low if high is None else high).max()), 1) if ranks.numel() else 1
-    elif not is_int(num_candidates):
+    if num_candidates is not None and not is_int(num_candidates):
         num_candidates = as_tensor(num_candidates, "num_candidates").to(ranks.device)
     return Ranks(low, high, num_candidates)

@@ -7,7 +7,7 @@ from typing import Protocol, TypeGuard, get_args
 
 from torchrankmetrics.definitions.candidates import Moments
 from torchrankmetrics.definitions.protocol import VIEWS, Average, Definition, MetricDefinition, Side, View
-from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample
+from torchrankmetrics.definitions.sample import RANK_TYPES, RankType, Sample, UnknownCandidatesError
 from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.views import apply_view
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION, ExactExpectation
@@ -169,12 +169,10 @@ class Measure:
 
     def value_or_nan(self, analysis: Analysis) -> float:
         """Value in the view, for tables: NaN without a warning where it is undefined or has no expectation."""
-        base = self.base(analysis)
-        if math.isnan(base):
-            return base
         try:
-            return self._in_view(base, analysis)
-        except ExpectationUnavailableError:
+            base = self.base(analysis)
+            return base if math.isnan(base) else self._in_view(base, analysis)
+        except (ExpectationUnavailableError, UnknownCandidatesError):
             return math.nan
 
 

@@ -68,6 +68,8 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
 
 def tasks_note(sample: RankSample) -> str:
     """Number of tasks, and range of the numbers of candidates."""
+    if sample.num_candidates is None:
+        return f"{sample.num_tasks} ranks, numbers of candidates unknown"
     counts = sample.candidate_counts.num_candidates
     return f"{sample.num_tasks} ranks among {counts[0]} to {counts[-1]} candidates"
 

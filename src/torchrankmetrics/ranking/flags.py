@@ -18,6 +18,8 @@ RAW = 2048
 QUERY = 4096
 PARTIAL = 8192
 
+UNKNOWN = -1  # number of candidates of a task that is not known: such tasks have base values only
+
 # NAN and REPEATED (the id came before in the same update) are warnings, SAMPLED is a note in the summary, PARTIAL marks
 # a sequential evaluation, whose values have other names; FILTERED and RAW: the target is excluded from the other tasks
 # of its query, or is a candidate there. The others are errors.

@@ -26,7 +26,8 @@ class Ranks:
     Args:
         optimistic: (tasks,) integers, 1 <= optimistic <= pessimistic.
         pessimistic: (tasks,) integers up to num_candidates; None: as optimistic (no ties).
-        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks.
+        num_candidates: (tasks,) integers, the true candidate included; an int serves all tasks. None: unknown; then
+            only base values such as mrr, mr and hits@10 are computed.
         filtered: for queries with several relevant items: True, the others are excluded from a task; False, they are
             candidates, as in a list of results. None: unknown; metrics of queries raise for several relevant items.
 
@@ -55,13 +56,13 @@ class Ranks:
     ) -> None:
         if not isinstance(filtered, bool | None):
             raise TypeError(f"filtered must be True, False or None, got {shown(filtered)}")
-        if num_candidates is None:
-            raise ValueError("num_candidates is required: (tasks,) integers, or one int for all tasks")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
-        self.columns = torch.stack((low, high, _num_candidates(num_candidates, low)))
+        N = torch.full_like(low, _MOST) if num_candidates is None else _num_candidates(num_candidates, low)
+        stored = torch.full_like(low, fault.UNKNOWN) if num_candidates is None else N
+        self.columns = torch.stack((low, high, stored))
         self.flags = None
-        self._check_values()
+        self._check_values(N)
         if filtered is not None:
             self.flags = (0 if self.flags is None else self.flags) + torch.full_like(low, fault.of_answers(filtered))
 
@@ -191,10 +192,10 @@ class Ranks:
         parts = (f"{name}={_short(getattr(self, name))}" for name in ("optimistic", "pessimistic", "num_candidates"))
         return f"Ranks({', '.join(parts)})"
 
-    def _check_values(self) -> None:
+    def _check_values(self, N: Tensor) -> None:
         faults = (
-            ((self.num_candidates < 1) | (self.num_candidates > _MOST), fault.NO_CANDIDATES),
-            ((self.optimistic < 1) | (self.pessimistic > self.num_candidates), fault.RANK_RANGE),
+            ((N < 1) | (N > _MOST), fault.NO_CANDIDATES),
+            ((self.optimistic < 1) | (self.pessimistic > N), fault.RANK_RANGE),
             (self.optimistic > self.pessimistic, fault.RANK_ORDER),
         )
         if self.optimistic.device.type == "cpu":

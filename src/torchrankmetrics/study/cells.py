@@ -9,7 +9,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankSample, Sample
+from torchrankmetrics.definitions.sample import RankSample, Sample, UnknownCandidatesError
 from torchrankmetrics.definitions.transforms import apply_transform
 from torchrankmetrics.inference.intervals import ClusterSource, named_clusters
 from torchrankmetrics.inference.pairing import PairedSource
@@ -249,7 +249,7 @@ def _chance(measure: Measure, sample: Sample) -> float:
         return math.nan
     try:
         moments = measure.moments(sample)
-    except ExpectationUnavailableError:
+    except (ExpectationUnavailableError, UnknownCandidatesError):
         return math.nan
     return apply_view(measure.definition, measure.view, moments.mean, moments)
 
@@ -257,7 +257,7 @@ def _chance(measure: Measure, sample: Sample) -> float:
 def against_random(dataset: DataSet, measure: Measure, enough: float) -> dict[str, list[float]]:
     """P-values of all runs by model; upper bounds if these are at most ``enough``, because exact tails are slow."""
     p_value, z_score = replace(measure, view="base", rank_type="pessimistic").with_views("p_value", "z_score")
-    if p_value is None or z_score is None:
+    if p_value is None or z_score is None or not dataset.facts[1][0]:
         return {}
     found: dict[str, list[float]] = {}
     for run in dataset.runs:

@@ -53,7 +53,7 @@ class Contents:
         for name, (tasks, (low, high), rates) in self.table.facts.items():
             data = self.study.dataset(name)
             sides = " and ".join(map(str, data.reference.analysis.sides)) or "unknown"
-            candidates = f"{low} to {high}" if low != high else str(low)
+            candidates = f"{low} to {high}" if low != high else str(low or "unknown")
             compared = f"{len(data.aligned)} of {len(data.models)} models"
             rows.append((name, len(data.runs), tasks, sides, candidates, ties(rates), compared))
         return Tabular.named(("dataset", "runs", "tasks", "sides", "candidates", "ties %", "compared"), rows)
@@ -136,7 +136,8 @@ def page_of(contents: Contents, title: str) -> str:
 
 def _distributions(contents: Contents) -> list[tuple[list[Any], str]]:
     """Rank distributions with their captions: a figure each, or one figure of small multiples."""
-    datasets = contents.study.datasets[:_MOST_CURVES]
+    known = [name for name in contents.study.datasets if contents.table.facts[name][1][0]]
+    datasets = known[:_MOST_CURVES]
     small, drawn = len(datasets) > _GRID, []
     for name in datasets:
         runs = contents.study.dataset(name).models

@@ -243,9 +243,9 @@ class DataSet:
 
     @cached_property
     def facts(self) -> tuple[int, tuple[int, int], dict[str, float]]:
-        """Number of tasks, smallest and largest number of candidates, and share of tied tasks by model."""
+        """Number of tasks, fewest and most candidates (0 if unknown), and share of tied tasks by model."""
         sample = self.reference.analysis.sample()
-        counts = sample.candidate_counts.num_candidates
+        counts = (0, 0) if sample.num_candidates is None else sample.candidate_counts.num_candidates
         samples = {model: [run.analysis.sample() for run in runs] for model, runs in self.models.items()}
         ties = {model: sum(one.tie_mass / one.total for one in found) / len(found) for model, found in samples.items()}
         return sample.num_tasks, (int(counts[0]), int(counts[-1])), ties

@@ -118,7 +118,7 @@ class StudyTable(Rendered):
         about = []
         for data in self.datasets:
             tasks, (low, high), rates = self.facts[data]
-            candidates = str(low) if low == high else f"{low} to {high}"
+            candidates = (str(low) if low == high else f"{low} to {high}") if low else "an unknown number of"
             fact = f"{data}: {tasks} tasks among {candidates} candidates, {ties(rates)}% ties"
             about.append("; ".join([fact, *self.warnings[data]]) + ".")
         return (*self.legend, *about, *self.doubts)
@@ -211,7 +211,12 @@ class StudyTable(Rendered):
 
     def _record(self, key: str, model: str, data: str) -> tuple[Entry, ...]:
         cell, (tasks, candidates, rates) = self.cells.get((key, model, data)), self.facts[data]
-        known: tuple[Entry, ...] = (self.results[key, data].chance, tasks, *candidates, rates.get(model))
+        known: tuple[Entry, ...] = (
+            self.results[key, data].chance,
+            tasks,
+            *(n or None for n in candidates),
+            rates.get(model),
+        )
         if self.margin is not None:
             known += (None if cell is None else cell.p_within,)
         if cell is None:

@@ -17,6 +17,8 @@ from torchrankmetrics.table.columns import (
     Columns,
     Rows,
     combined,
+    has_unknown,
+    known_candidates,
     num_copies,
     weights,
 )
@@ -65,6 +67,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
             not say whether their ranks are filtered, or some of them are missing.
     """
     columns = Columns(rows)
+    known_candidates(rows)  # metrics of queries need them
     alone = columns.query == ABSENT
     index, own = np.flatnonzero(alone), Columns(rows[alone])
     ones = np.ones(len(index), dtype=np.int64)
@@ -82,7 +85,7 @@ def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
 
 def check_queries(block: Tensor) -> None:
     """Check the rows of an update as ``queries_of`` does, on the CPU; for an accelerator ``compute`` checks them."""
-    if block.is_cpu and (Columns(block).query != ABSENT).any():
+    if block.is_cpu and (Columns(block).query != ABSENT).any() and not has_unknown(Columns(block).num_candidates):
         queries_of(canonical_rows(block.numpy())[0])
 
 

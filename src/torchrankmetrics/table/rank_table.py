@@ -30,6 +30,8 @@ from torchrankmetrics.table.columns import (
 from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
 
 if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
+    from pandas import DataFrame
+
     from torchrankmetrics.inference.intervals import Cluster, Intervals
     from torchrankmetrics.inference.standard_errors import Method
     from torchrankmetrics.metrics.breakdown import Breakdown
@@ -107,8 +109,9 @@ class RankTable(HasRows):
             arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
                 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan (a score
                 was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation), filtered and
-                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic and
-                num_candidates are required. A single number serves all rows, except for optimistic and sample_id.
+                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic is
+                required; without num_candidates there are base values only. A single number serves all rows, except for
+                optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -124,11 +127,38 @@ class RankTable(HasRows):
         return table_io.to_arrays(self.rows)
 
     @classmethod
+    def from_pandas(cls, frame: "DataFrame") -> "RankTable":
+        """Build from a data frame with the columns of a CSV file (docs/cli.md, "CSV"); the inverse of ``to_pandas``.
+
+        Args:
+            frame: ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group, sample_id,
+                query, weight and the other columns of ``from_numpy``. Other columns are ignored with a warning.
+
+        Raises:
+            ValueError: if ranks are missing or fractional, or a value is wrong.
+        """
+        from torchrankmetrics.table import csv_files
+
+        dtypes = {name: None if isinstance(frame[name].dtype, np.dtype) else object for name in frame.columns}  # Int64
+        return cls(csv_files.rows_of_columns({name: frame[name].to_numpy(dtypes[name]) for name in dtypes}, "frame"))
+
+    def to_pandas(self) -> "DataFrame":
+        """Return a ``pandas.DataFrame`` of the columns of ``to_numpy``, with sides as words and missing ids as NA."""
+        import pandas
+
+        frame = pandas.DataFrame(self.to_numpy())
+        for column in frame.columns.intersection(["group", "sample_id", "query"]):
+            frame[column] = frame[column].astype("Int64").mask(frame[column] == ABSENT)
+        if "side" in frame:
+            frame["side"] = frame["side"].map({code: word for word, code in SIDE_WORDS.items()})
+        return frame
+
+    @classmethod
     def load(cls, path: str | os.PathLike[str], *, max_bytes: int = table_io.MAX_BYTES) -> "RankTable":
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
-            path: of the file, .npz or Parquet; or of a folder of one table, as ``from_parquet`` takes it.
+            path: of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes it.
             max_bytes: largest memory: its arrays, and 80 bytes per row. A small file may contain many rows.
 
         Raises:
@@ -138,7 +168,7 @@ class RankTable(HasRows):
         if parquet.is_folder(path):
             return cls(parquet.read(path, max_bytes))
         with Path(path).open("rb") as file:
-            return cls(_format(file).read_opened(file, path, max_bytes))
+            return cls(_format(file, path).read_opened(file, path, max_bytes))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a compressed .npz of the columns, at once or not at all; a file of that name keeps its mode.
@@ -324,10 +354,15 @@ def num_stored_rows(path: str | os.PathLike[str]) -> int:
     if parquet.is_folder(path):
         return parquet.read_length(path)
     with Path(path).open("rb") as file:
-        module = _format(file)
-        return parquet.read_length(path) if module is parquet else table_io.read_length(file, path)
+        module = _format(file, path)
+        length: int = parquet.read_length(path) if module is parquet else module.read_length(file, path)
+        return length
 
 
-def _format(file: Any) -> Any:
-    """Return the module that reads an open file: the content tells .npz and Parquet apart."""
-    return parquet if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC) else table_io
+def _format(file: Any, path: str | os.PathLike[str]) -> Any:
+    """Return the module that reads an open file: the content distinguishes .npz, Parquet and CSV."""
+    from torchrankmetrics.table import csv_files
+
+    if file.peek(len(parquet.MAGIC)).startswith(parquet.MAGIC):
+        return parquet
+    return csv_files if csv_files.is_csv(path, file.peek()) else table_io

@@ -23,10 +23,18 @@ from torchrankmetrics.validation import check_int, shortened, shown
 
 Array = npt.NDArray[Any]
 _NEW_IN = {"query": 2, "partial": 3, "gain": 4}  # the first version of a file that may have this column
-VERSIONS = (1, 2, 3, 4)
+VERSIONS = (1, 2, 3, 4, 5)
+_UNKNOWN_IN = 5  # the first version of a file that may lack num_candidates
 VERSION_FIELD = "rank_table_version"
 _INTEGERS = ("optimistic", "pessimistic", "num_candidates", "side", "group", "sample_id", "count", "query")
-_DEFAULTS = {"side": 0, "group": ABSENT, "sample_id": ABSENT, "count": 1, "query": ABSENT}
+_DEFAULTS = {
+    "num_candidates": fault.UNKNOWN,
+    "side": 0,
+    "group": ABSENT,
+    "sample_id": ABSENT,
+    "count": 1,
+    "query": ABSENT,
+}
 FLAGS = {
     "nan": fault.NAN,
     "sampled": fault.SAMPLED,
@@ -67,11 +75,8 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
     if not isinstance(arrays, Mapping):
         raise TypeError(f"arrays must be a dict of arrays by name, got {type(arrays).__name__}")
     check_names(arrays)
-    missing = [name for name in ("optimistic", "num_candidates") if name not in arrays]
-    if missing:
-        raise ValueError(
-            f"arrays must hold {' and '.join(missing)}; got {shortened(', '.join(map(str, arrays))) or 'none'}"
-        )
+    if "optimistic" not in arrays:
+        raise ValueError(f"arrays must contain optimistic, got {shortened(', '.join(map(str, arrays))) or 'none'}")
     n = len(_vector(arrays["optimistic"], "optimistic", None))
     table = Columns(np.empty((n, WIDTH), dtype=np.int64))
     for name in _INTEGERS:
@@ -80,7 +85,11 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
         else:
             column = table.optimistic if name == "pessimistic" else np.array(_DEFAULTS[name])
         setattr(table, "side_and_flags" if name == "side" else name, column)
-    Ranks(*torch.from_numpy(table.ranks.T))  # checks the values
+    known = table.num_candidates != fault.UNKNOWN
+    for part in (known, ~known):  # Ranks checks the values
+        if part.any():
+            low, high, N = torch.from_numpy(np.ascontiguousarray(table.ranks[part].T))
+            Ranks(low, high, N if part is known else None)
     for name, bits in FLOATS.items():
         numbers = _vector(arrays[name], name, n) if name in arrays else np.ones(n)
         if n and numbers.dtype.kind not in "iuf":
@@ -187,13 +196,17 @@ def check_version(version: object, names: Collection[str]) -> None:
     if not isinstance(version, int) or version not in VERSIONS:
         raise ValueError(f"its {VERSION_FIELD} is {shown(version)}; this library reads {', '.join(map(str, VERSIONS))}")
     if version < (needed := version_of(names)):
-        what = max(names, key=lambda name: _NEW_IN.get(name, 1))
-        raise ValueError(f"it has {shown(what)}, which a file of {VERSION_FIELD} below {needed} has not")
+        what = f"it has no 'num_candidates', which a file of {VERSION_FIELD} below {needed} must have"
+        if "num_candidates" in names:
+            newest = max(names, key=lambda name: _NEW_IN.get(name, 1))
+            what = f"it has {shown(newest)}, which a file of {VERSION_FIELD} below {needed} has not"
+        raise ValueError(what)
 
 
 def version_of(names: Collection[str]) -> int:
     """The first version that has these columns."""
-    return max((_NEW_IN.get(name, 1) for name in names), default=1)
+    newest = max((_NEW_IN.get(name, 1) for name in names), default=1)
+    return newest if "num_candidates" in names else _UNKNOWN_IN
 
 
 def check_names(names: Iterable[str]) -> None:
