@@ -16,6 +16,8 @@ import torch
 from benchmarks.timing import after, arguments, report, together
 
 from torchrankmetrics import KnownTriples, RankCollection, Ranks, rank_scores
+from torchrankmetrics.definitions import GEOMETRIC_MEAN_RANK, MEAN_RANK, MEAN_RECIPROCAL_RANK, hits_at
+from torchrankmetrics.null import log_p_value
 from torchrankmetrics.null.expectation.exact import ExactExpectation
 from torchrankmetrics.ranking.embeddings import rank_embeddings
 
@@ -148,7 +150,7 @@ def rows(full: bool) -> list[dict[str, Any]]:
     result += update(256, 14_541 if full else 2_000)
     for number in (40_932, 1_000_000) if full else (2_000,):
         result += compute(number)
-    return result
+    return result + p_values()
 
 
 VIEWED = ("mr", "mrr", "hits_at_1", "hits_at_3", "hits_at_5", "hits_at_10", "imr", "hmr", "gmr", "igmr")
@@ -220,6 +222,28 @@ def compute(number: int) -> list[dict[str, Any]]:
         size = len(theirs.to_flat_dict())
         ways.append((f"pykeen finalize, {size}", "peer", evaluator.finalize))
     return together(case, *ways)
+
+
+def p_values() -> list[dict[str, Any]]:
+    """p-values of 40,000 tasks with equal and macro weights, and of 2,000 with a weight each."""
+    random = np.random.default_rng(0)
+    N = random.choice(np.unique(np.geomspace(20, 14_541, 330).astype(np.int64)), 40_000)
+    group = np.floor(np.sqrt(random.integers(0, 74**2, len(N)))).astype(np.int64)
+    rows = []
+    for name, number, weight in (
+        ("100 tasks", 100, None),
+        ("40000 tasks", len(N), None),
+        ("macro average of 74 groups", len(N), 1 / np.bincount(group)[group]),
+        ("2000 weights", 2000, random.exponential(size=2000)),
+    ):
+        some, ways = N[:number], []
+        for definition in (MEAN_RECIPROCAL_RANK, MEAN_RANK, GEOMETRIC_MEAN_RANK, hits_at(10)):
+            ranks = np.ceil(some * random.random(number) ** 1.2)
+            mean = np.average(definition.f(torch.from_numpy(ranks)).numpy(), weights=weight)
+            value = float(definition.g(torch.tensor(mean)))
+            ways.append((definition.name, "ours", partial(log_p_value, definition, value, some, weight)))
+        rows += together(f"p-values, {name}", *ways)
+    return rows
 
 
 def pykeen_evaluator(optimistic: Any, pessimistic: Any, N: Any) -> Any:

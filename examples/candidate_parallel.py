@@ -73,7 +73,7 @@ def main() -> None:
         collection.update(table)
         print("  ".join(f"{key} {value.item():.3f}" for key, value in collection.compute().items()))
         alone = evaluate(entities, slice(None), test, known)
-        print(f"ranks equal those of one process: {torch.equal(table.rows, alone.rows)}")
+        print(f"ranks equal the ranks of one process: {torch.equal(table.rows, alone.rows)}")
     distributed.barrier()
     if rank == 0:
         path.unlink()

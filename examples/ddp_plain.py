@@ -1,4 +1,4 @@
-"""A plain loop on several processes: the values are those of one process, bit for bit.
+"""A plain loop on several processes: the values equal the values of one process, bit for bit.
 
     torchrun --nproc-per-node 2 examples/ddp_plain.py
 
@@ -68,7 +68,7 @@ def main() -> None:
         alone = evaluate(model, test, known, RankCollection(sync_on_compute=False))
         print(f"{len(test)} test triples on {size} processes, {len(test[rank::size])} of them here")
         print("  ".join(f"{key} {value:.3f}" for key, value in together.items()))
-        print(f"values equal those of one process: {together == alone}")
+        print(f"values equal the values of one process: {together == alone}")
     distributed.destroy_process_group()
 
 

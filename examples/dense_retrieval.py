@@ -3,8 +3,8 @@
 python examples/dense_retrieval.py [--queries 200] [--passages 1000000] [--dim 64]
 
 The embeddings are made up: a relevant passage is its question with noise. The matrix of scores never exists. The same
-embeddings in bfloat16 show where ties come from: of their products in bfloat16, not of the embeddings themselves, which
-exact arithmetic, the default, tells apart.
+embeddings in bfloat16 show where ties come from: of their products in bfloat16, not of the embeddings themselves,
+which exact arithmetic, the default, distinguishes.
 """
 
 import argparse

@@ -6,9 +6,9 @@ FOLDER holds a pair of graphs such as DBP15k (Sun et al. 2017): triples_1.tsv an
 entities_1.tsv and entities_2.tsv (an id a line), ref_pairs.tsv (left, right). Without it a pair is made up.
 
 30 % of the pairs are seeds. An entity's embedding is made of the mean features of its neighbours and of their
-neighbours; seeds share their features, which are trained so that seeds find each other among all entities. Beside it
-stands an untrained model: random features, no seeds. Both are tested on random subsets of the other pairs, as in Figure
-3 of Berrendorf et al. 2020 (arXiv 2002.06914): one model, one skill, and only AMRI is the same at every size.
+neighbours; seeds share their features, which are trained so that seeds find each other among all entities. It is
+compared with an untrained model: random features, no seeds. Both are tested on random subsets of the other pairs, as
+in Figure 3 of Berrendorf et al. 2020 (arXiv 2002.06914): one model, one skill, and only AMRI is the same at every size.
 """
 
 import argparse
@@ -140,7 +140,7 @@ def run_split(graphs: Graphs, seed: int, sizes: list[int], given: argparse.Names
 
 
 def tabulate(sizes: list[int], splits: list[dict[str, Any]]) -> str:
-    """Mean and standard deviation over the splits, and the mean of the largest size over that of the smallest."""
+    """Mean and standard deviation over the splits, and the ratio of the means of the largest and the smallest size."""
     lines = []
     for kind in KINDS:
         values = by_metric(splits, kind)  # (splits, sizes, metrics)

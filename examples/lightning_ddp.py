@@ -1,4 +1,4 @@
-"""The quickstart on two processes: the values are those of one process, bit for bit, padding and all.
+"""The quickstart on two processes: the values equal the values of one process, bit for bit, in spite of padding.
 
     python examples/lightning_ddp.py [--dataset nations|kinships|umls]
 
@@ -67,7 +67,7 @@ def main() -> None:
         alone = {key: value.item() for key, value in model.rank_alone(indexed["test"], 64).items()}
         print(f"{args.dataset}: {len(splits['test'])} test triples on {trainer.world_size} processes")
         print(model.table)
-        print(f"values equal those of one process: {logged == alone}")
+        print(f"values equal the values of one process: {logged == alone}")
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def ranks_of(path: Path) -> RankTable:
 
 
 def merged(tables: Iterable[RankTable]) -> RankTable:
-    """Sum up tables: as many rows as there are distinct ones, each with its count."""
+    """Sum up tables: one row for each distinct row, with its count."""
     return RankTable.concatenate(list(tables)).compact()
 
 
@@ -71,7 +71,9 @@ def main() -> None:
             alone.update(ranks_of(path))
     print(f"{table.num_tasks} ranks of {len(paths)} files in {len(table)} rows")
     print("  ".join(f"{key} {value:.4f}" for key, value in together.items()))
-    print(f"values equal those of one process: {together == {key: v.item() for key, v in alone.compute().items()}}")
+    print(
+        f"values equal the values of one process: {together == {key: v.item() for key, v in alone.compute().items()}}"
+    )
 
 
 if __name__ == "__main__":

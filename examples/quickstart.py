@@ -29,7 +29,7 @@ class ComplEx(pl.LightningModule):
         for table in (self.entities, self.relations):
             torch.nn.init.normal_(table.weight, std=0.3)
         self.lr = lr
-        # no test triple may touch validation: what is known there is train and valid
+        # no test triple may affect validation: the known triples are train and valid
         self.known_at_validation = KnownTriples(splits["train"], splits["valid"], num_entities=num_entities)
         self.known_at_test = KnownTriples(*splits.values(), num_entities=num_entities)
         self.valid_ranks = RankCollection(prefix="val/")

@@ -2,8 +2,8 @@
 
 python examples/recommendation.py [--users 2000] [--items 500]
 
-The clicks are made up: users have tastes, items are of unequal popularity. Two recommenders on the same test: what is
-popular, and items that are clicked by the same users (cosine). With k more items of each user held out (--held 3) the
+The clicks are made up: users have tastes, items are of unequal popularity. Two recommenders on the same test: popular
+items, and items that are clicked by the same users (cosine). With k more items of each user held out (--held 3) the
 same lines give metrics of several answers.
 """
 

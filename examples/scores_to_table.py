@@ -49,7 +49,7 @@ for name, metric in chance.items():
 # ## Scores become ranks
 #
 # `frequency` scores an entity by how often it occurs with the relation, `neighbours` by how often it does so for
-# entities that share answers with that of the query. `rank_triples` ranks both sides of every test triple. The
+# entities that share answers with the entity of the query. `rank_triples` ranks both sides of every test triple. The
 # relation becomes the group, the index of the triple the sample id: they are what later questions need.
 
 

@@ -3,9 +3,9 @@
     python examples/study.py [--graph FOLDER ...] [--seeds 3] [--epochs 12] [--out study]
 
 Nations, Kinships and UMLS come with PyKEEN. A folder with train.tsv, valid.tsv and test.tsv, of ids or labels, is one
-more graph: FB15k-237 or WN18RR, say. The models are small and trained for minutes, not for a leaderboard: an
-embedding of the query (head, relation) against those of all entities, relations once more for their inverses, a
-softmax over all entities or over 512 of them. The page is study/report.html, the ranks are below study/runs.
+more graph: for example FB15k-237 or WN18RR. The models are small and trained for minutes, not for a leaderboard: an
+embedding of the query (head, relation) against the embeddings of all entities, relations once more for their inverses,
+a softmax over all entities or over 512 of them. The page is study/report.html, the ranks are below study/runs.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Scripts of this repository as people meet them: run in a process of their own, or loaded by their path."""
+"""Run scripts of this repository in a process, or load them by their path."""
 
 import gc
 import importlib.util
@@ -40,7 +40,7 @@ def forked(
 ) -> subprocess.CompletedProcess[str]:
     """A script, ``-m`` and a module, or ``-c`` and code, with its arguments, forked from the server of the pools.
 
-    Packages of ``anew`` count as not imported yet: for laws about what their import does.
+    Packages of ``anew`` count as not imported yet, for tests of their import.
     """
     with tempfile.TemporaryDirectory() as folder:
         files = [str(stdin.absolute()), str(Path(folder, "out")), str(Path(folder, "err"))]

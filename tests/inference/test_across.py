@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 from scipy import stats
 
+from fuzzing import cases
 from torchrankmetrics.inference.across import mean_ranks
 
 
@@ -25,6 +26,7 @@ def test_mean_ranks_of_demsars_example():
 
 
 @given(st.integers(2, 9), st.integers(2, 6), st.integers(0, 2**32 - 1), st.booleans())
+@cases(25, 500)
 def test_friedmans_statistic_is_that_of_scipy(datasets, models, seed, higher):
     values = np.random.default_rng(seed).integers(0, 5, (datasets, max(models, 3))).astype(float)
     found = mean_ranks(values, higher_is_better=higher)

@@ -54,17 +54,6 @@ def test_values_and_difference_are_those_of_evaluate():
     assert [row.p_adjusted for row in result.rows] == pytest.approx(adjusted.tolist())
 
 
-def test_a_task_of_no_weight_is_not_compared():
-    weight = torch.tensor([1.0, 0, 1, 1, 0, 1, 1, 2, 1, 1])
-    kept, ids = weight > 0, torch.arange(10)
-    whole = [table(ranks, weight=weight, sample_id=ids) for ranks in (A, B)]
-    part = [table(ranks, ids[kept], weight=weight, sample_id=ids) for ranks in (A, B)]
-    keys = ids % 5
-    expected = compare(*part, "mrr", cluster=keys[kept], n_resamples=200)
-    assert compare(*whole, "mrr", cluster=keys, n_resamples=200) == expected
-    assert expected.num_tasks == 8
-
-
 @st.composite
 def paired_ranks(draw):
     size = draw(st.integers(6, 11))
@@ -84,7 +73,7 @@ AGREEING = [
     st.sampled_from([0.8, 0.9375, 0.95, 0.999]),  # p of five discordant tasks is 1 - 0.9375
     st.integers(0, 1 << 30),
 )
-@cases(250, 5000)
+@cases(150, 5000)
 def test_the_interval_holds_zero_where_p_is_above_one_minus_level(tasks, metric, confidence_level, seed):
     rng = np.random.default_rng(seed)
     size, shift = int(rng.integers(4, 45)), rng.choice([0, 0.5, 2])

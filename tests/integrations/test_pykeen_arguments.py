@@ -78,26 +78,6 @@ def test_every_metric_of_pykeen_is_taken_as_class_instance_and_name():
             assert names(RankCollectionEvaluator([form])) <= every
 
 
-def test_arguments_stand_in_the_order_of_pykeen_or_ours():
-    for evaluator in (
-        RankCollectionEvaluator(False, ["hits_at_k"], {"k": 2}),
-        RankCollectionEvaluator(False, metrics=["hits_at_k"], metrics_kwargs={"k": 2}),
-        RankCollectionEvaluator(["hits@2"], filtered=False),
-    ):
-        assert not evaluator.filtered
-        assert names(evaluator) == {"hits_at_2"}
-    assert RankCollectionEvaluator(True).filtered
-    for wrong in (
-        lambda: RankCollectionEvaluator(False, ["mr"], metrics=["mrr"]),
-        lambda: RankCollectionEvaluator(["mr"], metrics=["mrr"]),
-        lambda: RankCollectionEvaluator(True, filtered=False),
-    ):
-        with pytest.raises(TypeError, match="came both by position and by name"):
-            wrong()
-    with pytest.raises(TypeError, match="by position there are metrics alone, or filtered, metrics, metrics_kwargs"):
-        RankCollectionEvaluator(["mr"], None, None)
-
-
 class Odd(RankBasedMetric):
     """A metric that only PyKEEN could compute."""
 

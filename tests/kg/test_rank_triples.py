@@ -212,8 +212,11 @@ class TestTheWrongOrderIsToldOf:
         assert f"AMRI {values['amri']:.2f}, its z-score {values['z_mr']:.1f}" in str(told[0].message)
 
 
-def test_progress_is_shown_or_not(capsys):
+def test_progress_is_shown_on_terminals_only(capsys, monkeypatch):
     model = Model()
+    rank_triples(model.tails, None, TEST, None)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     rank_triples(model.tails, None, TEST, None, progress=False)
     assert capsys.readouterr().err == ""
     rank_triples(model.tails, None, TEST, None)

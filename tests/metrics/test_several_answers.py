@@ -73,6 +73,8 @@ def test_the_error_of_a_simulated_p_value_is_returned():
     assert 0.05 < p < 1
     expected = {"p_recall_at_3": 0.0, "p_ap": pytest.approx(math.sqrt(p * (1 - p) / 10_000), rel=1e-9)}
     assert collection.p_value_errors() == expected
+    printed = [note.split(" is ")[0] for note in collection.summary().notes if "p_value_errors" in note]
+    assert printed == (["p_ap"] if collection.p_value_errors()["p_ap"] > 0.01 * p else [])
 
 
 # invariants

@@ -8,7 +8,7 @@ from scripts import EXAMPLES, fork_script
 
 pytestmark = pytest.mark.slow
 
-EQUAL = "values equal those of one process: True"
+EQUAL = "values equal the values of one process: True"
 
 
 def test_plain_loop_under_torchrun(tmp_path: Path) -> None:

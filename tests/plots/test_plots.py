@@ -1,4 +1,4 @@
-"""Plots hold what they say: axes, labels, number of series, and drawn values against counting by hand."""
+"""Axes, labels and series of plots; drawn values against counting by hand."""
 
 import sys
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def test_ecdf_of_weights_and_one_side() -> None:
         plots.rank_ecdf(table, side="head")
 
 
-def test_ecdf_has_a_chance_line_per_candidate_law() -> None:
+def test_ecdf_has_a_chance_line_per_distribution_of_candidates() -> None:
     _, ax = plots.rank_ecdf(
         {"x": Ranks([1, 2], None, 10), "y": Ranks([1, 2], None, 10), "z": Ranks([1, 2], None, 1000)}
     )
@@ -116,12 +116,6 @@ def test_ties_span_from_pessimistic_to_optimistic(
     assert labels == ["a\n50.0% ties\nmean gap 0.833 ranks", "b\n16.7% ties\nmean gap 0.167 ranks"]
 
 
-def test_ties_without_a_known_expectation(models: dict[str, RankCollection]) -> None:
-    _, ax = plots.ties(models["a"], "median_rank")
-    assert [line.get_label() for line in ax.lines] == ["pessimistic", "realistic", "optimistic"]
-    assert ax.lines[0].get_xdata() == np.median(RANKS["a"][1])
-
-
 def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankCollection]) -> None:
     other = Ranks([1, 5, 30, 2], None, 5000)
     fig, axes = plots.by_dataset({"small": models, "large": {"b": other}}, "mrr")
@@ -141,14 +135,6 @@ def test_datasets_show_the_three_views_of_one_metric(models: dict[str, RankColle
     np.testing.assert_allclose(axes[1].lines[1].get_ydata(), (base - chance) / (1 - np.array(chance)))
     np.testing.assert_allclose(axes[2].lines[1].get_ydata(), (base - chance) / spread)
     assert np.isnan(axes[0].lines[0].get_ydata()[1])  # model a was not evaluated on the large one
-
-
-def test_datasets_take_z_logarithmic_where_it_spans_much() -> None:
-    evaluations = {"tiny": Ranks([1, 2, 1], None, 10), "huge": Ranks([1] * 500, None, 10_000)}
-    _, axes = plots.by_dataset(evaluations)
-    assert [ax.get_yscale() for ax in axes] == ["linear", "linear", "log"]
-    _, axes = plots.by_dataset({"tiny": evaluations["tiny"]})
-    assert axes[2].get_yscale() == "linear"
 
 
 def test_forest_draws_every_interval(models: dict[str, RankCollection]) -> None:
@@ -174,7 +160,7 @@ def test_forest_draws_differences_against_zero(models: dict[str, RankCollection]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["MRR a against b"]
 
 
-def test_groups_keep_the_largest_in_their_order(models: dict[str, RankCollection]) -> None:
+def test_groups_show_the_largest_in_their_order(models: dict[str, RankCollection]) -> None:
     ranks = RankCollection(["mrr"])
     group = [5, 5, 5, 8, 2, 2]
     ranks.update(Ranks([1, 2, 4, 1, 3, 3], None, 12), group=group)
@@ -187,13 +173,6 @@ def test_groups_keep_the_largest_in_their_order(models: dict[str, RankCollection
     _, ax = plots.groups(breakdown, "mrr", most=2)
     assert [text.get_text() for text in ax.get_yticklabels()] == ["five", "two"]
     assert ax.get_xlabel() == "MRR (the 2 largest of 3 groups)"
-
-
-def test_undefined_group_is_told() -> None:
-    ranks = RankCollection(["mrr"])
-    ranks.update(Ranks([1, 2], None, [1, 12]), group=[0, 1])
-    _, ax = plots.groups(ranks.breakdown(), "adjusted_mrr")
-    assert ax.texts[0].get_text() == "undefined, 1 tasks"
 
 
 def test_forest_names_the_models_and_the_better_side(models: dict[str, RankCollection]) -> None:
@@ -292,7 +271,7 @@ def figures_in_a_column(models: dict[str, RankCollection]) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("style", ["default", "dark_background"])
+@pytest.mark.parametrize("style", ["default", pytest.param("dark_background", marks=pytest.mark.slow)])
 def test_every_label_is_readable_in_a_column_of_a_paper(models: dict[str, RankCollection], style: str) -> None:
     """At 3.3 inches: whole inside the figure, of 6.5 points or more, on no other label, in contrast to the paper."""
     with plt.style.context(style):
@@ -325,17 +304,7 @@ def test_every_label_is_readable_in_a_column_of_a_paper(models: dict[str, RankCo
                     assert overlap is None or min(overlap.width, overlap.height) < 2, (name, text, other)
 
 
-def test_the_first_colour_follows_the_axes(models: dict[str, RankCollection]) -> None:
-    for style, color in (("default", "black"), ("dark_background", "white")):
-        with plt.style.context(style):
-            _, ax = plots.rank_ecdf(models)
-            assert matplotlib.colors.same_color(ax.lines[0].get_color(), color)
-            assert not matplotlib.colors.same_color(ax.lines[1].get_color(), color)
-            _, ax = plots.forest(models["a"].confidence_intervals(), ["mrr"])
-            assert matplotlib.colors.same_color(ax.lines[0].get_color(), color)
-
-
-def test_marks_are_apart_for_every_kind_of_colour_vision() -> None:
+def test_colors_differ_for_every_kind_of_color_vision() -> None:
     """Seen without one kind of cone (Machado et al. 2009, severity 1): the colours stay apart in red, green, blue."""
     without = [
         np.eye(3),
@@ -366,19 +335,6 @@ def test_given_axes_are_drawn_on(models: dict[str, RankCollection]) -> None:
     assert all(drawn == (fig, axes[3]) for drawn in draw_all(models, axes[3]))
     assert plots.by_dataset({"x": models}, ax=axes[:3]) == (fig, list(axes[:3]))
     assert len(plt.get_fignums()) == 1
-
-
-def test_six_series_differ_in_gray_or_in_dashes() -> None:
-    _, ax = plots.rank_ecdf({str(i): Ranks([1 + i, 9], None, 20) for i in range(6)})
-    looks = []
-    for line in ax.lines[:6]:
-        red, green, blue = matplotlib.colors.to_rgb(line.get_color())
-        looks.append((0.299 * red + 0.587 * green + 0.114 * blue, line.get_linestyle()))
-    for i, (light, dashes) in enumerate(looks):
-        for other_light, other_dashes in looks[:i]:
-            assert dashes != other_dashes or abs(light - other_light) > 0.25
-    with pytest.raises(ValueError, match="7 series are too many to distinguish"):
-        plots.rank_ecdf({str(i): Ranks([1], None, 20) for i in range(7)})
 
 
 BAD = {
@@ -418,7 +374,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_errors_read_like_help(models: dict[str, RankCollection], case: str) -> None:
+def test_bad_arguments_raise(models: dict[str, RankCollection], case: str) -> None:
     call, kind, text = BAD[case]
     with pytest.raises(kind, match=text):
         call(models)

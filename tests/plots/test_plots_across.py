@@ -1,5 +1,7 @@
 """Plots over data sets hold the numbers they are given."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -72,8 +74,6 @@ def test_svg_keeps_text_and_has_ids_of_its_own():
     assert one == drawn("one")
     assert ">mrr &lt;&amp;&gt;</text>" in one
     assert 'aria-label="a &amp; b"' in one
-    import re
-
     ids = [set(re.findall(r'id="([^"]*)"', text)) for text in (one, other)]
     assert not ids[0] & ids[1]
     assert set(re.findall(r'href="#([^"]*)"', one)) | set(re.findall(r"url\(#([^)]*)\)", one)) <= ids[0]

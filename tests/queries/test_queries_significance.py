@@ -249,7 +249,7 @@ def test_weights_and_shapes_that_differ_are_no_hindrance():
 )
 def test_importance_sampling_agrees_with_simulation_within_its_error(definition, monkeypatch):
     random = np.random.default_rng(7)
-    sample = untied(*((200, random.permutation(140)[:4] + 1) for _ in range(6)))
+    sample = untied(*((600, random.permutation(420)[:4] + 1) for _ in range(6)))  # more pairs than are enumerated
     simulated = query_p_value(definition, sample, samples=20_000)
     monkeypatch.setattr(significance, "_RARE", 1 << 60)
     tilted = query_p_value(definition, sample, samples=1)

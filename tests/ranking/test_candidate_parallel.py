@@ -496,6 +496,6 @@ def job_example(folder: str) -> str:
 def test_the_example_gives_the_ranks_of_one_process(pool: WorkerPool, tmp_path: Path) -> None:
     first, *others = pool.run(job_example, [(str(tmp_path),)] * 3)
     assert "998 tasks, 332 of 997 candidates on this process" in first
-    assert "ranks equal those of one process: True" in first
+    assert "ranks equal the ranks of one process: True" in first
     assert others == ["", ""]
     assert not list(tmp_path.iterdir())

@@ -4,26 +4,28 @@ from __future__ import annotations  # the reference is built without PyKEEN
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from pykeen.evaluation import RankBasedEvaluator, evaluator_resolver
+from pykeen.evaluation import RankBasedEvaluator, SampledRankBasedEvaluator, evaluator_resolver
 from pykeen.evaluation.rank_based_evaluator import sample_negatives
 from pykeen.triples import CoreTriplesFactory
 from pykeen.typing import LABEL_HEAD, LABEL_TAIL, Target
 from torch import Tensor
 
-from torchrankmetrics.definitions.candidates import IntArray
 from torchrankmetrics.integrations.pykeen_evaluator import RankCollectionEvaluator
 from torchrankmetrics.integrations.pykeen_results import (
     RankResults,
+    Requested,
     find_key,
     known_triples,
-    relation_of,
-    table_of_ranks,
 )
+from torchrankmetrics.kg.known_triples import as_triples
 from torchrankmetrics.ranking import flags
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
+from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
@@ -36,7 +38,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
 
     Args:
         evaluation_factory: the triples that will be evaluated.
-        *args: as in ``RankCollectionEvaluator``.
+        metrics: as in ``RankCollectionEvaluator``.
         additional_filter_triples: (n, 3) known triples that are not sampled, one tensor or several.
         num_negatives: how many are sampled per triple and side; None: 50.
         head_negatives: (triples, M) entities in place of a sample; together with those for the tail.
@@ -50,14 +52,15 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     def __init__(
         self,
         evaluation_factory: CoreTriplesFactory,
-        *args: Any,
+        metrics: Requested | None = None,
+        *,
         additional_filter_triples: Tensor | list[Tensor] | None = None,
         num_negatives: int | None = None,
         head_negatives: Tensor | None = None,
         tail_negatives: Tensor | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
+        super().__init__(metrics, **kwargs)
         self.num_entities = evaluation_factory.num_entities
         triples = evaluation_factory.mapped_triples
         if head_negatives is None and tail_negatives is None:
@@ -88,20 +91,18 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
     ) -> Ranks:
         if target not in self.negative_samples:
             raise ValueError(f"candidates are sampled for head and tail; got target {shown(target)}")
-        if self._filter.is_restricted:
+        if self._columns_of is not None:
             raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
         candidates = self.negative_samples[target][self._index(hrt_batch.cpu())].to(own.device)
         candidates = torch.cat([own[:, None], candidates], 1)
-        excluded = None
+        if isinstance(exclude, tuple):
+            mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+            mask[exclude] = True
+            exclude = mask
         if exclude is not None:
-            mask = exclude
-            if isinstance(mask, tuple):
-                mask = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-                mask[exclude] = True
-            excluded = mask.gather(1, candidates)
-            excluded[:, 0] = False
-        target_column, sampled = torch.zeros_like(own), scores.gather(1, candidates)
-        ranks = rank_scores(sampled, target_column, exclude=excluded, backend=self.backend)
+            exclude = exclude.gather(1, candidates)
+            exclude[:, 0] = False
+        ranks = rank_scores(scores.gather(1, candidates), torch.zeros_like(own), exclude=exclude, backend=self.backend)
         marks = torch.zeros_like(own) if ranks.flags is None else ranks.flags
         return Ranks.trusted(ranks.columns, marks | flags.SAMPLED)
 
@@ -190,23 +191,33 @@ def rank_table(evaluator: RankBasedEvaluator | RankCollectionEvaluator, triples:
         TypeError: for another evaluator.
         ValueError: if its ranks have been cleared, triples do not fit, or ranks come from NaN scores.
     """
-    relation = relation_of(triples)
     if isinstance(evaluator, RankCollectionEvaluator):
-        return _own_table(evaluator, relation)
-    if not isinstance(evaluator, RankBasedEvaluator):
+        table = evaluator.collection.table()
+        if not len(table):
+            raise ValueError("evaluator has no ranks; call evaluate first")
+    elif isinstance(evaluator, RankBasedEvaluator):
+        if not evaluator.num_candidates:
+            raise ValueError("evaluator has no ranks; build it with clear_on_finalize=False and call evaluate")
+        tables = []
+        for side, parts in sorted(evaluator.num_candidates.items(), key=lambda item: SIDE_CODES[item[0]]):
+            numbers = np.concatenate(parts)
+            columns: dict[str, npt.ArrayLike] = {
+                "optimistic": np.concatenate(evaluator.ranks[side, "optimistic"]),
+                "pessimistic": np.concatenate(evaluator.ranks[side, "pessimistic"]),
+                "num_candidates": numbers,
+                "side": SIDE_CODES[side],
+                "sample_id": np.arange(len(numbers)),
+                "sampled": np.full(len(numbers), isinstance(evaluator, SampledRankBasedEvaluator)),
+            }
+            tables.append(RankTable.from_numpy(columns))
+        table = RankTable.concatenate(tables)
+    else:
         raise TypeError(
             f"evaluator must be a RankBasedEvaluator or a RankCollectionEvaluator, got {type(evaluator).__name__}"
         )
-    return table_of_ranks(evaluator, relation)
-
-
-def _own_table(evaluator: RankCollectionEvaluator, relation: IntArray | None) -> RankTable:
-    table = evaluator.collection.table()
-    if not len(table):
-        raise ValueError("evaluator has no ranks; call evaluate first")
-    if relation is None:
+    if triples is None:
         return table
-    arrays = table.to_numpy()
+    relation, arrays = as_triples(triples, "triples")[:, 1].cpu().numpy(), table.to_numpy()
     number = int(arrays["sample_id"].max()) + 1
     if len(relation) != number:
         raise ValueError(f"triples must be the {number} that were evaluated, got {len(relation)}")

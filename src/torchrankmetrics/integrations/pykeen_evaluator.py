@@ -3,8 +3,7 @@
 from __future__ import annotations  # the reference is built without PyKEEN
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import torch
 from pykeen.constants import TARGET_TO_INDEX, TARGET_TO_KEYS
 from pykeen.evaluation import Evaluator
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey, summarize_values
-from pykeen.typing import LABEL_HEAD, LABEL_RELATION, LABEL_TAIL, InductiveMode, Target
+from pykeen.typing import LABEL_RELATION, InductiveMode, Target
 from torch import Tensor
 
 from torchrankmetrics.definitions.sample import RankType
@@ -22,7 +21,7 @@ from torchrankmetrics.integrations.pykeen_results import (
     Known,
     RankResults,
     Requested,
-    as_known,
+    known_triples,
     pykeen_keys,
     relation_metrics,
     requested_metrics,
@@ -40,124 +39,6 @@ from torchrankmetrics.table.columns import ABSENT, SIDE_CODES, Columns
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import one_number
 
-
-class CandidateFilter:
-    """Which columns of a batch of scores are left out.
-
-    Args:
-        filtered: whether anything is.
-        known: the triples whose other answers are; None: what PyKEEN marks.
-    """
-
-    def __init__(self, filtered: bool, known: KnownTriples | None) -> None:
-        self.filtered = filtered
-        self.known = known
-        self._place: Tensor | None = None
-        self._with_score: dict[Target, Tensor] = {}
-
-    @contextmanager
-    def restricted(self, entities: Tensor | Collection[int] | None) -> Iterator[None]:
-        """Within this context, columns are the given entities; None: all entities."""
-        self._place = None if entities is None else _places(entities)
-        try:
-            yield
-        finally:
-            self._place = None
-
-    @property
-    def is_restricted(self) -> bool:
-        """Whether columns are a subset of the entities."""
-        return self._place is not None
-
-    def column(self, entities: Tensor, target: Target) -> Tensor:
-        """Return the columns (B,) of the targets.
-
-        Raises:
-            ValueError: if one is not among the entities that the evaluation is restricted to.
-        """
-        column, inside = self._placed(entities, target)
-        if not inside.all():
-            missing = int(entities[~inside][0])
-            raise ValueError(
-                f"restrict_entities_to must contain the {target} of every evaluated triple; {missing} is missing"
-            )
-        return column
-
-    def exclude(
-        self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
-    ) -> Tensor | tuple[Tensor, Tensor] | None:
-        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool (B, N) or (rows, columns).
-
-        Raises:
-            ValueError: if PyKEEN passes no mask and an evaluated triple is not known, or if the known triples have more
-                entities than there are scores.
-        """
-        known = None if self.known is None else self._pairs(self.known, hrt_batch, target, scores.shape[1])
-        if mask is not None:
-            excluded = mask != 0
-            if known is not None:
-                excluded[known] = True
-            return excluded
-        if known is not None:  # an evaluation loop replaces the scores of filtered candidates by NaN
-            is_known = torch.zeros(len(own), dtype=torch.bool, device=own.device)
-            is_known[known[0][known[1] == own[known[0]]]] = True
-            if not is_known.all():
-                missing = hrt_batch[~is_known][0].tolist()
-                raise ValueError(
-                    f"known must contain all filtered triples, the evaluated ones included; {missing} is missing"
-                )
-            return known
-        if not self.filtered:
-            return None
-        lost = scores.isnan()
-        self._with_score[target] = self._with_score.get(target, torch.zeros_like(lost[0])) | ~lost.all(0)
-        return lost & ~lost.gather(
-            1, own[:, None]
-        )  # if the target score is NaN, other NaN scores may come from the model
-
-    def warn(self, num_tasks: Mapping[Target, int]) -> None:
-        """Warn of columns that are NaN in every row: filtered by an evaluation loop, or not scored by the model."""
-        for target, with_score in self._with_score.items():
-            lost = (~with_score).nonzero()[:, 0].tolist()
-            if lost and num_tasks[target] > 1:
-                warn(
-                    f"{len(lost)} of {len(with_score)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
-                    f"{', ...' if lost[3:] else ''}) were NaN in every row and were excluded as filtered. The "
-                    "evaluation loop marks filtered candidates with NaN, too. Pass known= to the evaluator: then a NaN "
-                    "score of the model counts against the model"
-                )
-
-    def clear(self) -> None:
-        """Reset the record of columns with scores."""
-        self._with_score = {}
-
-    def _placed(self, ids: Tensor, target: Target) -> tuple[Tensor, Tensor]:
-        """Return the columns of ids, and a mask of the ids that have one."""
-        if self._place is None or target == LABEL_RELATION:
-            return ids, torch.ones_like(ids, dtype=torch.bool)
-        place = self._place.to(ids.device)
-        column = place[ids.clamp(max=len(place) - 1)]
-        return column, (ids < len(place)) & (column >= 0)
-
-    def _pairs(self, known: KnownTriples, hrt_batch: Tensor, target: Target, num_columns: int) -> tuple[Tensor, Tensor]:
-        if not self.is_restricted and target != LABEL_RELATION and known.num_entities > num_columns:
-            raise ValueError(
-                f"known has {known.num_entities} entities, but the {target} scores have {num_columns} columns"
-            )
-        look_up = {LABEL_HEAD: known.heads, LABEL_RELATION: known.relations, LABEL_TAIL: known.tails}[target]
-        row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
-        column, inside = self._placed(answer, target)
-        return row[inside], column[inside]
-
-
-def _places(entities: Tensor | Collection[int]) -> Tensor:
-    """Column of each entity id among those that the evaluation is restricted to, -1 elsewhere."""
-    ids = torch.as_tensor(entities if isinstance(entities, Tensor) else list(entities)).cpu()
-    place = torch.full((int(ids.max()) + 1,), -1)
-    place[ids] = torch.arange(len(ids))
-    return place
-
-
 _ID_BITS = 30  # two ids and a side in one int64
 
 
@@ -169,7 +50,6 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     the last evaluation until the next one begins, with relations as groups and triple indices as sample ids.
 
     Args:
-        *args: metrics; or filtered, metrics, metrics_kwargs, the order of PyKEEN's evaluators.
         metrics: as in ``RankCollection``, or metrics of PyKEEN; None: all of ``RankBasedEvaluator``, and the tie rate.
         metrics_kwargs: of PyKEEN's metrics: a dict for all, or one per metric.
         add_defaults: whether the default metrics are computed beside ``metrics``.
@@ -192,8 +72,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
 
     def __init__(
         self,
-        *args: Any,
         metrics: Requested | None = None,
+        *,
         metrics_kwargs: Keywords | None = None,
         add_defaults: bool = False,
         views: Sequence[View] = ("base",),
@@ -208,13 +88,12 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         mode: InductiveMode | None = None,
         backend: str = "auto",
     ) -> None:
-        given = _by_position(args, filtered=filtered, metrics=metrics, metrics_kwargs=metrics_kwargs)
-        if known is not None and not given["filtered"]:
+        if known is not None and not filtered:
             raise ValueError("known must be None if filtered is False, got known triples; leave one of them out")
         chosen(torch.empty(0, 0, device="cpu"), backend)  # an error before a model is trained
         # the mask distinguishes filtered scores from NaN scores of the model
-        super().__init__(given["filtered"], given["filtered"], batch_size, slice_size, mode)
-        requested = requested_metrics(given["metrics"], given["metrics_kwargs"], add_defaults)
+        super().__init__(filtered, filtered, batch_size, slice_size, mode)
+        requested = requested_metrics(metrics, metrics_kwargs, add_defaults)
         self._relation_metrics = relation_metrics(requested)
         self.collection = RankCollection(
             requested,
@@ -228,15 +107,26 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         self.backend = backend
         self.clear_on_finalize = clear_on_finalize
         self.num_entities: int | None = None
-        self._filter = CandidateFilter(self.filtered, None if known is None else as_known(known))
+        if known is not None and not isinstance(known, KnownTriples):
+            known = known_triples(*known) if isinstance(known, list | tuple) else known_triples(known)
+        self._known = known
+        self._columns_of: Tensor | None = None  # column of each entity, -1: none; None: all entities are columns
+        self._with_score: dict[Target, Tensor] = {}  # columns that were not NaN in every row
         self._ranked: dict[Target, int] = {}
         self._finished = False
 
     def evaluate(self, *args: Any, **kwargs: Any) -> RankResults:
         """Evaluate as ``pykeen.evaluation.Evaluator.evaluate`` does, with its arguments."""
         given = inspect.signature(Evaluator.evaluate).bind(self, *args, **kwargs).arguments
-        with self._filter.restricted(given.get("restrict_entities_to")):
+        entities = given.get("restrict_entities_to")
+        if entities is not None:
+            ids = torch.as_tensor(entities if isinstance(entities, Tensor) else list(entities)).cpu()
+            self._columns_of = torch.full((int(ids.max()) + 1,), -1)
+            self._columns_of[ids] = torch.arange(len(ids))
+        try:
             results = super().evaluate(*args, **kwargs)
+        finally:
+            self._columns_of = None
         assert isinstance(results, RankResults)
         return results
 
@@ -256,8 +146,14 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """
         if self._finished:
             self.clear()
-        own = self._filter.column(hrt_batch[:, TARGET_TO_INDEX[target]], target)
-        exclude = self._filter.exclude(hrt_batch, target, scores, own, dense_positive_mask)
+        entities = hrt_batch[:, TARGET_TO_INDEX[target]]
+        own, inside = self._columns(entities, target)
+        if not inside.all():
+            missing = int(entities[~inside][0])
+            raise ValueError(
+                f"restrict_entities_to must contain the {target} of every evaluated triple; {missing} is missing"
+            )
+        exclude = self._exclude(hrt_batch, target, scores, own, dense_positive_mask)
         ranks = self._rank(hrt_batch, target, scores, own, exclude)
         if target != LABEL_RELATION:
             self.num_entities = scores.shape[1]
@@ -276,8 +172,7 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
     def clear(self) -> None:
         """Reset the ranks; PyKEEN calls it before each evaluation, but not in its evaluation loops."""
         self.collection.reset()
-        self._filter.clear()
-        self._ranked, self._finished = {}, False
+        self._with_score, self._ranked, self._finished = {}, {}, False
 
     def finalize(self) -> RankResults:
         """Results of the sides that were ranked; ``collection`` keeps the ranks until the next batch comes.
@@ -287,7 +182,15 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """
         if self._finished or not self._ranked:
             raise ValueError("no ranks: call evaluate first")
-        self._filter.warn(self._ranked)
+        for target, with_score in self._with_score.items():
+            lost = (~with_score).nonzero()[:, 0].tolist()
+            if lost and self._ranked[target] > 1:
+                warn(
+                    f"{len(lost)} of {len(with_score)} columns of the {target} scores ({', '.join(map(str, lost[:3]))}"
+                    f"{', ...' if lost[3:] else ''}) were NaN in every row and were excluded as filtered. The "
+                    "evaluation loop marks filtered candidates with NaN, too. Pass known= to the evaluator: then a NaN "
+                    "score of the model counts against the model"
+                )
         values = self.collection.compute()
         results = RankResults({key: float(values[name]) for key, (name, _) in self.computed(self._ranked).items()})
         results.table = self.collection.table()
@@ -299,8 +202,8 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         """Values of every metric on resampled tasks: triples are drawn with replacement, with all their sides.
 
         Args:
-            n_boot: how many times.
-            seed: of the first; each side is drawn as PyKEEN's ``finalize_multi`` draws it.
+            n_boot: number of resamples.
+            seed: random seed of the first; each side is drawn as in PyKEEN's ``finalize_multi``.
 
         Raises:
             ValueError: if nothing was evaluated.
@@ -377,13 +280,47 @@ class RankCollectionEvaluator(Evaluator[RankBasedMetricKey]):
         query: Tensor = ((SIDE_CODES[target] << _ID_BITS | first) << _ID_BITS) | second
         return query
 
+    def _columns(self, ids: Tensor, target: Target) -> tuple[Tensor, Tensor]:
+        """Return the columns of ids among the scores, and a mask of the ids that have one."""
+        if self._columns_of is None or target == LABEL_RELATION:
+            return ids, torch.ones_like(ids, dtype=torch.bool)
+        columns_of = self._columns_of.to(ids.device)
+        column = columns_of[ids.clamp(max=len(columns_of) - 1)]
+        return column, (ids < len(columns_of)) & (column >= 0)
 
-def _by_position(args: tuple[Any, ...], **named: Any) -> dict[str, Any]:
-    """Arguments by name, of which some came by position: metrics alone, or in the order of PyKEEN's evaluators."""
-    names = tuple(named) if args and isinstance(args[0], bool) else ("metrics",)
-    if len(args) > len(names):
-        raise TypeError(f"by position there are metrics alone, or {', '.join(named)}; got {len(args)} arguments")
-    placed = dict(zip(names, args, strict=False))
-    if twice := [name for name in placed if named[name] != (True if name == "filtered" else None)]:
-        raise TypeError(f"{', '.join(twice)} came both by position and by name")
-    return named | placed
+    def _exclude(
+        self, hrt_batch: Tensor, target: Target, scores: Tensor, own: Tensor, mask: Tensor | None
+    ) -> Tensor | tuple[Tensor, Tensor] | None:
+        """Return the excluded candidates of scores (B, N) with target columns own (B,): bool or (rows, columns)."""
+        known = None
+        if self._known is not None:
+            if self._columns_of is None and target != LABEL_RELATION and self._known.num_entities > scores.shape[1]:
+                raise ValueError(
+                    f"known has {self._known.num_entities} entities, but the {target} scores have {scores.shape[1]} "
+                    "columns"
+                )
+            look_up = {"head": self._known.heads, "relation": self._known.relations, "tail": self._known.tails}[target]
+            row, answer = look_up(*hrt_batch[:, TARGET_TO_KEYS[target]].T).pairs()
+            column, inside = self._columns(answer, target)
+            known = row[inside], column[inside]
+        if mask is not None:
+            excluded = mask != 0
+            if known is not None:
+                excluded[known] = True
+            return excluded
+        if known is not None:  # an evaluation loop replaces the scores of filtered candidates by NaN
+            is_known = torch.zeros(len(own), dtype=torch.bool, device=own.device)
+            is_known[known[0][known[1] == own[known[0]]]] = True
+            if not is_known.all():
+                missing = hrt_batch[~is_known][0].tolist()
+                raise ValueError(
+                    f"known must contain all filtered triples, the evaluated ones included; {missing} is missing"
+                )
+            return known
+        if not self.filtered:
+            return None
+        lost = scores.isnan()
+        self._with_score[target] = self._with_score.get(target, torch.zeros_like(lost[0])) | ~lost.all(0)
+        return lost & ~lost.gather(
+            1, own[:, None]
+        )  # if the target score is NaN, other NaN scores may come from the model

@@ -8,25 +8,20 @@ from collections.abc import Collection, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any, cast
 
-import numpy as np
 from pykeen.datasets.base import Dataset
 from pykeen.datasets.inductive import InductiveDataset
-from pykeen.evaluation import RankBasedEvaluator, RankBasedMetricResults, SampledRankBasedEvaluator
+from pykeen.evaluation import RankBasedMetricResults
 from pykeen.evaluation.rank_based_evaluator import RankBasedMetricKey
 from pykeen.metrics.ranking import RankBasedMetric, rank_based_metric_resolver
 from pykeen.triples import CoreTriplesFactory
 from torchmetrics import MetricCollection
 
-from torchrankmetrics.definitions.candidates import IntArray
-from torchrankmetrics.definitions.sample import RankType
-from torchrankmetrics.kg.known_triples import KnownTriples, as_triples
-from torchrankmetrics.metrics.analysis import Analysis, Side
+from torchrankmetrics.kg.known_triples import KnownTriples
+from torchrankmetrics.metrics.analysis import Analysis
 from torchrankmetrics.metrics.measure import Measure
 from torchrankmetrics.metrics.metric import RankMetric
 from torchrankmetrics.metrics.registry import MetricName, parse_name
 from torchrankmetrics.metrics.summary import Summary, summarize
-from torchrankmetrics.ranking.arrays import Integers
-from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
 from torchrankmetrics.validation import shown
 
@@ -64,15 +59,10 @@ def requested_metrics(
 ) -> list[str | RankMetric] | dict[str, str | RankMetric]:
     """Convert requested metrics to the form that ``RankCollection`` takes.
 
-    Args:
-        metrics: names of either package, ``RankMetric``, PyKEEN's metric classes or instances, one or several, or a
-            dict of key -> one of them; None: the default ones.
-        metrics_kwargs: of PyKEEN's metrics, a dict for all or one per metric.
-        add_defaults: whether the default metrics are appended.
+    The arguments are those of ``RankCollectionEvaluator``.
 
     Raises:
-        TypeError: for metrics or arguments of another kind.
-        ValueError: if a metric is unknown or has no counterpart here, or the numbers differ.
+        TypeError, ValueError: for metrics of another kind, unknown metrics, and numbers of arguments that differ.
     """
     if metrics is None:
         if metrics_kwargs is not None:
@@ -113,25 +103,14 @@ def parse_metric(name: str) -> MetricName:
     return parse_name(f"{found[1]}{found[2] or 10}" if found else name)
 
 
-def pykeen_key(side: Side, rank_type: RankType, name: str) -> RankBasedMetricKey:
-    """PyKEEN's key of a canonical name."""
-    return RankBasedMetricKey(side, cast("Any", rank_type), THEIR_NAMES.get(name, name))
-
-
-def measure_key(measure: Measure) -> RankBasedMetricKey:
-    """PyKEEN's key of a measure."""
-    return pykeen_key(
-        measure.side, measure.rank_type, replace(measure, side="both", rank_type="realistic", average="micro").key
-    )
-
-
 def pykeen_keys(key: str, measure: Measure) -> list[RankBasedMetricKey]:
     """PyKEEN's keys of a measure; a key that the user chose is the only one."""
-    if key != measure.key:
-        return [pykeen_key(measure.side, measure.rank_type, key)]
-    name = replace(measure, side="both", rank_type="realistic", average="micro").key
-    names = [name, *([_WITHOUT_K[name]] if name in _WITHOUT_K else [])]
-    return [pykeen_key(measure.side, measure.rank_type, one) for one in names]
+    names = [key]
+    if key == measure.key:
+        name = replace(measure, side="both", rank_type="realistic", average="micro").key
+        names = [name, *([_WITHOUT_K[name]] if name in _WITHOUT_K else [])]
+    rank_type = cast("Any", measure.rank_type)
+    return [RankBasedMetricKey(measure.side, rank_type, THEIR_NAMES.get(name, name)) for name in names]
 
 
 def _metric(query: One, kwargs: Mapping[str, object] | None) -> str | RankMetric:
@@ -145,7 +124,7 @@ def _metric(query: One, kwargs: Mapping[str, object] | None) -> str | RankMetric
     if not known and not isinstance(query, str | RankBasedMetric):
         got = query.__name__ if isinstance(query, type) else type(query).__name__
         raise TypeError(f"metrics must be names, RankMetric, or metrics of PyKEEN, got {got}")
-    return _name_of(_resolve(query, kwargs))
+    return _name_of(rank_based_metric_resolver.make(query, kwargs))
 
 
 def _name(query: str) -> str:
@@ -153,17 +132,10 @@ def _name(query: str) -> str:
         return _written(parse_metric(query), sided=True)
     except ValueError:
         try:  # PyKEEN also takes names of classes: HitsAtK
-            return _name_of(_resolve(query, None))
+            return _name_of(rank_based_metric_resolver.make(query))
         except (LookupError, TypeError):
             pass
         raise
-
-
-def _resolve(
-    query: str | RankBasedMetric | type[RankBasedMetric], kwargs: Mapping[str, object] | None
-) -> RankBasedMetric:
-    metric: RankBasedMetric = rank_based_metric_resolver.make(query, kwargs)
-    return metric
 
 
 def _name_of(metric: RankBasedMetric) -> str:
@@ -213,7 +185,8 @@ class RankResults(RankBasedMetricResults):
                 return super().key_from_string(s)
             except Exception:  # class_resolver has a dozen kinds
                 raise error from None
-        return measure_key(name.measure())
+        measure = name.measure()
+        return pykeen_keys(measure.key, measure)[0]
 
     def get_metric(self, name: str | RankBasedMetricKey) -> float:
         """Value of a metric by name.
@@ -263,36 +236,6 @@ Known = KnownTriples | Source | list[Source] | tuple[Source, ...]
 """Known triples: ``KnownTriples``, or triples factories and datasets of PyKEEN, one or several."""
 
 
-def table_of_ranks(evaluator: RankBasedEvaluator, relation: IntArray | None) -> RankTable:
-    """Ranks of an evaluator of PyKEEN, sides by their codes; relation (n,) int64 becomes the group, or None."""
-    if not evaluator.num_candidates:
-        raise ValueError("evaluator has no ranks; build it with clear_on_finalize=False and call evaluate")
-    tables = []
-    for side, parts in sorted(evaluator.num_candidates.items(), key=lambda item: SIDE_CODES[item[0]]):
-        numbers = np.concatenate(parts)
-        if relation is not None and len(relation) != len(numbers):
-            raise ValueError(f"triples must be the {len(numbers)} that were evaluated, got {len(relation)}")
-        tables.append(
-            RankTable.from_numpy(
-                {
-                    "optimistic": np.concatenate(evaluator.ranks[side, "optimistic"]),
-                    "pessimistic": np.concatenate(evaluator.ranks[side, "pessimistic"]),
-                    "num_candidates": numbers,
-                    "side": SIDE_CODES[side],
-                    "sample_id": np.arange(len(numbers)),
-                    **({} if relation is None else {"group": relation}),
-                    "sampled": np.full(len(numbers), isinstance(evaluator, SampledRankBasedEvaluator)),
-                }
-            )
-        )
-    return RankTable.concatenate(tables)
-
-
-def relation_of(triples: Integers | None) -> IntArray | None:
-    """Relation of each triple, int64 (n,); None of None."""
-    return None if triples is None else as_triples(triples, "triples")[:, 1].cpu().numpy()
-
-
 def known_triples(*sources: Source) -> KnownTriples:
     """``KnownTriples`` of triples factories, or of a dataset with all its splits.
 
@@ -308,7 +251,13 @@ def known_triples(*sources: Source) -> KnownTriples:
         if isinstance(source, Dataset):
             factories += source.factory_dict.values()
         elif isinstance(source, InductiveDataset):
-            factories += _inductive_factories(source)
+            inference, training = source.inductive_inference, source.transductive_training
+            splits = (inference, source.inductive_validation, source.inductive_testing)
+            factories += [factory for factory in splits if factory is not None]
+            names = ("entity_to_id", "relation_to_id")
+            own, other = ([getattr(factory, name, None) for name in names] for factory in (inference, training))
+            if None not in own and own == other:
+                factories.append(training)
         elif isinstance(source, CoreTriplesFactory):
             factories.append(source)
         else:
@@ -320,19 +269,3 @@ def known_triples(*sources: Source) -> KnownTriples:
         if any(value != known[0] for value in known):
             raise ValueError(f"sources must number their triples alike, but their {what} differ")
     return KnownTriples(*(factory.mapped_triples for factory in factories), num_entities=factories[0].num_entities)
-
-
-def as_known(known: Known) -> KnownTriples:
-    """Return ``KnownTriples`` unchanged; convert one or several sources with ``known_triples``."""
-    if isinstance(known, KnownTriples):
-        return known
-    return known_triples(*known) if isinstance(known, list | tuple) else known_triples(known)
-
-
-def _inductive_factories(source: InductiveDataset) -> list[CoreTriplesFactory]:
-    inference, training = source.inductive_inference, source.transductive_training
-    factories = [inference, source.inductive_validation, source.inductive_testing]
-    numbers = [[getattr(x, name, None) for name in ("entity_to_id", "relation_to_id")] for x in (inference, training)]
-    if None not in numbers[0] and numbers[0] == numbers[1]:
-        factories.append(training)
-    return [factory for factory in factories if factory is not None]

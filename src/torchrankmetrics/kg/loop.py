@@ -279,7 +279,7 @@ def sides_of(
 def rank_sides(sides: Sequence[QuerySide], group: Tensor) -> RankTable:
     """Rank the tasks of all sides, one side after the other; ``group`` has the group of each task of a side."""
     total, progress = sum(len(side.queries) for side in sides), sides[0].options.progress
-    with tqdm(total=total, desc="ranking", unit="query", disable=not progress) as bar, torch.no_grad():
+    with tqdm(total=total, desc="ranking", unit="query", disable=None if progress else True) as bar, torch.no_grad():
         table = RankTable.concatenate([side.rank(group, bar) for side in sides])
     warn_of_distances(table.ranks, sides[0].options.higher_is_better)
     return table

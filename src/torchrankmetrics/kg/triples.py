@@ -64,7 +64,7 @@ def rank_triples(
             candidate.
         num_entities: N of ``score_hrt``; None: that of ``known``.
         higher_is_better: False for distances.
-        progress: whether to show a progress bar.
+        progress: whether to show a progress bar, on a terminal only.
         top_k: how many of the best candidates of each query to return in ``answers`` of the table.
         tolerance: as in ``rank_scores``; must be 0 for an exact ``EmbeddingScorer``.
         offset: as in ``rank_embeddings``.

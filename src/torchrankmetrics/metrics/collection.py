@@ -338,7 +338,7 @@ class RankCollection(MetricCollection):
         return summarize(self._synced_analysis(), self.measures.values())
 
     def p_value_errors(self) -> dict[str, float]:
-        """Standard error of every requested p-value: of its simulation, 0.0 if it is computed. Synchronizes."""
+        """Error of every requested p-value: standard error if simulated, else width of its bracket. Synchronizes."""
         analysis = self._synced_analysis()
         return {key: one.p_value_error(analysis) for key, one in self.measures.items() if one.view == "p_value"}
 

@@ -53,6 +53,7 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
     """Tabulate the metrics of the measures for each side of the rows and for both together."""
     present = analysis.sides
     sides: list[Side] = [*present, "both"] if len(present) > 1 else ["both"]
+    measures = list(measures)
     # one line per side for a metric in several views or sides
     lines = {(line := replace(one, view="base", side="both")).key: line for one in measures}
     rows = []
@@ -63,7 +64,17 @@ def summarize(analysis: Analysis, measures: Iterable[Measure]) -> Summary:
             views = replace(line, side=side).with_views("base", "adjusted_index", "z_score")
             values = [math.nan if view is None else view.value_or_nan(analysis) for view in views]
             rows.append(SummaryRow(label, name, *values))
-    return Summary(tuple(rows), tuple(_notes(analysis)))
+    return Summary(tuple(rows), (*_notes(analysis), *_p_value_notes(analysis, measures)))
+
+
+def _p_value_notes(analysis: Analysis, measures: list[Measure]) -> list[str]:
+    """Errors of requested p-values that are above 1%."""
+    notes = []
+    for one in measures:
+        p = one.value_or_nan(analysis) if one.view == "p_value" else 0.0
+        if p > 0 and (error := one.p_value_error(analysis)) > 0.01 * p:
+            notes.append(f"{one.key} is {p:.2g} with an error of {error:.1g} (p_value_errors)")
+    return notes
 
 
 def tasks_note(sample: RankSample) -> str:

@@ -219,8 +219,8 @@ class Summands:
         apart = self.v[group] * self.deviation[cells]
         return np.concatenate([d - apart, d + apart]), np.tile(self.size[cells] / 2, 2)
 
-    def condensed(self) -> "Summands":
-        """Fewer groups instead of many; the caller corrects the first cumulants."""
+    def condensed(self, most: int) -> "Summands":
+        """At most so many groups; the caller corrects the first cumulants."""
         return self
 
     def negated(self) -> "Summands":
@@ -266,17 +266,30 @@ class RankSummands(Summands):
         values.__dict__ |= self.values.__dict__ | {"sign": -self.values.sign}
         return RankSummands(values, self.low, self.N, self.weight_of, self.c)
 
-    def condensed(self) -> Summands:
-        """Fewer groups, with near N and near weights as one."""
-        many_weights, many_counts = len(np.unique(self.v)) > _WEIGHTS, len(np.unique(self.N)) > _COUNTS
-        if not self.nested or not (many_weights or many_counts):
+    def condensed(self, most: int) -> Summands:
+        """At most so many groups, with near N and near weights as one; the caller corrects the first cumulants."""
+        if not self.nested or len(self.c) <= most:
             return self
-        near_N = np.where(self.N <= 32, self.N, np.rint(24 * np.log(self.N)).astype(np.int64) + 100)
-        v_class, weight = _weight_classes(self) if many_weights else _distinct(self.v)
-        key, index = np.unique(v_class + 1j * near_N, return_inverse=True)
-        c: FloatArray = np.bincount(index.ravel(), self.c).astype(np.float64)
-        N = np.rint(c / np.bincount(index.ravel(), self.c / self.N)).astype(np.int64)
-        return RankSummands(self.values, np.zeros_like(N), N, weight[key.real.astype(np.int64)], c)
+        spread = float((self.best - self.worst).max())
+        y = self.v * spread / (0.25 * math.sqrt(self.cumulants(0.0)[2]) + 1e-300)  # beyond 1 a single task matters
+        root, width = np.sqrt(np.minimum(y, 1.0)), 0.02
+        while True:  # the distributions of light groups matter little beyond their third cumulants
+            weight = np.rint(np.where(y < 1, 2 * (root - 1), y - 1) / width).astype(np.int64)
+            size = np.rint(np.log(self.N) * np.maximum(root, 1 / 12) / (0.4 * width)).astype(np.int64)
+            key, index = np.unique((weight << 32) + size, return_inverse=True)
+            if len(key) <= most:
+                break
+            width *= 1.5
+        index = index.ravel()
+        c: FloatArray = np.bincount(index, self.c).astype(np.float64)
+        N = np.maximum(np.rint(c / np.bincount(index, self.c / self.N)), 1).astype(np.int64)
+        shared = np.unique(weight, return_inverse=True)[
+            1
+        ].ravel()  # one weight for all N: the sums over cells are shared
+        v = (np.bincount(shared, self.c * self.v) / np.bincount(shared, self.c))[shared]
+        first = np.zeros(len(key), dtype=np.int64)
+        first[index] = np.arange(len(index))
+        return RankSummands(self.values, np.zeros_like(N), N, v[first], c)
 
 
 class ListedSummands(Summands):
@@ -320,23 +333,6 @@ def _cells_of_values(x: FloatArray, mass: FloatArray) -> FloatArray:
     apart = x - np.repeat(first, np.diff(np.r_[begin, len(x)]))
     mean, square = (np.add.reduceat(mass * apart**k, begin) / size for k in (1, 2))
     return np.stack([size, first + mean, np.sqrt(np.maximum(square - mean**2, 0.0))])
-
-
-def _distinct(v: FloatArray) -> tuple[IntArray, FloatArray]:
-    weight, index = np.unique(v, return_inverse=True)
-    return index.ravel(), weight
-
-
-def _weight_classes(sums: Summands) -> tuple[IntArray, FloatArray]:
-    """Class of the weight of each group and mean weight of each class."""
-    spread = float((sums.best - sums.worst).max())
-    unit = 0.25 * math.sqrt(sums.cumulants(0.0)[2]) / max(spread, 1e-300)  # beyond it a single task matters
-    y = np.where(sums.v < unit, np.log(sums.v / unit), sums.v / unit - 1)
-    width = 0.1
-    while len(np.unique(np.rint(y / width))) > _WEIGHTS:
-        width *= 1.3
-    index = np.unique(np.rint(y / width), return_inverse=True)[1].ravel()
-    return index, np.bincount(index, sums.c * sums.v) / np.bincount(index, sums.c)
 
 
 def rank_summands(f: KnownTransform, sign: int, N: IntArray, v: FloatArray, c: FloatArray) -> Summands:

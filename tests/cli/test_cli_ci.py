@@ -1,7 +1,10 @@
-"""JSON of every command against the schema of the docs, and exit code 1 of --fail-if and --fail-under."""
+"""What CI jobs need: JSON that follows its schema, exit codes of --fail-if and --fail-under, read-only file systems."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -112,3 +115,27 @@ def test_a_gate_exits_with_1_and_one_line(command, reason, models, capsys):
 def test_wrong_gates_are_one_line(command, message, models, capsys):
     assert main(command.split()) == 2
     assert message in capsys.readouterr().err
+
+
+READ_ONLY = """
+import errno, os, sys
+def refuse(event, arguments):
+    mode, flags = arguments[1:3] if event == "open" else ("w", 0)
+    writes = set(mode or "") & set("wax+") or (flags or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+    if event in ("open", "os.mkdir", "os.rename", "os.remove") and writes and arguments[0] != os.devnull:
+        raise OSError(errno.EROFS, "Read-only file system", arguments[0])
+sys.addaudithook(refuse)
+from torchrankmetrics.cli import main
+for command in sys.argv[1:]:
+    print(main(command.split()))
+"""
+
+
+def test_commands_that_do_not_draw_need_no_writable_path(cli_folder):
+    commands = ["report a.npz -m mrr", "compare a.npz b.npz", "study {model}.npz -m mrr"]
+    Path("plain.npz").unlink()
+    unset = ("HOME", "MPLCONFIGDIR", "XDG_CACHE_HOME", "XDG_CONFIG_HOME")
+    environment = {name: value for name, value in os.environ.items() if name not in unset}
+    command = [sys.executable, "-B", "-c", READ_ONLY, *commands]
+    result = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert [line for line in result.stdout.splitlines() if re.fullmatch(r"\d", line)] == ["0", "0", "0"]
