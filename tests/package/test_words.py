@@ -31,9 +31,6 @@ EXCEPTIONS = {
 MOST_PLACES, MOST_LONG_SENTENCES, LONG = 150, 50, 35
 NAMES_LEFT = {
     "shown",  # formats values for messages in 16 packages
-    "kept",  # cli/ranks, inference/pairing, table/queries
-    "said",  # table/columns, table/queries, table/table_io
-    "held",  # table/table_io
     "question",  # kg/loop
 }
 

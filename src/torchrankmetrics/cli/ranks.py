@@ -86,8 +86,11 @@ def report_command(
             measures = {key: measure for key, measure in measures.items() if measure.view == "base"}
         if by_group:
             part = break_down(analysis, measures.values(), None)
-            kept = [i for i, column in enumerate(part.columns) if i < 2 or all_views or column in measures]
-            columns, lines = tuple(part.columns[i] for i in kept), [tuple(row[i] for i in kept) for row in part.rows]
+            used = [i for i, column in enumerate(part.columns) if i < 2 or all_views or column in measures]
+            columns, lines = (
+                tuple(part.columns[i] for i in used),
+                [tuple(row[i] for i in used) for row in part.rows],
+            )
         else:
             columns, lines = reading.values_of(analysis, measures, confidence_level, chosen, cluster)
         rows += [(name, *line) for line in lines] if several else lines
@@ -155,7 +158,7 @@ def compare_command(
         tables = [RankTable.load(file, max_bytes=max_bytes) for file in files]
         models.append(tables[0] if files == [path] else tables)
     options: dict[str, Any] = {"confidence_level": confidence_level, "cluster": cluster}
-    shown = reading.displayed(paths)
+    displayed = reading.displayed(paths)
     with common.busy("resampling"):
         if margin is not None:
             found: Any = [equivalence(models[0], models[1], name, margin=margin, **options) for name in metric_names]
@@ -166,14 +169,14 @@ def compare_command(
             table, failed = Comparisons(found).tabular(), _failed(found, fail_if)
         else:
             names = [path.name.removesuffix(path.suffix if path.suffix in reading.SUFFIXES else "") for path in paths]
-            names = names if len(set(names)) == len(names) else shown
+            names = names if len(set(names)) == len(names) else displayed
             if len(set(names)) < len(names):
                 raise ValueError(f"models must be different files; got {', '.join(names)}")
             result = compare(dict(zip(names, models, strict=True)), metric_names, baseline=baseline, **options)
             table, found = result.tabular(), result.rows
     if len(models) == 2:
-        table = replace(table, notes=("; ".join([*table.notes, f"a: {shown[0]}, b: {shown[1]}"]),))
-    about: dict[str, Any] = {"files": shown, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
+        table = replace(table, notes=("; ".join([*table.notes, f"a: {displayed[0]}, b: {displayed[1]}"]),))
+    about: dict[str, Any] = {"files": displayed, "tasks": found[0].num_tasks, "confidence_level": confidence_level}
     common.emit(table, form, output, title="Comparison of models", fragment=fragment, **about)
     common.fail(failed if fail_if else [])
 

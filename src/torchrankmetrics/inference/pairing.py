@@ -104,8 +104,8 @@ def _ids(rows: Rows) -> set[tuple[int, int]]:
 
 
 def _listed(lost: set[tuple[int, int]]) -> str:
-    shown = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
-    return shown + (", ..." if len(lost) > _SHOWN else "")
+    listed = ", ".join(f"({SIDES_BY_CODE[side]}, {sample})" for side, sample in sorted(lost)[:_SHOWN])
+    return listed + (", ..." if len(lost) > _SHOWN else "")
 
 
 def check_same_tasks(a: Rows, b: Rows, name_a: str, name_b: str) -> None:
@@ -171,8 +171,8 @@ class PairedSource:
             same = len(other) == len(first) and np.array_equal(other.count, first.count)
             if not same or not np.array_equal(other.num_answers, first.num_answers):
                 raise _differing()
-        kept = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
-        return [query_sample_of(queries.take(kept), average) for queries in found], weighed[first.row[kept]]
+        used_rows = definition.has_value(first.num_candidates, first.num_answers) & of_side(first, side)
+        return [query_sample_of(queries.take(used_rows), average) for queries in found], weighed[first.row[used_rows]]
 
 
 def _queries(rows: Rows, label: IntArray) -> "QuerySample":

@@ -148,7 +148,7 @@ def used(rows: Rows, side: Literal["both", TaskSide], min_candidates: int = 1) -
 
 Numbers = TypeVar("Numbers", Tensor, Rows)
 
-_SAID = (fault.FILTERED | fault.RAW) << SIDE_BITS
+_MARKS = (fault.FILTERED | fault.RAW) << SIDE_BITS
 # odd numbers below 2^63 without a pattern: digits of sqrt 2, 3, 5, 7, 11, 13, 17, 19, 23 behind the point
 _FACTORS = [int(k**0.5 % 1 * (1 << 53)) * 1021 | 1 for k in (2, 3, 5, 7, 11, 13, 17, 19, 23)]
 
@@ -177,8 +177,8 @@ def _of_rows(rows: Columns[Numbers]) -> tuple[Numbers, Numbers]:
     Group and weight, which others may give to a table later, tell queries apart by themselves.
     """
     side = rows.side_and_flags & ((1 << SIDE_BITS) - 1)
-    said = (rows.side_and_flags & _SAID) | side
-    return combined(rows.sample_id, side), combined(rows.optimistic, rows.pessimistic, rows.num_candidates, said)
+    marks = (rows.side_and_flags & _MARKS) | side
+    return combined(rows.sample_id, side), combined(rows.optimistic, rows.pessimistic, rows.num_candidates, marks)
 
 
 def _name(total: Numbers, number: Numbers) -> Numbers:
@@ -207,7 +207,7 @@ def name_by_content(block: Tensor, row: Tensor, num_rows: int) -> None:
         number.index_add_(0, row, weighed.long())
         several = number[row] > 1
         rows.query = torch.where(several, _name(total, number)[row], ABSENT)
-    rows.side_and_flags &= ~(_SAID * ~several)
+    rows.side_and_flags &= ~(_MARKS * ~several)
 
 
 def name_again(rows: Tensor) -> None:

@@ -45,10 +45,10 @@ def merged(queries: QuerySample) -> QuerySample:
     order = np.lexsort((content, combined(content, *facts)))
     first = np.ones(len(queries), dtype=bool)
     first[1:] = np.any([np.diff(fact[order]) != 0 for fact in (content, *facts)], axis=0)
-    kept = queries.take(order[first])
+    distinct = queries.take(order[first])
     if len(queries):
-        kept.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))
-    return kept
+        distinct.count[:] = np.add.reduceat(queries.count[order], np.flatnonzero(first))
+    return distinct
 
 
 def queries_of(rows: Rows, partition: Rows | None = None) -> QuerySample:
@@ -142,18 +142,18 @@ def _side_by_side(rows: Rows, index: Rows, partition: Rows | None) -> tuple[Rows
     nameless = columns.query < 0
     extra_keys = (np.where(nameless, column, 0) for column in (columns.weight_bits, columns.group))
     keys = (*extra_keys, columns.query, columns.side) if partition is None else (partition,)
-    said = columns.flags & (fault.FILTERED | fault.RAW)
-    facts = (columns.sample_id, columns.weight_bits, columns.group, said, columns.num_candidates)
+    marks = columns.flags & (fault.FILTERED | fault.RAW)
+    facts = (columns.sample_id, columns.weight_bits, columns.group, marks, columns.num_candidates)
     sorts = (*facts, _in_common(columns)[1], columns.optimistic, *keys)
     order = np.lexsort(sorts)
     new_query, new_row = (np.ones(len(order), dtype=bool) for _ in range(2))
     new_query[1:] = np.any([np.diff(key[order]) != 0 for key in keys], axis=0)
     new_row[1:] = np.any([np.diff(key[order]) != 0 for key in sorts], axis=0)
-    kept = np.flatnonzero(new_row)
-    merged = rows[order[kept]]
-    Columns(merged).count = np.add.reduceat(columns.count[order], kept)
-    Columns(merged).side_and_flags = np.bitwise_or.reduceat(columns.side_and_flags[order], kept)
-    return merged, index[order[kept]], new_query[kept]
+    firsts = np.flatnonzero(new_row)
+    merged = rows[order[firsts]]
+    Columns(merged).count = np.add.reduceat(columns.count[order], firsts)
+    Columns(merged).side_and_flags = np.bitwise_or.reduceat(columns.side_and_flags[order], firsts)
+    return merged, index[order[firsts]], new_query[firsts]
 
 
 def _blocks(

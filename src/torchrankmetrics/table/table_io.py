@@ -108,9 +108,9 @@ def from_arrays(arrays: Mapping[str, npt.ArrayLike]) -> Tensor:
             if n and flag.dtype != bool:
                 raise TypeError(f"{name} must hold booleans, got {flag.dtype}")
             side |= (flag.astype(np.int64) * bit) << SIDE_BITS
-    said = table.flags & (fault.FILTERED | fault.RAW)
-    _refuse(said == fault.FILTERED | fault.RAW, said, "filtered and raw must not both be true")
-    _refuse((said > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
+    marks = table.flags & (fault.FILTERED | fault.RAW)
+    _refuse(marks == fault.FILTERED | fault.RAW, marks, "filtered and raw must not both be true")
+    _refuse((marks > 0) & (table.query == ABSENT), table.query, "filtered and raw belong to rows with a query")
     return torch.from_numpy(table.rows)
 
 
@@ -285,9 +285,9 @@ def length(archive: ZipFile, name: str, info: ZipInfo) -> int:
             shape, _, dtype = _HEADERS[npy.read_magic(member)](member)
         except (ValueError, KeyError):  # not NumPy's words: they advise to unpickle
             raise ValueError(f"{shown(name)} is not an array: it has no header of an .npy") from None
-        held = info.file_size - member.tell()
+        size = info.file_size - member.tell()
     if dtype.hasobject:
         raise ValueError(f"{shown(name)} holds Python objects, which are never loaded: an array must hold numbers")
-    if held != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
-        raise ValueError(f"{shown(name)} claims shape {shortened(str(shape))} of {dtype}, but has {held} bytes")
+    if size != math.prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"{shown(name)} claims shape {shortened(str(shape))} of {dtype}, but has {size} bytes")
     return shape[0] if shape else 0
