@@ -82,8 +82,8 @@ def compare(
     and new tasks, and ``seeds`` contains the variance components. Processes are not synchronized.
 
     Args:
-        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed; or a dict of
-            name -> model.
+        a: a ``RankTable``, ``RankCollection``, ``Ranks``, an array of ranks or a data frame; or a list of them, one per
+            training seed; or a dict of name -> model.
         b: the other model, of the same tasks; after a dict the metric.
         metric: a name in any view except p_value, with its side, rank type and average, a ``RankDefinition`` or a
             ``RankMetric``; or a list: then p-values are also adjusted by Holm. Views use the expectation of the metric;

@@ -107,11 +107,8 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     if measure.definition.of_tasks is None and cluster == "sample_id":
         raise ValueError(f"cluster must be 'group' or None for {measure.key!r}: its units are queries, not tasks")
     samples = _samples(dataset.reference, measure)
-    aligned = (
-        {}
-        if not measure.definition.is_function_of_mean(measure.rank_type) or len(samples.weight) == 0
-        else dataset.aligned
-    )
+    has_mean = measure.definition.is_function_of_mean(measure.rank_type) and len(samples.weight) > 0
+    aligned = dataset.aligned if has_mean else {}
     models, remark = _together(list(aligned.values()), measure, cluster)
     tested = () if remark else tuple(aligned)
     cells = {}
@@ -122,7 +119,12 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
     slope = 1.0
     if compared is not None and measure.view != "base":
         slope = view_slope(measure.definition, measure.view, measure.moments(samples))
-    is_exact = compared is not None and _is_exact(measure, compared)
+    is_exact = False
+    if compared is not None and measure.definition.is_share and not compared.units.clustered:
+        # shares of tasks of equal weight, each of which counts 0 or 1, with a run per model
+        units = compared.units
+        binary = np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any()
+        is_exact = set(compared.sizes) == {1} and bool(binary)
     result = DatasetResult(cells, _chance(measure, samples), tested, {}, compared, slope, is_exact, remark)
     if compared is None:
         return result
@@ -133,13 +135,6 @@ def evaluate_dataset(dataset: DataSet, measure: Measure, confidence_level: float
         error, p = found.standard_error * abs(slope), result.p_value(a, b)
         pairs[tested[a], tested[b]] = (found.value * slope, low, high, error, found.freedom, p)
     return replace(result, pairs=pairs)
-
-
-def _is_exact(measure: Measure, models: SeededModels) -> bool:
-    """Whether the values are shares of tasks of equal weight, each of which counts 0 or 1, with a run per model."""
-    units = models.units
-    single = measure.definition.is_share and set(models.sizes) == {1} and not units.clustered
-    return single and bool(np.ptp(units.weight) == 0 and not (units.sums / units.weight[:, None] % 1).any())
 
 
 def _samples(run: LoadedRun, measure: Measure) -> Sample:
@@ -157,27 +152,24 @@ def _keys(run: LoadedRun, measure: Measure, cluster: str | None) -> IntArray | N
     return named_clusters(run.rows, cluster)[used(run.rows, measure.side, definition.min_candidates)]
 
 
-def _seeded(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> SeededModels | None:
-    """All runs of models on the same tasks; None for a single task. ValueError: the runs have different queries."""
+def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
+    """All runs of models on the same tasks, None for a single task; or the reason why their queries differ."""
+    if not models:
+        return None, ""
     runs = [run for runs in models for run in runs]
     rows = [run.rows for run in runs]
-    samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
-    keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
-    values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
-    units = units_of(values, samples[0].weight, samples[0].count, keys)
-    if units.size < 2:
-        return None
-    return SeededModels(units, tuple(len(runs) for runs in models), measure.definition.g)
-
-
-def _together(models: list[list[LoadedRun]], measure: Measure, cluster: str | None) -> tuple[SeededModels | None, str]:
-    """The runs together, or the reason why they cannot be."""
-    if not models or measure.definition.of_tasks is not None:
-        return (_seeded(models, measure, cluster) if models else None), ""
     try:
-        return _seeded(models, measure, cluster), ""
+        samples, chosen = measure.definition.sample(PairedSource(rows), measure.side, measure.average)
+        keys = None if cluster is None else named_clusters(rows[0], cluster)[chosen]
+        values = np.stack([measure.definition.unit_values(sample, measure.rank_type) for sample in samples], 1)
+        units = units_of(values, samples[0].weight, samples[0].count, keys)
     except ValueError as error:
+        if measure.definition.of_tasks is not None:
+            raise
         return None, str(error)
+    if units.size < 2:
+        return None, ""
+    return SeededModels(units, tuple(len(runs) for runs in models), measure.definition.g), ""
 
 
 def _cell(
@@ -211,7 +203,10 @@ def _cell(
         alone, _ = _together([runs], measure, cluster)
         place = None if alone is None else (alone, 0)
     if place is None:
-        return _of_seeds_alone(cell, values, confidence_level)
+        # runs without common tasks, or a metric without a standard error: variance of seeds only
+        error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
+        half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
+        return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
     models, found = place[0], place[0].mean(place[1], confidence_level)
     low, high, effective_tasks = found.low, found.high, models.effective_tasks(place[1])
     if measure.definition.is_share:
@@ -226,13 +221,6 @@ def _cell(
         low, high = max(low, ends[0]), min(high, ends[1])
     cell = replace(cell, seed_share=found.split.seed_share, effective_tasks=effective_tasks)
     return _in_view(cell, measure, sample, low, high, found.standard_error)
-
-
-def _of_seeds_alone(cell: Cell, values: list[float], confidence_level: float) -> Cell:
-    """The interval of runs without common tasks, or of a metric without a standard error: variance of seeds only."""
-    error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    half = float(student.ppf((1 + confidence_level) / 2, len(values) - 1)) * error
-    return replace(cell, low=cell.value - half, high=cell.value + half, standard_error=error, seed_share=1.0)
 
 
 def _in_view(cell: Cell, measure: Measure, sample: Sample, low: float, high: float, error: float) -> Cell:

@@ -102,7 +102,9 @@ class StudyTable(Rendered):
                 heading = paper_name(one.key) if several else name
                 above = name if several else ""
                 columns.append(Column(f"{name} {one.key}", heading, above, digits=3, metric=one.key))
-        stars = self._stars()
+        stars = {place: cell.p_best for place, cell in self.cells.items()}
+        if self.baseline is not None:
+            stars = self._against_baseline()
         lines: list[list[Entry]] = []
         for name in outer:
             places = [(name, other) if by_model else (other, name) for other in inner]
@@ -126,7 +128,8 @@ class StudyTable(Rendered):
     @property
     def legend(self) -> tuple[str, ...]:
         """Sentences that explain intervals, bold print and marks."""
-        cells = [cell for (key, model, _), cell in self.cells.items() if self._has(key, model)]
+        keys = {one.key for one in self.measures}
+        cells = [cell for (key, model, _), cell in self.cells.items() if key in keys and model in self.models]
         several = max((len(cell.seeds) for cell in self.cells.values()), default=1) > 1
         rate = f"family-wise error rate {100 * (1 - self.confidence_level):.3g}%"
         number, found = self.num_tests, []
@@ -226,9 +229,6 @@ class StudyTable(Rendered):
         ranks = cell.rank or (None, None)
         return (*values, int(cell.best), cell.p_best, *ranks, None if better is None else int(better), *known)
 
-    def _has(self, key: str, model: str) -> bool:
-        return model in self.models and any(one.key == key for one in self.measures)
-
     def _entry(self, one: Measure, model: str, data: str, stars: Mapping[tuple[str, str, str], float]) -> Entry:
         cell, alpha = self.cells.get((one.key, model, data)), 1 - self.confidence_level
         if cell is None:
@@ -259,11 +259,6 @@ class StudyTable(Rendered):
             if self.baseline in (a, b)
         }
         return dict(zip(found, holm(list(found.values())).tolist(), strict=True))
-
-    def _stars(self) -> Mapping[tuple[str, str, str], float]:
-        if self.baseline is not None:
-            return self._against_baseline()
-        return {place: cell.p_best for place, cell in self.cells.items() if self.stars}
 
 
 def ties(rates: Mapping[str, float]) -> str:

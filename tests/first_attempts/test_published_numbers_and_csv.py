@@ -1,9 +1,9 @@
-"""Numbers of a paper, relative to random ranking; the expectation is computed here from the candidate counts."""
+"""Numbers of a paper, relative to random ranking, and ranks in a CSV file; expectations are computed here."""
 
 import numpy as np
 import pytest
 
-from torchrankmetrics import adjust
+from torchrankmetrics import RankTable, adjust, compare, evaluate
 from torchrankmetrics.datasets import candidate_counts
 
 
@@ -44,3 +44,22 @@ def test_a_mean_rank_with_the_number_of_entities():
 def test_other_spellings_name_the_right_one(arguments, options, message):
     with pytest.raises((TypeError, ValueError), match=message):
         adjust(*arguments, **options)
+
+
+def test_a_csv_of_ranks_is_reported_and_compared(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("typer")
+    from torchrankmetrics.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    ranks = {name: np.random.default_rng(0).integers(1, top, 200) for name, top in (("a", 30), ("b", 60))}
+    for name, values in ranks.items():
+        rows = "\n".join(f"{number},{rank},100,tail" for number, rank in enumerate(values))
+        (tmp_path / f"{name}.csv").write_text(f"sample_id,rank,num_candidates,side\n{rows}\n")
+    table, mrr = RankTable.load("a.csv"), [(1 / values).mean() for values in ranks.values()]
+    assert evaluate(table, metrics=["mrr"])["mrr"] == pytest.approx(mrr[0])
+    assert compare(table, RankTable.load("b.csv"), "mrr").difference == pytest.approx(mrr[0] - mrr[1])
+    assert main(["report", "a.csv", "-m", "mrr"]) == main(["compare", "a.csv", "b.csv", "-m", "mrr"]) == 0
+    assert f"{mrr[0]:.4f}" in capsys.readouterr().out
+    (tmp_path / "half.csv").write_text("rank,num_candidates\n1.5,100\n")
+    with pytest.raises(ValueError, match=r"optimistic.*pessimistic"):
+        RankTable.load("half.csv")
