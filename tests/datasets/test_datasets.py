@@ -285,14 +285,11 @@ def test_names_are_unambiguous():
 @pytest.mark.parametrize(
     "unknown", ["fb15k", "FB15K", "wn18r", "codex-l", "fb15k-237-20", "nell995-v5", "fb-v1", "dbp15k", ""]
 )
-def test_an_unknown_name_suggests_no_other_dataset(unknown):
+def test_an_unknown_name_is_an_error_that_lists_the_names(unknown):
     for lookup in (dataset_facts, candidate_counts, lambda name: adjust(0.3, "mrr", name)):
         with pytest.raises(ValueError, match=re.escape(f"unknown dataset {unknown!r}")) as caught:
             lookup(unknown)
-        message = str(caught.value).removeprefix(f"unknown dataset {unknown!r}")
-        assert "did you mean" not in message
-        assert not [name for name in dataset_names() if name in message]
-        assert "dataset_names()" in message
+        assert "dataset_names()" in str(caught.value)
 
 
 def test_a_missing_split_raises():

@@ -306,7 +306,7 @@ def test_bad_options_are_refused():
     with pytest.raises(ValueError, match="no tasks of side 'tail'"):
         compare(a, b, "tail_mrr")
     with pytest.raises(TypeError, match="a must be a RankTable"):
-        compare(A, b)
+        compare(object(), b)
     repeated = table(A, [*range(10), 0], sample_id=range(10))
     with pytest.raises(ValueError, match="cluster must be the same for all repeats"):
         compare(repeated, repeated, cluster=list(range(11)))

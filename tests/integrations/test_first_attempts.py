@@ -38,7 +38,7 @@ def test_link_prediction_in_a_loop_of_ones_own():
     mask = torch.zeros(3, 4, dtype=torch.bool)
     mask[1, 0] = True
     for word in ("mask", "filter", "filters"):
-        with pytest.raises(TypeError, match=f"{word}'; did you mean 'exclude'.* True is no candidate"):
+        with pytest.raises(TypeError, match=f"{word}'; did you mean 'exclude'.* True marks an excluded candidate"):
             updated(SCORES, TARGET, **{word: mask})
         for function in (rank_scores, evaluate):
             with pytest.raises(TypeError, match=rf"{function.__name__}\(\).*did you mean 'exclude'"):
@@ -96,7 +96,7 @@ def test_ogb_and_sampled_negatives():
     assert updated(Ranks.from_negatives(dictionary)) == evaluate(dictionary, metrics=["mrr", "hits@1"])
     with pytest.raises(TypeError, match=r"got the str '104'"):
         evaluate([1, 2], "104")
-    with pytest.raises(TypeError, match=r"got the str 'fb15k237'; adjust.* PrecomputedExpectation take"):
+    with pytest.raises(TypeError, match=r"got the str 'fb15k237'; .*adjust.* PrecomputedExpectation take"):
         evaluate([1, 2], "fb15k237")
     for call in (lambda: Ranks([1, 2], None, "104"), lambda: MeanRank().moments("104")):
         with pytest.raises(TypeError, match=r"num_candidates must .*, got the str '104'"):
@@ -189,7 +189,7 @@ def test_two_models():
         compare(a, b, metrics=["mrr"])
     with pytest.raises(TypeError, match=r"evaluate\(\).*'metric'; did you mean 'metrics'"):
         evaluate(a, metric="mrr")
-    with pytest.raises(TypeError, match=r"a must be .*; pass ranks as Ranks\(ranks, None, num_candidates\)"):
-        compare([1, 2, 3], [2, 2, 4])
+    with pytest.raises(TypeError, match=r"a must be .*"):
+        compare(object(), [2, 2, 4])
     with pytest.raises(TypeError, match=r"^permutations must be an int"):  # of a call that fits the error stays
         compare(a, b, permutations="many")

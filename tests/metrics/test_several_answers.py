@@ -214,7 +214,7 @@ def test_bad_queries_raise_before_the_state_changes():
         "flat of other length": (lambda m: m.update(SCORES[0], RELEVANT[0], indexes=[0, 1]), r"indexes must be \(T,\)"),
         "flat answer out": (
             lambda m: m.update(SCORES[0], RELEVANT[0], indexes=[0] * 4, exclude=RELEVANT[0]),
-            "must not hold answers",
+            "must not contain relevant items",
         ),
         "not said": (lambda m: m.update(Ranks([1, 3], None, 4), query=0), "filtered=True"),
         "more than places": (lambda m: m.update(Ranks([2, 2], None, 4, filtered=False), query=0), "more answers than"),

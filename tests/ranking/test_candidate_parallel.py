@@ -309,7 +309,7 @@ def cases_of_faults() -> dict[str, tuple[Any, Any]]:
         "number": (on(1, num_candidates=13), "num_candidates must be the total of the shards"),
         "negative": (on(1, offset=-1), "offset must be an int of at least 0"),
         "beyond int64": (on(1, num_candidates=1 << 70), "num_candidates must be an int"),
-        "none at all": (ranked(candidates=candidates[:0]), "must hold from 1 to"),
+        "none at all": (ranked(candidates=candidates[:0]), "must have from 1 to"),
         "target": (ranked(target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
         "target on one": (on(1, target=torch.tensor([0, 12])), "target must lie in [0, 12)"),
         "other target": (on(1, target=torch.tensor([0, 10])), "target must be the same on all processes"),

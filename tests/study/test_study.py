@@ -20,6 +20,7 @@ from torchrankmetrics import (
     compare,
     evaluate,
 )
+from torchrankmetrics.definitions import IDENTITY
 from torchrankmetrics.inference import holm
 from torchrankmetrics.inference.seeds import SeededModels
 from torchrankmetrics.inference.units import units_of
@@ -103,7 +104,7 @@ def test_the_error_of_a_mean_over_seeds_is_that_of_the_two_way_layout() -> None:
     """By hand, of 5 runs on 400 tasks: variances between runs, between tasks, and of a run on a task."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(400, 1)) + 0.1 * rng.normal(size=(1, 5)) + 0.5 * rng.normal(size=(400, 5))
-    models = SeededModels(units_of(x, np.ones(400), np.ones(400, dtype=np.int64)), (5,), lambda m: (m, np.ones_like(m)))
+    models = SeededModels(units_of(x, np.ones(400), np.ones(400, dtype=np.int64)), (5,), IDENTITY)
     residual = x - x.mean(0) - x.mean(1, keepdims=True) + x.mean()
     interaction = (residual**2).sum() / 399 / 4
     seeds = x.mean(0).var(ddof=1) - interaction / 400
@@ -120,7 +121,7 @@ def test_intervals_over_seeds_cover() -> None:
     for _ in range(300):
         x = rng.normal(size=(60, 1)) + 0.15 * rng.normal(size=(1, 3)) + 0.5 * rng.normal(size=(60, 3))
         units = units_of(x, np.ones(60), np.ones(60, dtype=np.int64))
-        found = SeededModels(units, (3,), lambda m: (m, np.ones_like(m))).mean(0, 0.95)
+        found = SeededModels(units, (3,), IDENTITY).mean(0, 0.95)
         covered += found.low <= 0 <= found.high
     assert 0.92 < covered / 300 < 0.995
 

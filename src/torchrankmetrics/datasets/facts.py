@@ -117,7 +117,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
         nearest = "".join(f"did you mean {name!r}? " for name in near)
         raise ValueError(
-            f"unknown dataset {shown(dataset)}: {nearest}its candidate counts are not shipped; "
+            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped; {nearest}"
             f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
             "`torchrankmetrics candidates` counts others"
         )

@@ -82,6 +82,7 @@ def rank_triples(
     Raises:
         TypeError, ValueError, IndexError: as ``rank_scores``; ValueError if scores are not (B, N).
 
+    >>> import torch
     >>> scores = torch.tensor([[0.1, 0.9, 0.5], [0.3, 0.2, 0.1], [0.0, 0.0, 1.0]])
     >>> table = rank_triples(lambda h, r: scores[h], None, torch.tensor([[0, 0, 2]]), None)
     >>> table.ranks

@@ -56,8 +56,10 @@ def rank_scores(
 
     Source: Berrendorf et al. 2020 (arXiv 2002.06914), sections 2 and 3.1.
 
+    >>> import torch
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]))
     Ranks(optimistic=[2], pessimistic=[2], num_candidates=[3])
+    >>> import torch
     >>> rank_scores(torch.tensor([[-1.0, -2.0, -3.0]]), torch.tensor([1]), exclude=[[0]])
     Ranks(optimistic=[1], pessimistic=[1], num_candidates=[2])
     """

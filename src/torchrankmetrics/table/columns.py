@@ -45,7 +45,7 @@ def empty_rows(device: torch.device | str = "cpu") -> Tensor:
     return torch.empty(0, WIDTH, dtype=torch.int64, device=device)
 
 
-class _Column:
+class _ColumnAttribute:
     """A column, or several, of rows: read as a view of them, written through."""
 
     def __init__(self, place: int | slice) -> None:
@@ -62,17 +62,17 @@ class _Column:
 class Columns(Generic[Table]):
     """Rows (n, 10), a tensor or an array, by the names of their columns."""
 
-    optimistic = _Column(0)
-    pessimistic = _Column(1)
-    num_candidates = _Column(2)
-    ranks = _Column(slice(3))  # these three, as a Ranks has them
-    side_and_flags = _Column(3)
-    group = _Column(4)
-    sample_id = _Column(5)
-    weight_bits = _Column(6)  # of a float64
-    count = _Column(7)
-    query = _Column(8)
-    gain_bits = _Column(9)  # of a float64, the relevance label; 1.0 without labels
+    optimistic = _ColumnAttribute(0)
+    pessimistic = _ColumnAttribute(1)
+    num_candidates = _ColumnAttribute(2)
+    ranks = _ColumnAttribute(slice(3))  # these three, as a Ranks has them
+    side_and_flags = _ColumnAttribute(3)
+    group = _ColumnAttribute(4)
+    sample_id = _ColumnAttribute(5)
+    weight_bits = _ColumnAttribute(6)  # of a float64
+    count = _ColumnAttribute(7)
+    query = _ColumnAttribute(8)
+    gain_bits = _ColumnAttribute(9)  # of a float64, the relevance label; 1.0 without labels
 
     def __init__(self, rows: Table) -> None:
         self.rows: Table = rows
@@ -97,7 +97,7 @@ def check_side_codes(side: Rows) -> None:
         raise ValueError(f"side must be {', '.join(others)} or {last}; got {side[row]} in row {row}")
 
 
-PLACES = {name: column.place for name, column in vars(Columns).items() if isinstance(column, _Column)}
+PLACES = {name: column.place for name, column in vars(Columns).items() if isinstance(column, _ColumnAttribute)}
 
 
 def without_flag(rows: Rows, flag: int) -> Rows:

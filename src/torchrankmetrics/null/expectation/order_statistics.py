@@ -26,7 +26,7 @@ _WORK = 2e8  # Bernoulli factors on one side of the contour, about ten seconds
 def extreme_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments:
     """Exact moments of a power of the largest or the smallest rank; weights have no influence."""
     N, count = sum_by_value(counts.num_candidates, counts.count)
-    return _moments(definition, _Ranks(N, np.ones_like(N), count.astype(np.int64)))
+    return _moments(definition, _IndependentRanks(N, np.ones_like(N), count.astype(np.int64)))
 
 
 def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments | None:
@@ -37,7 +37,9 @@ def median_rank(definition: RankDefinition, counts: CandidateCounts) -> Moments 
     """
     if not counts.equal_weights:
         return None
-    return _moments(definition, _Ranks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count))
+    return _moments(
+        definition, _IndependentRanks(counts.num_candidates, np.ones_like(counts.num_candidates), counts.count)
+    )
 
 
 def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[float, float]:
@@ -57,22 +59,24 @@ def median_of_first_ranks(N: IntArray, m: IntArray, count: IntArray) -> tuple[fl
 
 @lru_cache(maxsize=512)
 def _cached_median(*columns: bytes) -> tuple[float, float]:
-    moments = _moments(MEDIAN_RANK, _Ranks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
+    moments = _moments(MEDIAN_RANK, _IndependentRanks(*(np.frombuffer(part, dtype=np.int64) for part in columns)))
     return moments.mean, moments.variance
 
 
-class _Ranks:
+class _IndependentRanks:
     """Distinct (N, m) by ascending last rank N - m + 1 and how many have each, (u,); m is 1 for a ranking task."""
 
     def __init__(self, N: IntArray, m: IntArray, count: IntArray) -> None:
-        self._N, self._m, self.count = N, m, count
+        self.num_candidates, self._m, self.count = N, m, count
         self.last, self.total = N - m + 1, int(count.sum())
 
     def between(self, x: FloatArray, y: FloatArray) -> FloatArray:
         """P(x < r <= y), for integers or points between them that broadcast with (u,)."""
         if self._m.max() == 1:
-            return np.maximum(np.minimum(y, self._N) - x, 0.0) / self._N
-        above, further = (log_miss(*np.broadcast_arrays(self._N, self._m, np.minimum(z, self.last))) for z in (x, y))
+            return np.maximum(np.minimum(y, self.num_candidates) - x, 0.0) / self.num_candidates
+        above, further = (
+            log_miss(*np.broadcast_arrays(self.num_candidates, self._m, np.minimum(z, self.last))) for z in (x, y)
+        )
         with np.errstate(invalid="ignore"):  # both are impossible
             return np.where(above == -np.inf, 0.0, np.exp(above) * -np.expm1(further - above))
 
@@ -92,11 +96,13 @@ class _Ranks:
     def _log_maximum(self, x: FloatArray) -> FloatArray:
         """Log P(X_(n) <= x) of ranking tasks, for x up to the largest N."""
         alive = np.cumsum(self.count[::-1])[::-1]  # tasks with N_i >= N[k]
-        steps = alive[1:] * np.log1p((self._N[:-1] - self._N[1:]) / self._N[1:])
-        segment = np.searchsorted(self._N, x)
+        steps = alive[1:] * np.log1p((self.num_candidates[:-1] - self.num_candidates[1:]) / self.num_candidates[1:])
+        segment = np.searchsorted(self.num_candidates, x)
         at_edge = np.append(np.cumsum(steps[::-1])[::-1], 0.0)[segment]
         with np.errstate(divide="ignore"):
-            return np.asarray(alive[segment] * np.log1p((x - self._N[segment]) / self._N[segment]) + at_edge)
+            return np.asarray(
+                alive[segment] * np.log1p((x - self.num_candidates[segment]) / self.num_candidates[segment]) + at_edge
+            )
 
     def joint(self, x: FloatArray, y: FloatArray, j: int) -> FloatArray:
         """P(B_x = j = B_y), (len(x),): no rank in (x, y], and j at most x."""
@@ -113,9 +119,12 @@ class _Ranks:
             yield p / (1 - taken), q / (1 - taken), np.exp(np.log1p(-taken) @ self.count)
 
 
-def _moments(definition: RankDefinition, tasks: _Ranks) -> Moments:
+def _moments(definition: RankDefinition, tasks: _IndependentRanks) -> Moments:
     """Moments of a power of X_(j), the j-th smallest rank, or of the midpoint of two."""
     n, a = tasks.total, known(definition.g).exponent
+    if n == 1 and tasks.last[0] == tasks.num_candidates[0]:  # the statistic of one ranking task is its rank
+        mean, variance = known(definition.g).null_moments(tasks.last)
+        return Moments(float(mean[0]), float(variance[0]))
     j = {"minimum": 1, "maximum": n}.get(definition.aggregation, (n + 1) // 2)
     two = definition.aggregation == "median" and n % 2 == 0
     if int(tasks.count[tasks.last == 1].sum()) >= j + two:  # X_(j) = 1
@@ -137,7 +146,7 @@ def _moments(definition: RankDefinition, tasks: _Ranks) -> Moments:
     return Moments(float(float(center) ** a + first), float(second - first**2))
 
 
-def _window(tasks: _Ranks, j: int, center: int, a: float) -> tuple[int, int]:
+def _window(tasks: _IndependentRanks, j: int, center: int, a: float) -> tuple[int, int]:
     """The x outside of which both tails of X_(j) are negligible relative to those at the center."""
 
     def at_most(x: int) -> float:
@@ -151,7 +160,7 @@ def _window(tasks: _Ranks, j: int, center: int, a: float) -> tuple[int, int]:
     return low, center + bisect_left(range(center, int(tasks.last[-1])), True, key=lambda x: beyond(x) <= least)
 
 
-def _panels(tasks: _Ranks, low: int, high: int, cuts: int) -> tuple[FloatArray, FloatArray]:
+def _panels(tasks: _IndependentRanks, low: int, high: int, cuts: int) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights for sums over [low, high), by panels between the kinks at the last ranks."""
     inner = np.r_[tasks.last, _DOUBLINGS]
     even = np.linspace(low, high, cuts + 1).astype(np.int64)
@@ -160,7 +169,7 @@ def _panels(tasks: _Ranks, low: int, high: int, cuts: int) -> tuple[FloatArray, 
     return nodes, weights
 
 
-def _one(tasks: _Ranks, j: int, center: int, window: tuple[int, int], a: float) -> FloatArray:
+def _one(tasks: _IndependentRanks, j: int, center: int, window: tuple[int, int], a: float) -> FloatArray:
     """E D and E D^2 of D = X_(j)^a - center^a, (2,), by summation by parts."""
     sums, origin = np.zeros(2), float(center) ** a
     for tail, sign, low, high in ((tasks.at_most, -1, window[0], center), (tasks.beyond, 1, center, window[1])):
@@ -174,7 +183,7 @@ def _one(tasks: _Ranks, j: int, center: int, window: tuple[int, int], a: float) 
 
 
 def _gap_correction(
-    tasks: _Ranks, j: int, center: int, nodes: FloatArray, weight: FloatArray, *, inverse: bool
+    tasks: _IndependentRanks, j: int, center: int, nodes: FloatArray, weight: FloatArray, *, inverse: bool
 ) -> FloatArray:
     """Difference between the mean of both middle ranks and their midpoint, for D and D^2, (2,)."""
     rules = [_gap_rule(tasks, x) for x in nodes.tolist()]
@@ -190,7 +199,7 @@ def _gap_correction(
     return np.asarray(bend @ (np.repeat(weight, sizes) * inner * tasks.joint(x, x + gap, j)))
 
 
-def _gap_rule(tasks: _Ranks, x: float) -> tuple[FloatArray, FloatArray]:
+def _gap_rule(tasks: _IndependentRanks, x: float) -> tuple[FloatArray, FloatArray]:
     """Nodes and weights for sums over y - x = 0, 1, ...; the diagonal counts half.
 
     x is an integer or a quadrature node between two: the panels end at the kinks y = N_i, at distances N_i - x that

@@ -59,7 +59,7 @@ class _Matrix(NamedTuple):
     step: int
 
 
-class _Tasks(NamedTuple):
+class _KernelTasks(NamedTuple):
     """Arguments of ``plain.count`` for its tasks, an empty vector for None, and the order of counting."""
 
     true: Any
@@ -267,7 +267,7 @@ def _choose_is_nan(number, half):
 @numba.njit(nogil=True, cache=True)
 def _count_tasks(scores, N, half, tasks, slices, excluded, first, last, left, right, out):
     """Tasks [first, last) of the order over columns [left, right) into out (4, P)."""
-    scores, tasks, slices, excluded = _Matrix(*scores), _Tasks(*tasks), _Slices(*slices), _Matrix(*excluded)
+    scores, tasks, slices, excluded = _Matrix(*scores), _KernelTasks(*tasks), _Slices(*slices), _Matrix(*excluded)
     cells = scores.cells
     for place in range(first, last):
         task = tasks.order[place] if len(tasks.order) else place
