@@ -28,7 +28,7 @@ EXCEPTIONS = {
     "held out",
     "standard deviation of those of",  # two nouns of one kind, both plural
 }
-MOST_PLACES, MOST_LONG_SENTENCES, LONG = 150, 50, 35
+MOST_PLACES, MOST_LONG_SENTENCES, LONG = 150, 40, 35
 NAMES_LEFT = {
     "shown",  # formats values for messages in 16 packages
     "question",  # kg/loop

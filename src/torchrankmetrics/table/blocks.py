@@ -11,7 +11,6 @@ from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Array, Integers, Numbers, as_ids, as_tensor, read_scores
 from torchrankmetrics.ranking.counting import chosen
 from torchrankmetrics.ranking.exclude import Exclude
-from torchrankmetrics.ranking.flat import rank_flat
 from torchrankmetrics.ranking.forms import is_by_row
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_dense
@@ -88,6 +87,8 @@ def make_block(
         if indexes is not None:
             if backend != "auto":
                 chosen(preds, backend)  # refused alike, although flat scores are ranked by one sort
+            from torchrankmetrics.ranking.flat import rank_flat
+
             ranks, place = rank_flat(preds, target, indexes, exclude)
             group, weight = _at(group, "group", place, preds), _at(weight, "weight", place, preds)
             sample_id, query = _at(sample_id, "sample_id", place, preds), _at(query, "query", place, preds)
