@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, IntArray
-from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shown
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shorten
 
 Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]
@@ -85,7 +85,7 @@ def candidate_counts(
     check_choice("side", side, (None, *ENTITY_SIDES))
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
-        raise ValueError(f"split {shown(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
+        raise ValueError(f"split {shorten(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
     wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -117,7 +117,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
         nearest = "".join(f"did you mean {name!r}? " for name in near)
         raise ValueError(
-            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped; {nearest}"
+            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}"
             f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
             "`torchrankmetrics candidates` counts others"
         )

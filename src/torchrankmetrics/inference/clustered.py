@@ -14,7 +14,7 @@ from torchrankmetrics.inference.units import units_of
 from torchrankmetrics.metrics.analysis import sample_of
 from torchrankmetrics.metrics.registry import MetricLike, as_measure
 from torchrankmetrics.table import columns
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 
 def clustered_p_value(
@@ -50,7 +50,7 @@ def clustered_p_value(
         or not definition.is_function_of_mean()
     ):
         raise ValueError(
-            f"metric must be a function of a mean of f over tasks with a direction, got {shown(measure.key)}"
+            f"metric must be a function of a mean of f over tasks with a direction, got {shorten(measure.key)}"
         )
     check_evaluation(evaluation, "evaluation")
     kinds = [cluster] if second_cluster is None else [cluster, second_cluster]

@@ -9,7 +9,7 @@ from torchrankmetrics.inference.intervals import Cluster, check_confidence_level
 from torchrankmetrics.inference.testing import one_sided
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.rendering import Cell, Column, Tabular
-from torchrankmetrics.validation import check_int, one_number, shown
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def equivalence(
     """
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number, got {shown(margin)} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}")
     margin = number
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {margin}")
@@ -140,7 +140,7 @@ def equivalence(
     slope, key = found.slope, found.measure.key
     if math.isnan(slope) or slope == 0:
         raise ValueError(
-            f"{shown(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
+            f"{shorten(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
             "under the null)"
         )
     draws = (n_resamples, permutations, seed)

@@ -27,7 +27,7 @@ from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.ranking.scores import rank_scores
 from torchrankmetrics.table.columns import SIDE_CODES
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 
 class SampledRankCollectionEvaluator(RankCollectionEvaluator):
@@ -90,7 +90,7 @@ class SampledRankCollectionEvaluator(RankCollectionEvaluator):
         exclude: Tensor | tuple[Tensor, Tensor] | None,
     ) -> Ranks:
         if target not in self.negative_samples:
-            raise ValueError(f"candidates are sampled for head and tail; got target {shown(target)}")
+            raise ValueError(f"candidates are sampled for head and tail; got target {shorten(target)}")
         if self._columns_of is not None:
             raise ValueError("restrict_entities_to does not go with sampled candidates: pass head_ and tail_negatives")
         candidates = self.negative_samples[target][self._index(hrt_batch.cpu())].to(own.device)
@@ -234,5 +234,5 @@ def _directed(metric: str, evaluator: RankCollectionEvaluator | None) -> tuple[s
     key = find_key(computed, metric, "is not computed by the evaluator (pass your evaluator as evaluator=)")
     higher = computed[key][1].higher_is_better
     if higher is None:
-        raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
+        raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
     return ".".join(key), higher

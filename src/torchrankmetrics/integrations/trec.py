@@ -19,7 +19,7 @@ from torchrankmetrics.metrics.views import View
 from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_int, is_int, shown
+from torchrankmetrics.validation import check_int, is_int, shorten
 
 Qrels = Mapping[str, Mapping[str, int]]
 """Query -> document -> relevance."""
@@ -154,7 +154,7 @@ def _read(path: str | os.PathLike[str], width: int, read: Any) -> dict[str, dict
                     raise ValueError(f"{len(parts)} fields instead of {width}")
                 query, document, value = read(parts)
                 if document in found.get(query, ()):
-                    raise ValueError(f"document {shown(document)} of query {shown(query)} is there already")
+                    raise ValueError(f"document {shorten(document)} of query {shorten(query)} is there already")
             except ValueError as error:
                 raise ValueError(f"{os.fspath(path)}, line {number}: {error}") from None
             found.setdefault(query, {})[document] = value
@@ -166,8 +166,8 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
     lists = _as_dict(run, "run")
     if relevant.keys() and not relevant.keys() & lists.keys():
         raise ValueError(
-            f"qrels and run have no query in common: {shown(next(iter(relevant)))} is in qrels, "
-            f"{shown(next(iter(lists), None))} in run"
+            f"qrels and run have no query in common: {shorten(next(iter(relevant)))} is in qrels, "
+            f"{shorten(next(iter(lists), None))} in run"
         )
     _tell("have no relevant document in qrels and are not counted", [q for q, found in relevant.items() if not found])
     _tell(
@@ -181,7 +181,7 @@ def _answers(qrels: Qrels, run: Run, num_candidates: int | Mapping[str, int], re
             if total is None:
                 raise ValueError(
                     "num_candidates must be an int, such as len(corpus), or hold every query of qrels; "
-                    f"{shown(query)} is missing"
+                    f"{shorten(query)} is missing"
                 )
             total = check_int("num_candidates", total, 1)
             rows += _of_query(query, number, sorted(relevant[query]), lists.get(query, {}), total)
@@ -194,11 +194,11 @@ def _of_query(
     """The six numbers of every answer of a query."""
     scores = np.fromiter(found.values(), np.float64, len(found))
     if np.isnan(scores).any():
-        raise ValueError(f"run holds a score of query {shown(query)} that is NaN")
+        raise ValueError(f"run holds a score of query {shorten(query)} that is NaN")
     num_missed = sum(answer not in found for answer in answers)
     if len(found) + num_missed > total:
         raise ValueError(
-            f"num_candidates must count all documents, listed or not: query {shown(query)} has {len(found)} in its "
+            f"num_candidates must count all documents, listed or not: query {shorten(query)} has {len(found)} in its "
             f"list and {num_missed} relevant documents outside, got {total}"
         )
     rows: list[tuple[int, ...]] = []
@@ -233,7 +233,7 @@ def _relevant(qrels: Mapping[str, Mapping[str, int]], level: int | None) -> dict
         for document, grade in judged.items():
             if not is_int(grade):
                 raise TypeError(
-                    f"qrels must hold integers, got {shown(grade)} for {shown(document)} of query {shown(query)}"
+                    f"qrels must hold integers, got {shorten(grade)} for {shorten(document)} of query {shorten(query)}"
                 )
             highest = max(highest, int(grade))
     if level is None and highest > 1:
@@ -254,7 +254,7 @@ def _as_dict(given: Any, name: str) -> Mapping[str, Mapping[str, Any]]:
 
 def _tell(what: str, queries: list[str]) -> None:
     if queries:
-        warn(f"{len(queries)} queries {what}; the first is {shown(queries[0])}")
+        warn(f"{len(queries)} queries {what}; the first is {shorten(queries[0])}")
 
 
 def _same(one: float, two: float) -> bool:

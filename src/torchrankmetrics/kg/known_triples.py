@@ -20,7 +20,7 @@ from torchrankmetrics.validation import (
     check_choice,
     check_int,
     one_number,
-    shown,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     known = unique_rows(as_triples(triples, "triples"))[0]
     least = one_number(threshold)
     if least is None or not least > 1:
-        raise ValueError(f"threshold must be a number above 1, the least mean; got {shown(threshold)}")
+        raise ValueError(f"threshold must be a number above 1, the least mean; got {shorten(threshold)}")
     largest = int(known[:, 1].max()) if len(known) else -1
     num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
     if largest >= num_relations:

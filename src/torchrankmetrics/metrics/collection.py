@@ -24,7 +24,7 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.null.expectation.provider import ExpectationProvider
 from torchrankmetrics.ranking.arrays import Integers
 from torchrankmetrics.table.columns import HasRows
-from torchrankmetrics.validation import TaskSide, shown
+from torchrankmetrics.validation import TaskSide, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.intervals import Cluster, Intervals
@@ -309,10 +309,10 @@ class RankCollection(MetricCollection):
         if name not in self._modules:
             name = parse_name(name).measure().key
         if name not in self._modules:
-            raise ValueError(f"{shown(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
+            raise ValueError(f"{shorten(metric)} is not in the collection; it has {', '.join(map(str, self.keys()))}")
         higher = self._modules[name].higher_is_better
         if higher is None:
-            raise ValueError(f"{shown(metric)} has no direction: neither a high nor a low value is better")
+            raise ValueError(f"{shorten(metric)} has no direction: neither a high nor a low value is better")
         return {"monitor": f"{self.prefix or ''}{name}{self.postfix or ''}", "mode": "max" if higher else "min"}
 
     def mode(self, metric: str) -> Literal["max", "min"]:

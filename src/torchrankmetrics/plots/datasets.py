@@ -30,7 +30,7 @@ from torchrankmetrics.plots.canvas import (
     sample_of_model,
 )
 from torchrankmetrics.rendering import paper_name
-from torchrankmetrics.validation import check_choice, check_int, shown
+from torchrankmetrics.validation import check_choice, check_int, shorten
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -219,7 +219,7 @@ def by_dataset(
     confidence_level = check_confidence_level(confidence_level)
     definition = definition_of_ranks(metric)
     if not definition.has_view("adjusted_index"):
-        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shown(metric)} has none")
+        raise ValueError(f"metric must have an adjusted index, as 'mrr' or 'mr' have; {shorten(metric)} has none")
     if not isinstance(evaluations, Mapping):
         raise TypeError(f"evaluations must be a dict of dataset -> evaluation, got {type(evaluations).__name__}")
     table = {str(name): _samples(str(name), models) for name, models in evaluations.items()}
@@ -334,7 +334,7 @@ def groups(
 def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[RankSample]]:
     if isinstance(models, Mapping):
         if not models:
-            raise ValueError(f"dataset {shown(name)} has no evaluation: leave it out, or pass at least one")
+            raise ValueError(f"dataset {shorten(name)} has no evaluation: leave it out, or pass at least one")
         return {str(model): _runs(f"{name}, {model}", one) for model, one in models.items()}
     return {"": _runs(name, models)}
 
@@ -342,7 +342,7 @@ def _samples(name: str, models: Seeds | Mapping[str, Seeds]) -> dict[str, list[R
 def _runs(name: str, runs: Seeds) -> list[RankSample]:
     if isinstance(runs, list | tuple):
         if not runs:
-            raise ValueError(f"{shown(name)} is an empty list: pass at least one run")
+            raise ValueError(f"{shorten(name)} is an empty list: pass at least one run")
         return [sample_of_model(run, f"{name}[{i}]") for i, run in enumerate(runs)]
     return [sample_of_model(cast("Evaluation", runs), name)]
 
@@ -351,7 +351,7 @@ def _shared_counts(name: str, samples: Mapping[str, Sequence[RankSample]]) -> Ca
     counts = [sample.candidate_counts for runs in samples.values() for sample in runs]
     if len({one.digest for one in counts}) > 1:
         raise ValueError(
-            f"the models of dataset {shown(name)} were ranked among different candidates, so that chance differs "
+            f"the models of dataset {shorten(name)} were ranked among different candidates, so that chance differs "
             "between them; evaluate them on the same tasks with the same filter"
         )
     return counts[0]

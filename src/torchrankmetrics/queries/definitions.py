@@ -28,7 +28,7 @@ from torchrankmetrics.queries.binary import (
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -63,21 +63,23 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
+            raise ValueError(
+                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
+            )
         if self.f is None and self.kind is None:
-            raise ValueError(f"{shown(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
         if self.f is not None:
             f = known(self.f)
             if self.kind not in (None, MeanOf(f)):
                 raise ValueError(
-                    f"{shown(self.name)} is either the mean of f= over the answers or of another kind=, not both"
+                    f"{shorten(self.name)} is either the mean of f= over the answers or of another kind=, not both"
                 )
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
                 if best == worst:
                     raise ValueError(
-                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                     )
                 object.__setattr__(self, "higher_is_better", best > worst)
             object.__setattr__(self, "kind", MeanOf(f))
@@ -167,7 +169,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         weight = sample.weight[used]
         if weight.min() != weight.max():
             raise ExpectationUnavailableError(
-                f"{shown(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
             )
         (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)

@@ -23,7 +23,7 @@ from torchrankmetrics.ranking.tolerance import (
     spread,
     tie_interval,
 )
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
@@ -83,7 +83,7 @@ class RankAccumulator:
                     "and the scores of the others are gone; pass the width itself, or whole rows to rank_scores"
                 )
             if not isinstance(shape, tuple | list) or len(shape) != 2:
-                raise TypeError(f"shape must be (B, N), two ints, got {shown(shape)}")
+                raise TypeError(f"shape must be (B, N), two ints, got {shorten(shape)}")
             B, joining.size = (check_int("shape", size, 0) for size in shape)
             joining.settings = {"tolerance": tolerance}
         shard = joining.shard

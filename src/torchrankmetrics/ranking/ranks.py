@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchrankmetrics.ranking import flags as fault
 from torchrankmetrics.ranking.arrays import Integers, Numbers, as_ids, as_tensor
-from torchrankmetrics.validation import is_int, shown
+from torchrankmetrics.validation import is_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.ranking.negatives import Negatives, Predictions
@@ -55,7 +55,7 @@ class Ranks:
         filtered: bool | None = None,
     ) -> None:
         if not isinstance(filtered, bool | None):
-            raise TypeError(f"filtered must be True, False or None, got {shown(filtered)}")
+            raise TypeError(f"filtered must be True, False or None, got {shorten(filtered)}")
         low = _integer_vector(optimistic, "optimistic")
         high = low if pessimistic is None else _integer_vector(pessimistic, "pessimistic", low)
         N = torch.full_like(low, _MOST) if num_candidates is None else _num_candidates(num_candidates, low)

@@ -27,7 +27,7 @@ from torchrankmetrics.table.columns import (
     empty_rows,
     with_ids_apart,
 )
-from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
+from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
 Source = str | os.PathLike[str]
 
@@ -97,7 +97,7 @@ class RankTable(HasRows):
             ValueError: if the ids of all tables together do not fit in int64.
         """
         if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
-            raise TypeError(f"tables must be a sequence of RankTables, got {shown(tables)}")
+            raise TypeError(f"tables must be a sequence of RankTables, got {shorten(tables)}")
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]
