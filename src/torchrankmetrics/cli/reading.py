@@ -23,7 +23,7 @@ from torchrankmetrics.metrics.registry import as_measure
 from torchrankmetrics.rendering import Cell, PValue
 from torchrankmetrics.table.parquet import is_one_table
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, shown
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, shorten
 
 Side = Literal["both", EntitySide]
 SIDES: tuple[Side, ...] = get_args(Side)
@@ -87,7 +87,7 @@ def analysis_of(path: Path, measures: Measures, max_bytes: int) -> Analysis:
     analysis = Analysis([table.rows])
     for side in {measure.side for measure in measures.values()} - {"both", *analysis.sides}:
         there = " and ".join(analysis.sides) or "no"
-        raise ValueError(f"{path} has no ranks of side {shown(side)}: it has {there} sides; use --side both")
+        raise ValueError(f"{path} has no ranks of side {shorten(side)}: it has {there} sides; use --side both")
     return analysis
 
 
@@ -116,9 +116,9 @@ def limits_of(text: str | None) -> list[tuple[Measure, float]]:
     for part in [] if text is None else split_list(text, "--fail-under"):
         name, _, number = part.partition("=")
         if not re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?", number):
-            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shown(part)}")
+            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shorten(part)}")
         measure = as_measure(name)
         if not measure.higher_is_better:
-            raise ValueError(f"--fail-under must name metrics where higher is better, got {shown(name)}")
+            raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(name)}")
         limits.append((measure, float(number)))
     return limits

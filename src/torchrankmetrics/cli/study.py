@@ -11,7 +11,7 @@ import typer
 from torchrankmetrics.cli import common
 from torchrankmetrics.cli.common import opt
 from torchrankmetrics.rendering import Cell, Tabular
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice, shorten
 
 
 def study_command(
@@ -108,13 +108,13 @@ def audit_command(
     from torchrankmetrics.audit import MAX_CANDIDATES, audit
 
     if ":" not in evaluator:
-        raise ValueError(f"evaluator must be package.module:function, got {shown(evaluator)}")
+        raise ValueError(f"evaluator must be package.module:function, got {shorten(evaluator)}")
     if os.getcwd() not in sys.path:  # python -m adds the working directory, the console script does not
         sys.path.insert(0, os.getcwd())
     try:
         function = pkgutil.resolve_name(evaluator)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"evaluator {shown(evaluator)} cannot be imported: {error}") from error
+        raise ValueError(f"evaluator {shorten(evaluator)} cannot be imported: {error}") from error
     with common.busy("audit"):
         report = audit(function, ties=ties, pairs=pairs, max_candidates=max_candidates or MAX_CANDIDATES)
     columns = ("check", "status", "case", "quantity", "got", "expected", "message")
