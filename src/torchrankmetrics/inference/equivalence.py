@@ -105,15 +105,16 @@ def equivalence(
     the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
 
     Args:
-        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
-        b: the other model, of the same tasks.
-        metric: one metric, as in ``compare``.
-        margin: > 0, in units of the metric in its view.
-        confidence_level: above 0.5.
-        cluster: unit of resampling, as in ``compare``.
-        n_resamples: number of bootstrap samples, for metrics that are not a function of a mean.
-        permutations: number of flips of the sign-flip test.
-        seed: random seed of both.
+        a (Ranks, RankTable, RankCollection or list): a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of
+            them, one per training seed.
+        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
+        margin (float): > 0, in units of the metric in its view.
+        confidence_level (float, default 0.95): above 0.5.
+        cluster (str or integers, default None): unit of resampling, as in ``compare``.
+        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
+        permutations (int, default 9999): number of flips of the sign-flip test.
+        seed (int, default 0): random seed of both.
 
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
