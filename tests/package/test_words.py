@@ -30,7 +30,6 @@ EXCEPTIONS = {
 }
 MOST_PLACES, MOST_LONG_SENTENCES, LONG = 150, 40, 35
 NAMES_LEFT = {
-    "shown",  # formats values for messages in 16 packages
     "question",  # kg/loop
 }
 

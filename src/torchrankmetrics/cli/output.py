@@ -13,7 +13,7 @@ import typer
 from torchrankmetrics.cli.options import Command, Format
 from torchrankmetrics.files import write_whole
 from torchrankmetrics.rendering import Tabular, writers
-from torchrankmetrics.validation import Choice, check_choice, shown
+from torchrankmetrics.validation import Choice, check_choice, shorten
 from torchrankmetrics.version import __version__
 
 _PAPERS = {"markdown": writers.to_markdown, "latex": writers.to_latex, "html": writers.to_html}
@@ -100,7 +100,7 @@ def split_list(text: str, option: str) -> list[str]:
     """Split a comma-separated list; ValueError for an empty part."""
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise ValueError(f"{option} must be names separated by commas, such as mrr,hits@10; got {shown(text)}")
+        raise ValueError(f"{option} must be names separated by commas, such as mrr,hits@10; got {shorten(text)}")
     return parts
 
 

@@ -28,7 +28,7 @@ from torchrankmetrics.null.expectation.exact import DEFAULT_EXPECTATION
 from torchrankmetrics.rendering import Cell, PValue, Tabular
 from torchrankmetrics.table.parquet import is_one_table
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice, shorten
 
 _SUFFIXES = (".npz", ".parquet", ".csv", ".tsv")
 _TINY = 1e-300  # smaller floats have fewer digits
@@ -101,7 +101,7 @@ def _analysis_of(path: Path, measures: Iterable[Measure], max_bytes: int) -> Ana
     analysis = Analysis([table.rows])
     for side in {measure.side for measure in measures} - {"both", *analysis.sides}:
         there = " and ".join(analysis.sides) or "no"
-        raise ValueError(f"{path} has no ranks of side {shown(side)}: it has {there} sides; use --side both")
+        raise ValueError(f"{path} has no ranks of side {shorten(side)}: it has {there} sides; use --side both")
     return analysis
 
 
@@ -135,10 +135,10 @@ def _limits(text: str | None) -> list[tuple[Measure, float]]:
     for part in [] if text is None else split_list(text, "--fail-under"):
         name, _, number = part.partition("=")
         if not re.fullmatch(r"-?\d*\.?\d+(e-?\d+)?", number):
-            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shown(part)}")
+            raise ValueError(f"--fail-under must be metrics with limits, such as mrr=0.3,amri=0.8; got {shorten(part)}")
         measure = as_measure(name)
         if not measure.higher_is_better:
-            raise ValueError(f"--fail-under must name metrics where higher is better, got {shown(name)}")
+            raise ValueError(f"--fail-under must name metrics where higher is better, got {shorten(name)}")
         limits.append((measure, float(number)))
     return limits
 

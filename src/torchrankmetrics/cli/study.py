@@ -11,7 +11,7 @@ from torchrankmetrics.cli.output import busy, emit, format_of, split_list
 from torchrankmetrics.metrics.views import VIEWS
 from torchrankmetrics.rendering import Cell, Tabular
 from torchrankmetrics.study import RankStudy, verify
-from torchrankmetrics.validation import check_choice, shown
+from torchrankmetrics.validation import check_choice, shorten
 
 
 def study(options: Study) -> int:
@@ -51,13 +51,13 @@ def verify_page(options: Verify) -> int:
 def audit_evaluator(options: Audit) -> int:
     """Audit an evaluator; the code is 1 if a check failed or raised an exception."""
     if ":" not in options.evaluator:
-        raise ValueError(f"evaluator must be package.module:function, got {shown(options.evaluator)}")
+        raise ValueError(f"evaluator must be package.module:function, got {shorten(options.evaluator)}")
     if os.getcwd() not in sys.path:  # python -m adds the working directory, the console script does not
         sys.path.insert(0, os.getcwd())
     try:
         function = pkgutil.resolve_name(options.evaluator)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"evaluator {shown(options.evaluator)} cannot be imported: {error}") from error
+        raise ValueError(f"evaluator {shorten(options.evaluator)} cannot be imported: {error}") from error
     most = options.max_candidates or MAX_CANDIDATES
     with busy("audit"):
         report = audit(function, ties=options.ties, pairs=options.pairs, max_candidates=most)

@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from torchrankmetrics.definitions.candidates import CandidateCounts, IntArray
-from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shown
+from torchrankmetrics.validation import ENTITY_SIDES, EntitySide, check_choice, shorten
 
 Split = Literal["train", "valid", "test"]
 Entities = Literal["all", "train"]
@@ -67,11 +67,11 @@ def candidate_counts(
     valid for "valid", train for "train"; of an alignment nothing. The true entity counts as a candidate.
 
     Args:
-        dataset: a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
-        split: "train", "valid" or "test"; not every dataset has all three.
-        side: "head", "tail", or None: the tasks of both.
-        entities: "all", or "train": only entities that occur in train are candidates, and triples with another entity
-            or relation are dropped, as PyKEEN does when it reads the files.
+        dataset (str): a name, such as "fb15k237" or "FB15k-237", from ``dataset_names``.
+        split (str, default "test"): "train", "valid" or "test"; not every dataset has all three.
+        side (str, default None): "head", "tail", or None: the tasks of both.
+        entities (str, default "all"): "all", or "train": only entities that occur in train are candidates, and triples
+            with another entity or relation are dropped, as PyKEEN does when it reads the files.
 
     Raises:
         ValueError: for an unknown name or option, or a split that the data set lacks.
@@ -85,7 +85,7 @@ def candidate_counts(
     check_choice("side", side, (None, *ENTITY_SIDES))
     check_choice("entities", entities, ENTITIES)
     if split not in facts.num_triples:
-        raise ValueError(f"split {shown(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
+        raise ValueError(f"split {shorten(split)} is none of {facts.name}, which has {', '.join(facts.num_triples)}")
     wanted = ENTITY_SIDES if side is None else (side,)
     parts = [facts.histograms[split, entities, one] for one in wanted]
     numbers, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
@@ -117,7 +117,7 @@ def dataset_facts(dataset: str) -> DatasetFacts:
         near = [by_word[match] for match in difflib.get_close_matches(word, by_word, 1, cutoff=0.85)]
         nearest = "".join(f"did you mean {name!r}? " for name in near)
         raise ValueError(
-            f"unknown dataset {shown(dataset)}: its candidate counts are not shipped; {nearest}"
+            f"unknown dataset {shorten(dataset)}: its candidate counts are not shipped; {nearest}"
             f"torchrankmetrics.datasets.dataset_names() lists {len(dataset_names())} datasets, "
             "`torchrankmetrics candidates` counts others"
         )

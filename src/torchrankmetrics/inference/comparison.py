@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, overload
 
 from torchrankmetrics.inference.intervals import in_clusters
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
-from torchrankmetrics.validation import shortened, shown
+from torchrankmetrics.validation import shorten, truncate
 
 if TYPE_CHECKING:
     from torchrankmetrics.inference.seeds import SeedSplit
@@ -127,7 +127,7 @@ class Comparisons(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{shown(key)} was not compared; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shorten(key)} was not compared; there are {', '.join(row.metric for row in self.rows)}")
 
     def __str__(self) -> str:
         return "\n".join(map(str, self.rows))
@@ -160,14 +160,14 @@ class PairwiseComparisons(Rendered):
         rows = tuple(row for row in self.rows if row.metric == metric)
         if not rows:
             known = ", ".join(dict.fromkeys(row.metric for row in self.rows))
-            raise KeyError(f"{shown(metric)} was not compared; there are {known}")
+            raise KeyError(f"{shorten(metric)} was not compared; there are {known}")
         if not pair:
             return replace(self, rows=rows)
         for row in rows:
             if row.models is not None and set(row.models) == set(pair):
                 return row if row.models == tuple(pair) else row.turned()
         raise KeyError(
-            f"{' and '.join(map(shown, pair))} were not compared; there are {', '.join(map(shortened, self.models))}"
+            f"{' and '.join(map(shorten, pair))} were not compared; there are {', '.join(map(truncate, self.models))}"
         )
 
     def tabular(self) -> Tabular:

@@ -9,7 +9,7 @@ from torchrankmetrics.inference.intervals import Cluster, check_confidence_level
 from torchrankmetrics.inference.testing import one_sided
 from torchrankmetrics.metrics.registry import MetricLike
 from torchrankmetrics.rendering import Cell, Column, Tabular
-from torchrankmetrics.validation import check_int, one_number, shown
+from torchrankmetrics.validation import check_int, one_number, shorten
 
 
 @dataclass(frozen=True)
@@ -103,15 +103,16 @@ def equivalence(
     the margin before you see the ranks: a margin chosen from the data makes any two models equivalent.
 
     Args:
-        a: a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of them, one per training seed.
-        b: the other model, of the same tasks.
-        metric: one metric, as in ``compare``.
-        margin: > 0, in units of the metric in its view.
-        confidence_level: above 0.5.
-        cluster: unit of resampling, as in ``compare``.
-        n_resamples: number of bootstrap samples, for metrics that are not a function of a mean.
-        permutations: number of flips of the sign-flip test.
-        seed: random seed of both.
+        a (Ranks, RankTable, RankCollection or list): a ``RankTable``, ``RankCollection`` or ``Ranks``; or a list of
+            them, one per training seed.
+        b (Ranks, RankTable, RankCollection or list): the other model, of the same tasks.
+        metric (str, RankDefinition or RankMetric, default "mrr"): one metric, as in ``compare``.
+        margin (float): > 0, in units of the metric in its view.
+        confidence_level (float, default 0.95): above 0.5.
+        cluster (str or integers, default None): unit of resampling, as in ``compare``.
+        n_resamples (int, default 2000): number of bootstrap samples, for metrics that are not a function of a mean.
+        permutations (int, default 9999): number of flips of the sign-flip test.
+        seed (int, default 0): random seed of both.
 
     Raises:
         TypeError, ValueError: as ``compare``, and for a margin that is not a finite number above 0.
@@ -125,7 +126,7 @@ def equivalence(
     """
     number = one_number(margin)
     if number is None:
-        raise TypeError(f"margin must be a number, got {shown(margin)} of type {type(margin).__name__}")
+        raise TypeError(f"margin must be a number, got {shorten(margin)} of type {type(margin).__name__}")
     margin = number
     if not 0 < margin < float("inf"):
         raise ValueError(f"margin must be above 0 and finite, in the units of the metric; got {margin}")
@@ -138,7 +139,7 @@ def equivalence(
     slope, key = found.slope, found.measure.key
     if math.isnan(slope) or slope == 0:
         raise ValueError(
-            f"{shown(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
+            f"{shorten(key)} is undefined: every possible ranking of these tasks gives the same value (zero variance "
             "under the null)"
         )
     draws = (n_resamples, permutations, seed)

@@ -20,7 +20,7 @@ from torchrankmetrics.metrics.views import apply_view, view_slope
 from torchrankmetrics.ranking.arrays import Integers, as_ids
 from torchrankmetrics.rendering import ROW, Column, Rendered, Tabular
 from torchrankmetrics.table.columns import ABSENT, Columns, Rows, used, weights
-from torchrankmetrics.validation import check_choice, check_int, one_number, shown
+from torchrankmetrics.validation import check_choice, check_int, one_number, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -32,10 +32,10 @@ Cluster = Literal["group", "sample_id"] | Integers
 def named_clusters(rows: Rows, name: str) -> IntArray:
     """Cluster of every row (n,) from a column; ValueError for other columns, and if a task has no value in it."""
     if name not in ("group", "sample_id"):
-        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shown(name)}")
+        raise ValueError(f"cluster must be 'group', 'sample_id' or an int64 array, got {shorten(name)}")
     keys = Columns(rows).group if name == "group" else Columns(rows).sample_id
     if (keys == ABSENT).any():
-        raise ValueError(f"cluster={shown(name)} needs a {name} for every task: pass {name}= to every update")
+        raise ValueError(f"cluster={shorten(name)} needs a {name} for every task: pass {name}= to every update")
     return keys
 
 
@@ -108,7 +108,7 @@ class Intervals(Rendered):
         for row in self.rows:
             if row.metric == key:
                 return row
-        raise KeyError(f"{shown(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
+        raise KeyError(f"{shorten(key)} has no interval here; there are {', '.join(row.metric for row in self.rows)}")
 
     def tabular(self) -> Tabular:
         """Columns, cells and notes."""
@@ -171,7 +171,7 @@ def confidence_intervals(
 def warn_of_few_tasks(effective_tasks: Mapping[str, float]) -> None:
     """Warn of metrics whose standard error depends on too few tasks or clusters."""
     few = [
-        f"{shown(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
+        f"{shorten(key)} ({f'effective number of tasks {number:.1f}' if number else 'zero variance'})"
         for key, number in effective_tasks.items()
         if number < LEAST_EFFECTIVE_TASKS
     ]
@@ -222,7 +222,7 @@ class ClusterSource:
             return None
         if not isinstance(self.cluster, str) or self.cluster != "group":
             raise ValueError(
-                f"cluster must be 'group' or None for {shown(definition.name)}: its units are queries, not tasks"
+                f"cluster must be 'group' or None for {shorten(definition.name)}: its units are queries, not tasks"
             )
         return self.analysis.queries.group[self.analysis.used_queries(definition, side)]
 
@@ -231,7 +231,7 @@ def check_confidence_level(confidence_level: float) -> float:
     """Read a confidence level; ValueError outside (0, 1)."""
     number = one_number(confidence_level)
     if number is None or not 0 < number < 1:
-        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shown(confidence_level)}")
+        raise ValueError(f"confidence_level must be in (0, 1), for example 0.95; got {shorten(confidence_level)}")
     return number
 
 

@@ -14,7 +14,7 @@ from torchrankmetrics.definitions.sample import RankSample, RankType, Sample, we
 from torchrankmetrics.definitions.tasks import RankDefinition
 from torchrankmetrics.definitions.transforms import Transform, apply_transform, known, transform_slopes
 from torchrankmetrics.inference.units import Units, effective_tasks_of, units_of
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 _FEW = 3 + 1e-9  # hits or misses, with the rounding of a sum of weights
 
@@ -228,7 +228,7 @@ def percentile_effective_tasks(definition: RankDefinition, sample: RankSample, c
     """
     if definition.is_extreme:
         raise ValueError(
-            f"{shown(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
+            f"{shorten(definition.name)} has no interval, because a sample contains no ranks beyond its extreme. Use "
             "a finite power mean such as 'power_mean_rank_4', a share such as 'hits_at_100', or 'median_rank'"
         )
     x = apply_transform(definition.f, sample.rank("realistic"), num_candidates=sample.num_candidates)

@@ -16,7 +16,7 @@ from torchrankmetrics.ranking.arrays import Array, Integers, as_ids, read_scores
 from torchrankmetrics.ranking.embeddings import check_embeddings
 from torchrankmetrics.ranking.ranks import Ranks
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import EntitySide, check_choice, shown
+from torchrankmetrics.validation import EntitySide, check_choice, shorten
 
 _QUERIES, _SCORES = 4096, 1 << 22
 
@@ -73,7 +73,7 @@ def rank_alignment(
     check_choice("candidates", candidates, ("test", "all"))
     for name, option in (("similarity", similarity), ("arithmetic", arithmetic)):
         if right is None and option is not None:
-            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {shown(option)}")
+            raise ValueError(f"{name} is for embeddings; without right, left holds similarities, got {shorten(option)}")
     device = left.device
     test = _as_pairs(pairs, "pairs", sizes, device)
     true = test if known is None else torch.cat([test, _as_pairs(known, "known", sizes, device)])

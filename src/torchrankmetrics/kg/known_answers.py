@@ -73,8 +73,8 @@ class KnownAnswers:
     Any key: (head, relation), (relation, tail), (head, tail), (head, relation, time), a single id.
 
     Args:
-        queries: (n, k) or (n,) integers >= 0.
-        answers: (n,) integers >= 0; repeated pairs count once.
+        queries (integers): (n, k) or (n,) integers >= 0.
+        answers (integers): (n,) integers >= 0; repeated pairs count once.
 
     Attributes:
         index: what is looked up, as files of known triples keep it.
@@ -178,9 +178,10 @@ class KnownAnswers:
         """Count the known positives except the target, (B,) int64.
 
         Args:
-            queries: (B, k) integers.
-            own: (B,) the target, which is not counted.
-            excluded: bool (num_answers or more,), True = the answer does not count; None: all count.
+            queries (Tensor): (B, k) integers.
+            own (Tensor): (B,) the target, which is not counted.
+            excluded (Tensor, default None): bool (num_answers or more,), True = the answer does not count; None: all
+                count.
         """
         start, length = self._slices(queries)
         stop = start + length

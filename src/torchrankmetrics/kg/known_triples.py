@@ -20,7 +20,7 @@ from torchrankmetrics.validation import (
     check_choice,
     check_int,
     one_number,
-    shown,
+    shorten,
 )
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ class KnownTriples:
     """Known positives of both sides, from every split that an evaluation filters by.
 
     Args:
-        triples: (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,) tensors or
-            arrays: heads, relations, tails.
-        num_entities: number of entities; None: one more than the largest id.
+        triples (integers): (n, 3) integers [head, relation, tail], one argument per split; or a tuple of three (n,)
+            tensors or arrays: heads, relations, tails.
+        num_entities (int, default None): number of entities; None: one more than the largest id.
 
     Raises:
         TypeError: if ids or num_entities are not integers.
@@ -65,8 +65,9 @@ class KnownTriples:
         """Write a file for ``open``, completely or not at all: up to 48 bytes per triple.
 
         Args:
-            path: of the file; an existing file keeps its mode, and the target of a link is replaced.
-            relations: True also writes the index of ``relations``, 24 bytes more; otherwise it is built in memory.
+            path (path): of the file; an existing file keeps its mode, and the target of a link is replaced.
+            relations (bool, default False): True also writes the index of ``relations``, 24 bytes more; otherwise it is
+                built in memory.
 
         Raises:
             OSError: if the path cannot be written to.
@@ -135,10 +136,10 @@ class KnownTriples:
         """Count the filtered candidates of each triple, without any model: (n,) int64.
 
         Args:
-            triples: (n, 3) integers, the tasks.
-            side: "tail" or "head", the side that is predicted.
-            candidates: ids (m,) or bool (num_entities,) of the entities that are candidates; None: all. Known positives
-                that are not candidates are not subtracted.
+            triples (integers): (n, 3) integers, the tasks.
+            side (str): "tail" or "head", the side that is predicted.
+            candidates (integers, default None): ids (m,) or bool (num_entities,) of the entities that are candidates;
+                None: all. Known positives that are not candidates are not subtracted.
 
         Raises:
             ValueError: if side is neither, or the true entity of a task is not among the candidates.
@@ -248,9 +249,9 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     ``relation_categories(train)[relations]`` is a ``group``, ``RELATION_CATEGORIES`` its names for ``breakdown``.
 
     Args:
-        triples: (n, 3) integers [head, relation, tail], of all splits or of training.
-        num_relations: number of relations; None: one more than the largest id.
-        threshold: Bordes et al. take 1.5.
+        triples (integers): (n, 3) integers [head, relation, tail], of all splits or of training.
+        num_relations (int, default None): number of relations; None: one more than the largest id.
+        threshold (float, default 1.5): Bordes et al. take 1.5.
 
     Returns:
         (num_relations,) int64: 0 for 1-1, 1 for 1-n, 2 for n-1, 3 for n-n; -1 for a relation without a triple.
@@ -269,7 +270,7 @@ def relation_categories(triples: Integers, *, num_relations: int | None = None, 
     known = unique_rows(as_triples(triples, "triples"))[0]
     least = one_number(threshold)
     if least is None or not least > 1:
-        raise ValueError(f"threshold must be a number above 1, the least mean; got {shown(threshold)}")
+        raise ValueError(f"threshold must be a number above 1, the least mean; got {shorten(threshold)}")
     largest = int(known[:, 1].max()) if len(known) else -1
     num_relations = largest + 1 if num_relations is None else check_int("num_relations", num_relations, 0, 1 << 63)
     if largest >= num_relations:

@@ -29,7 +29,7 @@ from torchrankmetrics.table.columns import (
     without_flag,
     without_queries,
 )
-from torchrankmetrics.validation import TASK_SIDES, shown
+from torchrankmetrics.validation import TASK_SIDES, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.queries.definitions import QueryDefinition
@@ -221,7 +221,7 @@ class Analysis:
         self._warned.add("competition")
         warn(
             f"relevant items of one query are candidates of each other (number of such queries: {number}), and "
-            f"{shown(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
+            f"{shorten(key)} averages over relevant items: to average over queries use {instead!r} (mr -> first_mr, "
             "mrr -> rr, hits_at_k -> success_at_k, median_rank -> first_median_rank, auc -> query_auc); for filtered "
             "ranks list the relevant items in exclude"
         )

@@ -27,7 +27,7 @@ from torchrankmetrics.ranking.tasks import Target
 from torchrankmetrics.table.blocks import make_block
 from torchrankmetrics.table.columns import has_unknown
 from torchrankmetrics.table.rank_table import RankTable
-from torchrankmetrics.validation import TaskSide, is_int, shown
+from torchrankmetrics.validation import TaskSide, is_int, shorten
 
 
 class EvaluateOptions(TypedDict, total=False):
@@ -110,8 +110,8 @@ def evaluate(
     given: Tensor | Ranks | RankTable
     if isinstance(num_candidates, str):
         raise TypeError(
-            f"num_candidates must be (tasks,) integers or one int, got the str {shown(num_candidates)}; write "
-            f"metrics={shown(num_candidates)} for a metric; adjust() and PrecomputedExpectation take names of datasets"
+            f"num_candidates must be (tasks,) integers or one int, got the str {shorten(num_candidates)}; write "
+            f"metrics={shorten(num_candidates)} for a metric; adjust() and PrecomputedExpectation take dataset names"
         )
     if isinstance(ranks, Mapping) and ranks and all(isinstance(part, Mapping) for part in ranks.values()):
         raise TypeError(
@@ -188,7 +188,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
     if num_candidates is None:
         for key, measure in measures.items():
             if measure.view != "base" or measure.definition.uses_candidates:
-                raise ValueError(f"num_candidates is needed for {shown(key)}; without it only base values are known")
+                raise ValueError(f"num_candidates is needed for {shorten(key)}; without it only base values are known")
     floats = ranks.is_floating_point()
     if floats:
         wrong = ~(2 * ranks == (2 * ranks).round()) | ~(ranks.abs() < 2.0**62)
@@ -200,7 +200,7 @@ def _as_ranks(ranks: Tensor, num_candidates: Integers | None, measures: Mapping[
         for key, measure in measures.items():
             if measure.rank_type != "realistic" or measure.definition.aggregation == "tie_rate":
                 raise ValueError(
-                    f"{shown(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
+                    f"{shorten(key)} needs optimistic and pessimistic ranks; ranks given as floats are realistic only. "
                     "Pass Ranks(optimistic, pessimistic, num_candidates)"
                 )
     low, high = (ranks.floor().long(), ranks.ceil().long()) if floats else (as_ids(ranks, "ranks"), None)

@@ -13,7 +13,7 @@ from torchrankmetrics.definitions.transforms import KnownTransform, known
 from torchrankmetrics.null.tails.distribution import rank_summands
 from torchrankmetrics.null.tails.fourier import Bracket
 from torchrankmetrics.null.tails.upper import log_upper_tail
-from torchrankmetrics.validation import shown
+from torchrankmetrics.validation import shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.definitions.tasks import RankDefinition
@@ -64,13 +64,13 @@ def log_p_value(
     multiplied by 1 + a bound of its relative error, so that it is never too small.
 
     Args:
-        definition: a metric with ``has_p_value``.
-        value: the observed value of the metric, from pessimistic ranks if scores are tied.
-        counts: (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
-        weight: (n,) weights w_i >= 0; None: equal.
-        tolerance: relative distance within which the mean of f reaches an atom (at most a quarter of the span of a
-            lattice), so that the order of summation does not matter.
-        mean: the mean of f that gives ``value``, if known; None: g is inverted.
+        definition (RankDefinition): a metric with ``has_p_value``.
+        value (float): the observed value of the metric, from pessimistic ranks if scores are tied.
+        counts (array-like or CandidateCounts): (n,) integers N_i >= 1, or a compressed ``CandidateCounts``.
+        weight (array-like, default None): (n,) weights w_i >= 0; None: equal.
+        tolerance (float, default 1e-09): relative distance within which the mean of f reaches an atom (at most a
+            quarter of the span of a lattice), so that the order of summation does not matter.
+        mean (float, default None): the mean of f that gives ``value``, if known; None: g is inverted.
 
     Raises:
         ValueError: if the metric has no p-value, the value is NaN, or the tolerance is not in [0, 1e-3].
@@ -93,18 +93,18 @@ def p_value_bracket(
     """Lower and upper end of ``log_p_value``, which is the upper end."""
     if not definition.has_p_value:
         raise ValueError(
-            f"{shown(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
+            f"{shorten(definition.name)} has no p-value: its distribution is known for a mean of f under a monotone g "
             "that has a direction, and for the largest and smallest rank"
         )
     value = float(value)
     if math.isnan(value):
-        raise ValueError(f"value of {shown(definition.name)} must be a number, got nan")
+        raise ValueError(f"value of {shorten(definition.name)} must be a number, got nan")
     if not 0 <= tolerance <= 1e-3:
         raise ValueError(f"tolerance must be in [0, 1e-3], got {tolerance}")
     counts = CandidateCounts.of(counts, weight).at_least(definition.min_candidates)
     if counts.num_tasks == 0:
         raise ValueError(
-            f"{shown(definition.name)} needs a task with at least {definition.min_candidates} candidates "
+            f"{shorten(definition.name)} needs a task with at least {definition.min_candidates} candidates "
             "to have a p-value"
         )
     if definition.is_extreme:

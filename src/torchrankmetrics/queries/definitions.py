@@ -28,7 +28,7 @@ from torchrankmetrics.queries.binary import (
 )
 from torchrankmetrics.queries.kind import Cut, Discount, QueryKind
 from torchrankmetrics.queries.sample import QueryRankType, QuerySample, check_pairs
-from torchrankmetrics.validation import check_int, shown
+from torchrankmetrics.validation import check_int, shorten
 
 if TYPE_CHECKING:
     from torchrankmetrics.null.expectation.provider import ExpectationProvider
@@ -39,12 +39,13 @@ class QueryDefinition(MetricDefinition[QuerySample]):
     """A metric of one query with m relevant items among N candidates, averaged over queries.
 
     Args:
-        name: canonical name, ``[a-z][a-z0-9_]*``.
-        f: transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same shape out, as for
-            ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
-        kind: a metric of another form, instead of f.
-        higher_is_better: direction; by default read off f at ranks 1 and 2^20.
-        aggregation: how the values of queries become one number; the median is taken of first ranks.
+        name (str): canonical name, ``[a-z][a-z0-9_]*``.
+        f (callable, default None): transform of raw ranks, a float64 tensor in, a finite float64 tensor of the same
+            shape out, as for ``RankDefinition``: the metric is the mean of f over the relevant items of a query.
+        kind (QueryKind, default None): a metric of another form, instead of f.
+        higher_is_better (bool, default None): direction; by default read off f at ranks 1 and 2^20.
+        aggregation (str, default "mean"): how the values of queries become one number; the median is taken of first
+            ranks.
 
     Raises:
         ValueError: if the name is not a key, not one of f and kind is given, or the direction cannot be derived.
@@ -63,21 +64,23 @@ class QueryDefinition(MetricDefinition[QuerySample]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not re.fullmatch(r"[a-z][a-z0-9_]*", self.name):
-            raise ValueError(f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shown(self.name)}")
+            raise ValueError(
+                f"name must match [a-z][a-z0-9_]*, so that every logger takes it; got {shorten(self.name)}"
+            )
         if self.f is None and self.kind is None:
-            raise ValueError(f"{shown(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
+            raise ValueError(f"{shorten(self.name)} needs f=, a transform of ranks whose mean over the answers it is")
         if self.f is not None:
             f = known(self.f)
             if self.kind not in (None, MeanOf(f)):
                 raise ValueError(
-                    f"{shown(self.name)} is either the mean of f= over the answers or of another kind=, not both"
+                    f"{shorten(self.name)} is either the mean of f= over the answers or of another kind=, not both"
                 )
             if self.higher_is_better is None:
                 far = np.array([1.0, float(_FAR)])
                 best, worst = apply_transform(f, far, num_candidates=np.full(2, _FAR)).tolist()
                 if best == worst:
                     raise ValueError(
-                        f"higher_is_better cannot be derived for {shown(self.name)}: f(1) == f(2**20); pass it"
+                        f"higher_is_better cannot be derived for {shorten(self.name)}: f(1) == f(2**20); pass it"
                     )
                 object.__setattr__(self, "higher_is_better", best > worst)
             object.__setattr__(self, "kind", MeanOf(f))
@@ -91,9 +94,9 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Value of every query, (Q,) float64; NaN if undefined (``query_auc`` if all candidates are relevant).
 
         Args:
-            sample: the queries.
-            rank_type: "expected" over the orders of tied candidates (McSherry and Najork 2008,
-                doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
+            sample (QuerySample): the queries.
+            rank_type (str, default "expected"): "expected" over the orders of tied candidates (McSherry and Najork
+                2008, doi:10.1007/978-3-540-78646-7_38), or with the relevant items of a block first or last in it.
 
         Raises:
             ValueError: for another rank type, or if f is not finite.
@@ -109,8 +112,8 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         """Mean and variance of one query under random ranking: the places of its relevant items are a uniform m-subset.
 
         Args:
-            num_candidates: (Q,) integers N.
-            num_answers: (Q,) integers m in 1..N.
+            num_candidates (array-like): (Q,) integers N.
+            num_answers (array-like): (Q,) integers m in 1..N.
 
         Returns:
             (Q,) float64 twice. The variance is exactly zero where the metric cannot vary; NaN means are undefined.
@@ -167,7 +170,7 @@ class QueryDefinition(MetricDefinition[QuerySample]):
         weight = sample.weight[used]
         if weight.min() != weight.max():
             raise ExpectationUnavailableError(
-                f"{shown(self.name)} has no exact expectation for queries of different weights: use view='base'"
+                f"{shorten(self.name)} has no exact expectation for queries of different weights: use view='base'"
             )
         (N, m), count = distinct_rows((sample.num_candidates[used], sample.num_answers[used]), sample.count[used])
         return Moments(*median_of_first_ranks(N, m, count), 1.0)

@@ -9,7 +9,7 @@ from torch import Tensor
 from torchrankmetrics.ranking.counting import Count
 from torchrankmetrics.ranking.exclude import Excluded
 from torchrankmetrics.ranking.tasks import Tasks
-from torchrankmetrics.validation import one_number, shown
+from torchrankmetrics.validation import one_number, shorten
 
 _DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _CELLS = 1 << 20
@@ -42,7 +42,7 @@ def check_tolerance(tolerance: Any, dtype: torch.dtype) -> Tolerance:
     numbers = [number for number in map(one_number, given) if number is not None and 0 <= number < math.inf]
     if len(numbers) < len(given):
         raise ValueError(
-            f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {shown(tolerance)}"
+            f"tolerance must be a finite number of at least 0, or a Tolerance of two; got {shorten(tolerance)}"
         )
     given = Tolerance(*numbers)
     if given != (0, 0) and dtype not in _DTYPES:

@@ -27,7 +27,7 @@ from torchrankmetrics.table.columns import (
     empty_rows,
     with_ids_apart,
 )
-from torchrankmetrics.validation import TaskSide, check_choice, check_int, shown
+from torchrankmetrics.validation import TaskSide, check_choice, check_int, shorten
 
 if TYPE_CHECKING:  # methods import what computes values: reading and writing rows loads no metrics
     from pandas import DataFrame
@@ -45,8 +45,8 @@ class RankTable(HasRows):
     """Ranks with what is known of their tasks: one int64 row of ten columns each, the state of every metric.
 
     Args:
-        rows: (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count, query,
-            gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
+        rows (Tensor): (n, 10) int64: optimistic, pessimistic, num_candidates, side, group, sample id, weight, count,
+            query, gain; or (n, 9) without gain, as in 0.2; or (n, 8) without query and gain, as in 0.1.
 
     Raises:
         TypeError: if rows are not int64.
@@ -87,15 +87,15 @@ class RankTable(HasRows):
         """Join tables, on the device of the first; none gives an empty table.
 
         Args:
-            tables: of the same tasks or of others.
-            offset_ids: True moves the sample ids of each table past those of the tables before it: equal ids of two
-                data sets are two tasks, and no repeats of one.
+            tables (sequence of RankTable): of the same tasks or of others.
+            offset_ids (bool, default False): True moves the sample ids of each table past those of the tables before
+                it: equal ids of two data sets are two tasks, and no repeats of one.
 
         Raises:
             ValueError: if the ids of all tables together do not fit in int64.
         """
         if not isinstance(tables, Sequence) or not all(isinstance(table, RankTable) for table in tables):
-            raise TypeError(f"tables must be a sequence of RankTables, got {shown(tables)}")
+            raise TypeError(f"tables must be a sequence of RankTables, got {shorten(tables)}")
         if not tables:
             return cls(empty_rows())
         parts = [table.rows.to(tables[0].rows.device) for table in tables]
@@ -106,12 +106,12 @@ class RankTable(HasRows):
         """Build from plain arrays by name; the inverse of ``to_numpy``.
 
         Args:
-            arrays: (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side (0 none,
-                1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan (a score
-                was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation), filtered and
-                raw (the other relevant items of the query are excluded, or are candidates). Only optimistic is
-                required; without num_candidates there are base values only. A single number serves all rows, except for
-                optimistic and sample_id.
+            arrays (mapping): (tasks,) integers optimistic, pessimistic (left out: as optimistic), num_candidates, side
+                (0 none, 1 head, 2 tail, 3 relation), group, sample_id, count, query; numbers weight, gain; booleans nan
+                (a score was NaN), sampled (negatives were sampled), partial (from a stopped sequential evaluation),
+                filtered and raw (the other relevant items of the query are excluded, or are candidates). Only
+                optimistic is required; without num_candidates there are base values only. A single number serves all
+                rows, except for optimistic and sample_id.
 
         Raises:
             TypeError: if an array has another kind of dtype.
@@ -131,8 +131,9 @@ class RankTable(HasRows):
         """Build from a data frame with the columns of a CSV file (docs/cli.md, "CSV"); the inverse of ``to_pandas``.
 
         Args:
-            frame: ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group, sample_id,
-                query, weight and the other columns of ``from_numpy``. Other columns are ignored with a warning.
+            frame (DataFrame): ``rank``, or ``optimistic`` and ``pessimistic``; optional: num_candidates, side, group,
+                sample_id, query, weight and the other columns of ``from_numpy``. Other columns are ignored with a
+                warning.
 
         Raises:
             ValueError: if ranks are missing or fractional, or a value is wrong.
@@ -158,8 +159,10 @@ class RankTable(HasRows):
         """Read a file (or pipe) in the format of docs/cli.md, "File format"; nothing is executed.
 
         Args:
-            path: of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes it.
-            max_bytes: largest memory: its arrays, and 80 bytes per row. A small file may contain many rows.
+            path (path): of the file, .npz, Parquet, CSV or TSV; or of a folder of one table, as ``from_parquet`` takes
+                it.
+            max_bytes (int, default 2^30): largest memory: its arrays, and 80 bytes per row. A small file may contain
+                many rows.
 
         Raises:
             OSError: if the file cannot be opened.
@@ -191,8 +194,8 @@ class RankTable(HasRows):
         files, which are read in batches, one may lack columns that another has.
 
         Args:
-            source: a path, or paths in the order of the rows.
-            max_bytes: largest memory by the footers: 80 bytes per row, and the largest row group.
+            source (path or sequence of paths): a path, or paths in the order of the rows.
+            max_bytes (int, default 2^30): largest memory by the footers: 80 bytes per row, and the largest row group.
 
         Raises:
             ImportError: without pyarrow, which the extra ``parquet`` brings.
@@ -291,7 +294,7 @@ class RankTable(HasRows):
         """Tabulate base value, adjusted index and z-score of metrics by side, as ``RankCollection.summary`` does.
 
         Args:
-            metrics: as in ``RankCollection``; None: its default metrics.
+            metrics (sequence of str, default None): as in ``RankCollection``; None: its default metrics.
         """
         from torchrankmetrics.metrics.analysis import Analysis
         from torchrankmetrics.metrics.summary import summarize
